@@ -1,0 +1,43 @@
+# Every target does its own set-up; on a fresh machine that takes a minute or two, afterwards nothing.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test test-all lint types check format schema clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) -m ''
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: lint types test
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+schema: $(STAMP)
+	$(BIN)/ckpt-surgery schema > recipe.schema.json
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis recipe.schema.json

@@ -1,0 +1,102 @@
+"""`apply`: run a recipe."""
+
+import click
+
+from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.options import global_options, plan_options, split_paths
+from ckpt_surgery.cli.plan import change_code, finish_plan, is_saved_plan, show_plan, source_names
+from ckpt_surgery.errors import UsageError
+
+
+@click.command("apply", short_help="Run a recipe: write DST from SRC.")
+@click.argument("recipe", metavar="RECIPE")
+@click.argument("paths", metavar="SRC... DST", nargs=-1)
+@plan_options
+@click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written.")
+@click.option("--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete.")
+@global_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    recipe: str,
+    paths: tuple[str, ...],
+    target: str | None,
+    assignments: tuple[str, ...],
+    step: int | None,
+    item: str | None,
+    dst_step: int | None,
+    dst_item: str | None,
+    format_: str | None,
+    memory: int | None,
+    workers: int | None,
+    json_to: str | None,
+    full: bool,
+    detailed_exitcode: bool,
+    dry_run: bool,
+    overwrite: bool,
+) -> int:
+    """Write the checkpoint that RECIPE makes of SRC to DST.
+
+    A recipe takes one SRC unless it names several `sources`. The diff is printed before any data is read.
+    A plan saved with `plan --out` may stand for RECIPE and its sources: `apply plan.json DST`.
+    """
+    from ckpt_surgery import api
+    from ckpt_surgery.cli.progress import reporting
+    from ckpt_surgery.cli.render import result_line, warning_lines
+    from ckpt_surgery.report import plan_json
+
+    sources, dst = _sources_and_destination(recipe, assignments, paths)
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    if dry_run:
+        made = api.plan(
+            recipe,
+            *sources,
+            target=target,
+            set=assignments,
+            step=step,
+            item=item,
+            format=format_,
+            dst=dst,
+            dst_step=dst_step,
+            dst_item=dst_item,
+            memory=memory,
+            workers=workers,
+        )
+        show_plan(terminal, made, full)
+        return finish_plan(made, json_to, detailed_exitcode)
+    with reporting(terminal.notes, terminal.settings.quiet) as progress:
+        result = api.apply(
+            recipe,
+            *sources,
+            dst=dst,
+            target=target,
+            set=assignments,
+            step=step,
+            item=item,
+            format=format_,
+            dst_step=dst_step,
+            dst_item=dst_item,
+            overwrite=overwrite,
+            memory=memory,
+            workers=workers,
+            progress=progress,
+            on_plan=lambda plan: show_plan(terminal, plan, full),
+        )
+    terminal.warn(warning_lines(result.notices))
+    terminal.show([result_line(result)])
+    if json_to is not None:
+        ran = {"seconds": result.seconds, "destination": result.destination, "verified": result.verified}
+        write_document({**plan_json(result.plan), **ran}, json_to)
+    return change_code(result.plan, detailed_exitcode)
+
+
+def _sources_and_destination(
+    recipe: str, assignments: tuple[str, ...], paths: tuple[str, ...]
+) -> tuple[tuple[str, ...], str | None]:
+    """What `paths` are. A saved plan may know its destination itself."""
+    if is_saved_plan(recipe):
+        return paths[:-1], paths[-1] if paths else None
+    sources, dst = split_paths(source_names(recipe, assignments), paths)
+    if dst is None:
+        raise UsageError("DST is missing", hint="Name the directory to write after the sources.")
+    return sources, dst

@@ -1,0 +1,110 @@
+"""Where output goes. Text of any origin is printed as it is: escaped, and never read as markup."""
+
+import errno
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ckpt_surgery.errors import Place, Problem, StorageError
+from ckpt_surgery.keys import shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The global options."""
+
+    quiet: bool = False
+    verbose: int = 0
+    color: bool = True
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """The two places for people's text."""
+
+    text: "Console"
+    """Diff, tables, summary: stdout, or stderr where stdout is for JSON. Silent with `--quiet`."""
+    notes: "Console"
+    """Progress and warnings: stderr."""
+    settings: Settings
+
+    def show(self, lines: Iterable["Text"]) -> None:
+        """Print lines of any length; only the terminal itself wraps them, so that keys can be copied."""
+        for line in lines:
+            self.text.print(line, soft_wrap=True)
+
+    def warn(self, lines: Iterable["Text"]) -> None:
+        """Print even with `--quiet`."""
+        for line in lines:
+            (self.notes if self.settings.quiet else self.text).print(line, soft_wrap=True)
+
+
+def open_terminal(settings: Settings, json_to: str | None = None) -> Terminal:
+    """With `json_to == "-"` nothing of this goes to stdout."""
+    stream = sys.stderr if json_to == STDOUT else sys.stdout
+    text = _console(stream, settings, settings.quiet)
+    return Terminal(text, _console(sys.stderr, settings, False), settings)
+
+
+def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
+    from rich.console import Console
+
+    console = Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False)
+    if settings.color and not console.no_color:
+        return console
+    return Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False, color_system=None)
+
+
+def print_error(message: str, settings: Settings) -> None:
+    """A short paragraph on stderr, after `error: `. The message is printable already."""
+    from rich.text import Text
+
+    _console(sys.stderr, settings, False).print(
+        Text.assemble(("error: ", "bold red"), message), soft_wrap=True
+    )
+
+
+def problem_text(problem: Problem) -> str:
+    """A problem as it is printed: nothing from recipes or checkpoints can end a line or move the cursor."""
+    hint = None if problem.hint is None else shown(problem.hint)
+    return str(Problem(shown(problem.message), _shown_place(problem.place), hint))
+
+
+def _shown_place(place: Place | None) -> Place | None:
+    """The same place, its caret moved along with what escaping makes longer."""
+    if place is None:
+        return None
+    start = place.column - 1
+    before, meant = (shown(text) for text in (place.text[:start], place.text[start : start + place.width]))
+    return Place(
+        file=shown(place.file),
+        path=shown(place.path),
+        line=place.line,
+        column=len(before) + 1,
+        text=shown(place.text),
+        width=len(meant),
+    )
+
+
+def write_document(document: Mapping[str, Any], target: str) -> None:
+    """One JSON document, to stdout (`-`) or to a file. Raises StorageError."""
+    from ckpt_surgery.report import json_text
+
+    text = json_text(document)
+    if target == STDOUT:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    try:
+        Path(target).write_text(text, encoding="ascii")
+    except OSError as error:
+        reason = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        raise StorageError(f"{shown(target)} cannot be written: {error.strerror} ({reason})") from error

@@ -1,0 +1,52 @@
+"""`diff`: how two checkpoints differ."""
+
+import click
+
+from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.options import (
+    full_option,
+    global_options,
+    json_option,
+    memory_option,
+    selection_options,
+)
+
+DIFFERENT = 3
+
+
+@click.command("diff", short_help="Compare two checkpoints.")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@selection_options
+@click.option(
+    "--values", is_flag=True, help="Compare the numbers too: max abs and relative difference, cosine."
+)
+@memory_option
+@click.option("--exit-code", is_flag=True, help="Exit with 3 if there is a difference.")
+@full_option
+@json_option
+@global_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    a: str,
+    b: str,
+    step: int | None,
+    item: str | None,
+    values: bool,
+    memory: int | None,
+    exit_code: bool,
+    full: bool,
+    json_to: str | None,
+) -> int:
+    """Show which keys only A or only B has, and where kind, shape or dtype differ."""
+    from ckpt_surgery import api
+    from ckpt_surgery.cli.render import difference_lines
+    from ckpt_surgery.report import difference_json
+
+    found = api.diff(a, b, step=step, item=item, values=values, memory=memory)
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    terminal.show(difference_lines(found, full=full, width=terminal.text.width))
+    if json_to is not None:
+        write_document(difference_json(found), json_to)
+    return DIFFERENT if exit_code and found.different else 0

@@ -1,0 +1,61 @@
+"""`inspect`: what is in a checkpoint."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.options import full_option, global_options, json_option, selection_options
+
+if TYPE_CHECKING:
+    from ckpt_surgery.report import Statistics
+
+
+@click.command("inspect", short_help="Show what is in a checkpoint.")
+@click.argument("path", metavar="PATH")
+@selection_options
+@click.option("--flat", is_flag=True, help="Whole keys instead of a tree.")
+@click.option(
+    "--stats", is_flag=True, help="Read all values: min, max, mean and std of the finite ones; NaN and inf."
+)
+@full_option
+@json_option
+@global_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    path: str,
+    step: int | None,
+    item: str | None,
+    flat: bool,
+    stats: bool,
+    full: bool,
+    json_to: str | None,
+) -> int:
+    """Show the keys of the checkpoint PATH with shapes, dtypes, sizes and shardings; with -v chunks too.
+
+    Keys that differ in indices only share a line: {0..47} stands for each of these numbers.
+    """
+    from ckpt_surgery import api
+    from ckpt_surgery.cli.render import inspection_lines, statistics_lines
+    from ckpt_surgery.report import inspect_json
+
+    found = api.inspect(path, step=step, item=item)
+    statistics = _statistics(path, step, item) if stats else None
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    verbose = terminal.settings.verbose > 0
+    if statistics is not None:
+        terminal.show(statistics_lines(found, statistics, verbose))
+    else:
+        width = terminal.text.width
+        terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
+    if json_to is not None:
+        write_document(inspect_json(found, found.leaves, statistics), json_to)
+    return 0
+
+
+def _statistics(path: str, step: int | None, item: str | None) -> "dict[str, Statistics]":
+    from ckpt_surgery import api, compare, formats
+
+    source = formats.open_source(path, step=step, item=item)
+    return compare.statistics(source, api.default_memory())

@@ -1,0 +1,220 @@
+"""Options that several commands have, and the types of their values."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ckpt_surgery.cli.console import STDOUT, Settings
+from ckpt_surgery.errors import UsageError
+from ckpt_surgery.keys import shown
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_size(text: str) -> int:
+    """Bytes: `2GiB`, `512M` (both powers of 1024), `2GB` (powers of 1000), `1048576`. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None or (match[3] and not (match[2] and match[4])):
+        raise ValueError(f"`{text}` is not a size; write it like 2GiB, 512MiB or 1048576")
+    decimal = match[4] and not match[3]
+    size = float(match[1]) * (1000 if decimal else 1024) ** _POWERS[match[2].lower()]
+    if size < 1:
+        raise ValueError(f"`{text}` is less than one byte")
+    return int(size)
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _writable_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The registry of formats is asked only when there is a value: help has to be quick."""
+    if value is None:
+        return None
+    from ckpt_surgery.formats import formats
+
+    writable = [name for name, known in formats().items() if known.open_sink is not None]
+    if value not in writable:
+        raise click.BadParameter(f"`{value}` is none of: {', '.join(writable)}", ctx, param)
+    return value
+
+
+def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for assignment in value:
+        name, equals, _ = assignment.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"`{assignment}` is not of the form NAME=VALUE", ctx, param)
+    return value
+
+
+def document_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """`-`, or a file in a directory that exists: found out before the work rather than after it."""
+    if value is None or value == STDOUT:
+        return value
+    path = Path(value)
+    if path.is_dir():
+        raise click.BadParameter(f"{shown(value)} is a directory", ctx, param)
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"the directory {shown(str(path.parent))} does not exist", ctx, param)
+    return value
+
+
+def _update(ctx: click.Context, settings: Settings) -> None:
+    ctx.find_root().obj = settings
+
+
+def _settings(ctx: click.Context) -> Settings:
+    found = ctx.find_root().obj
+    return found if isinstance(found, Settings) else Settings()
+
+
+def _quiet(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        _update(ctx, dataclasses.replace(_settings(ctx), quiet=True))
+
+
+def _verbose(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    settings = _settings(ctx)
+    _update(ctx, dataclasses.replace(settings, verbose=settings.verbose + value))
+
+
+def _no_color(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        _update(ctx, dataclasses.replace(_settings(ctx), color=False))
+
+
+def global_options(function: F) -> F:
+    """`-q`, `-v` and `--no-color`: before the command or after it."""
+    options = (
+        click.option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            expose_value=False,
+            callback=_quiet,
+            help="Errors and warnings only.",
+        ),
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            expose_value=False,
+            callback=_verbose,
+            help="More; -vv: tracebacks too.",
+        ),
+        click.option(
+            "--no-color",
+            is_flag=True,
+            expose_value=False,
+            callback=_no_color,
+            help="No colour (also NO_COLOR).",
+        ),
+    )
+    return _all(options, function)
+
+
+def selection_options(function: F) -> F:
+    """Which checkpoint inside a directory that holds several."""
+    options = (
+        click.option(
+            "--step", type=click.IntRange(min=0), metavar="N", help="Step inside SRC. [default: the latest]"
+        ),
+        click.option("--item", metavar="NAME", help="Item inside SRC. [default: its only item with arrays]"),
+    )
+    return _all(options, function)
+
+
+def plan_options(function: F) -> F:
+    """What `apply` and `plan` have in common."""
+    options = (
+        click.option("--target", metavar="PATH", help="The structure that the result must have."),
+        click.option(
+            "--set",
+            "assignments",
+            multiple=True,
+            callback=_assignments,
+            metavar="NAME=VALUE",
+            help="Set a parameter of the recipe.",
+        ),
+        selection_options,
+        click.option(
+            "--dst-step",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Write DST/N/ITEM, for a CheckpointManager.",
+        ),
+        click.option("--dst-item", metavar="NAME", help="Name of that item. [default: default]"),
+        click.option(
+            "--format",
+            "format_",
+            callback=_writable_format,
+            metavar="FORMAT",
+            help="Format of DST. [default: orbax]",
+        ),
+        memory_option,
+        click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
+        json_option,
+        full_option,
+        click.option("--detailed-exitcode", is_flag=True, help="0: no change, 1: error, 2: changes."),
+    )
+    return _all(options, function)
+
+
+def memory_option(function: F) -> F:
+    return click.option(
+        "--memory",
+        callback=_size,
+        metavar="SIZE",
+        help="Budget, such as 2GiB. [default: 2GiB, or a quarter of what is free]",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`, `--json FILE`, `--json -`."""
+    return click.option(
+        "--json",
+        "json_to",
+        callback=document_path,
+        is_flag=False,
+        flag_value=STDOUT,
+        metavar="[FILE|-]",
+        help="Write a JSON document; to stdout if no file follows, and all else to stderr.",
+    )(function)
+
+
+def full_option(function: F) -> F:
+    return click.option("--full", is_flag=True, help="One line per key, nothing folded or left out.")(
+        function
+    )
+
+
+def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """The sources, and the destination where there is one path more. `names` are the recipe's sources.
+
+    Raises UsageError where there are fewer or more.
+    """
+    wanted = len(names)
+    if wanted <= len(paths) <= wanted + 1:
+        return tuple(paths[:wanted]), paths[wanted] if len(paths) > wanted else None
+    takes = f"the recipe takes {wanted} source{'' if wanted == 1 else 's'} ({', '.join(map(shown, names))})"
+    if len(paths) < wanted:
+        missing = ", ".join(map(shown, names[len(paths) :]))
+        raise UsageError(f"{takes}; missing: {missing}", hint="Give their paths in this order.")
+    extra = ", ".join(map(shown, paths[wanted + 1 :]))
+    raise UsageError(f"{takes} and one destination; too many: {extra}")

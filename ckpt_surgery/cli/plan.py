@@ -1,0 +1,103 @@
+"""`plan`: what `apply` would do."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
+from ckpt_surgery.cli.options import document_path, global_options, plan_options, split_paths
+
+if TYPE_CHECKING:
+    from ckpt_surgery.planner import Plan
+
+CHANGES = 2
+
+
+@click.command("plan", short_help="Show what a recipe would do, from metadata alone.")
+@click.argument("recipe", metavar="RECIPE")
+@click.argument("paths", metavar="SRC... [DST]", nargs=-1, required=True)
+@plan_options
+@click.option("--out", callback=document_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
+@global_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    recipe: str,
+    paths: tuple[str, ...],
+    target: str | None,
+    assignments: tuple[str, ...],
+    step: int | None,
+    item: str | None,
+    dst_step: int | None,
+    dst_item: str | None,
+    format_: str | None,
+    memory: int | None,
+    workers: int | None,
+    json_to: str | None,
+    full: bool,
+    detailed_exitcode: bool,
+    out: str | None,
+) -> int:
+    """Show what RECIPE would do to SRC: every key's fate, and what it costs. Reads metadata only.
+
+    A recipe takes one SRC unless it names several `sources`. With DST, what the destination allows is
+    checked too.
+    """
+    from ckpt_surgery import api
+
+    sources, dst = split_paths(source_names(recipe, assignments), paths)
+    made = api.plan(
+        recipe,
+        *sources,
+        target=target,
+        set=assignments,
+        step=step,
+        item=item,
+        format=format_,
+        dst=dst,
+        dst_step=dst_step,
+        dst_item=dst_item,
+        memory=memory,
+        workers=workers,
+        out=out,
+    )
+    show_plan(open_terminal(ctx.find_root().obj, json_to), made, full)
+    return finish_plan(made, json_to, detailed_exitcode)
+
+
+def source_names(recipe: str, assignments: tuple[str, ...]) -> tuple[str, ...]:
+    """The sources that a recipe takes, in order. Raises RecipeError."""
+    from ckpt_surgery.recipe import load_recipe
+
+    return tuple(load_recipe(recipe, assignments).recipe.sources)
+
+
+def is_saved_plan(recipe: str) -> bool:
+    """Whether `recipe` is named like what `plan --out` writes."""
+    return Path(recipe).suffix == ".json"
+
+
+def show_plan(terminal: Terminal, plan: "Plan", full: bool) -> None:
+    """The diff, then its warnings."""
+    from ckpt_surgery.cli.render import plan_lines, warning_lines
+
+    verbose = terminal.settings.verbose > 0
+    terminal.show(plan_lines(plan, full=full, verbose=verbose, width=terminal.text.width))
+    terminal.warn(warning_lines(plan.warnings))
+
+
+def finish_plan(plan: "Plan", json_to: str | None, detailed: bool) -> int:
+    """Write the JSON that was asked for, and say by the exit code what the plan means."""
+    from ckpt_surgery.report import plan_json
+
+    if json_to is not None:
+        write_document(plan_json(plan), json_to)
+    return change_code(plan, detailed)
+
+
+def change_code(plan: "Plan", detailed: bool) -> int:
+    """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
+    from ckpt_surgery.report import has_changes
+
+    return CHANGES if detailed and has_changes(plan) else 0

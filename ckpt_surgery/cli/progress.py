@@ -1,0 +1,70 @@
+"""How far a run is: a bar on a terminal, and elsewhere a line now and then."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from ckpt_surgery.cli.render import bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    from ckpt_surgery.api import Progress
+
+INTERVAL = 10.0
+"""Seconds between two lines where there is no terminal."""
+
+Report = Callable[["Progress"], None]
+
+
+@contextmanager
+def reporting(console: Console, quiet: bool) -> Iterator[Report | None]:
+    """Something to call with the progress so far; what it draws is gone when the block ends."""
+    if quiet:
+        yield None
+    elif console.is_terminal:
+        with _bar(console) as report:
+            yield report
+    else:
+        yield lines(console, time.monotonic)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Report]:
+    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Display
+
+    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
+    with Display(*columns, console=console, transient=True) as display:
+        task = display.add_task("", total=None)
+
+        def report(progress: "Progress") -> None:
+            display.update(task, completed=progress.done_bytes, total=progress.total_bytes)
+
+        yield report
+
+
+def lines(console: Console, clock: Callable[[], float]) -> Report:
+    """Prints at most every `INTERVAL` seconds of `clock`; the first time after one interval."""
+    started = printed = clock()
+
+    def report(progress: "Progress") -> None:
+        nonlocal printed
+        now = clock()
+        if now - printed >= INTERVAL:
+            printed = now
+            console.print(Text(progress_text(progress, now - started)), soft_wrap=True)
+
+    return report
+
+
+def progress_text(progress: "Progress", seconds: float) -> str:
+    """`1.20 GiB of 4.00 GiB, 250 MiB/s, 11.5 s left`, after so many seconds."""
+    done, total = progress.done_bytes, progress.total_bytes
+    text = f"{bytes_text(done)} of {bytes_text(total)}"
+    if not (done and seconds > 0):
+        return text
+    rate = done / seconds
+    return f"{text}, {bytes_text(rate)}/s, {seconds_text((total - done) / rate)} left"

@@ -1,0 +1,16 @@
+"""`schema`: the recipe language as JSON Schema."""
+
+import click
+
+from ckpt_surgery.cli.console import STDOUT, write_document
+from ckpt_surgery.cli.options import global_options
+
+
+@click.command("schema", short_help="Print the JSON Schema of recipes.")
+@global_options
+def command() -> int:
+    """Print the JSON Schema of the recipe language; editors check and complete recipes with it."""
+    from ckpt_surgery import api
+
+    write_document(api.schema(), STDOUT)
+    return 0

@@ -1,0 +1,443 @@
+"""How a checkpoint comes into being all at once: a lock, a temporary directory, one rename.
+
+Everything is written into a directory with a random name beside the destination. It becomes the
+destination by one rename, after all of it has reached the disk. Until then nobody sees it, and
+whatever goes wrong, the destination is what it was before.
+
+    with interruptible(), staged(destination) as staging:
+        ...  # write into staging.directory
+        publish(staging, overwrite=False)
+"""
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import re
+import secrets
+import shutil
+import signal
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from ckpt_surgery.errors import DestinationError, Interrupted, Problem, StorageError, SurgeryError, UsageError
+from ckpt_surgery.keys import shown
+from ckpt_surgery.locks import acquire
+
+_RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100
+"""Linux's numbers, from <linux/fs.h> and <fcntl.h>: see renameat2(2)."""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A checkpoint on its way: where it is written, and where it will be."""
+
+    destination: Path
+    """What the rename creates or replaces; absolute."""
+    directory: Path
+    """Beside the destination, empty at first. Nobody else looks at it."""
+    lock: Path
+    notices: tuple[str, ...]
+    """What was found and put in order, one sentence each: a dead run's lock, its leftovers."""
+
+
+# --- before anything is written -------------------------------------------------------------------
+
+
+def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> None:
+    """Refuse destinations that would harm a source, exist already, or cannot be created.
+
+    Links, `..` and trailing slashes are seen through. Raises UsageError where destination and source
+    are one or lie in one another, DestinationError where something is in the way, StorageError where
+    the parent directory is missing or read-only.
+    """
+    with storage_errors(destination):
+        for source in sources:
+            _check_apart(source, destination)
+        _check_absent(destination, overwrite)
+        _check_parent(destination)
+
+
+def _check_apart(source: Path, destination: Path) -> None:
+    if _same(source, destination):
+        problem = f"{_text(destination)}: the destination is the source itself"
+    elif _lies_in(destination, source):
+        problem = f"{_text(destination)}: the destination lies inside the source {_text(source)}"
+    elif _lies_in(source, destination):
+        problem = f"{_text(source)}: the source lies inside the destination {_text(destination)}"
+    else:
+        return
+    raise UsageError(problem, hint="Choose another destination; sources are never written to.")
+
+
+def _same(a: Path, b: Path) -> bool:
+    """Whether both are one place; also for paths that do not exist, and through bind mounts."""
+    if os.path.realpath(a) == os.path.realpath(b):
+        return True
+    return a.exists() and b.exists() and os.path.samefile(a, b)
+
+
+def _lies_in(inner: Path, outer: Path) -> bool:
+    return any(_same(parent, outer) for parent in Path(os.path.realpath(inner)).parents)
+
+
+def _check_absent(destination: Path, overwrite: bool) -> None:
+    if not _exists(destination):
+        return
+    if not overwrite:
+        raise DestinationError(
+            f"{_text(destination)}: exists already",
+            hint="Choose another destination, or replace it with --overwrite.",
+        )
+    if destination.is_symlink():
+        raise DestinationError(
+            f"{_text(destination)}: is a symbolic link; only what it points at could be replaced",
+            hint=f"Name {_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
+        )
+    if _same(Path.cwd(), destination) or _lies_in(Path.cwd(), destination):
+        raise UsageError(
+            f"{_text(destination)}: holds the working directory and will not be replaced",
+            hint="Name the checkpoint's own directory.",
+        )
+
+
+def _check_parent(destination: Path) -> None:
+    parent = _absolute(destination).parent
+    if not parent.is_dir():
+        raise StorageError(f"{_text(parent)}: no such directory", hint="Create it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{_text(parent)}: cannot be written to", hint="Check its permissions.")
+
+
+def check_space(destination: Path, bytes_needed: int) -> None:
+    """Raise StorageError where the destination's file system has less than `bytes_needed` bytes free."""
+    parent = _absolute(destination).parent
+    with storage_errors(parent):
+        free = shutil.disk_usage(parent).free
+    if free < bytes_needed:
+        raise StorageError(
+            f"{_text(parent)}: {bytes_needed / 2**30:.2f} GiB are to be written, {free / 2**30:.2f} are free",
+            hint="Free some space, or choose a destination on another file system.",
+        )
+
+
+# --- the temporary directory ----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def staged(destination: Path) -> Iterator[Staging]:
+    """Lock a destination and make a temporary directory beside it; afterwards neither is left.
+
+    What a dead run left is put in order first: its lock is taken over, its temporary directory
+    removed, and a checkpoint that it had moved aside is put back. On any failure inside, the
+    temporary directory goes and the destination stays as it was.
+
+    Raises DestinationError where a living run holds the lock, StorageError for what the file system
+    refuses.
+    """
+    destination = _absolute(destination)
+    lock = destination.with_name(f".{destination.name}.ckpt-surgery-lock")
+    directory = destination.with_name(f".{destination.name}.ckpt-surgery-{secrets.token_hex(8)}")
+    held, made = False, None
+    try:
+        with storage_errors(lock), _deferred():
+            notices = acquire(lock)
+            held = True
+        with storage_errors(destination):
+            notices += _tidy(destination)
+            os.mkdir(directory)
+            made = os.lstat(directory)
+        yield Staging(destination, directory, lock, notices)
+        with storage_errors(destination):
+            _tidy(destination)
+            os.unlink(lock)
+            held = False
+    except BaseException as failure:
+        _tell_outcome(destination, made, failure)
+        if held:
+            _clear(destination, lock, failure)
+        raise
+
+
+def _clear(destination: Path, lock: Path, failure: BaseException) -> None:
+    """Remove temporary and lock after a failure; what cannot be removed is added to its message."""
+    try:
+        _tidy(destination)
+        os.unlink(lock)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        _add(failure, f"{_text(lock)} and its directory stay behind ({reason}); the next run removes them")
+
+
+def _tell_outcome(destination: Path, made: os.stat_result | None, failure: BaseException) -> None:
+    """Say so where a run is stopped after all that matters was done."""
+    try:
+        published = (
+            made is not None and _exists(destination) and os.path.samestat(made, os.lstat(destination))
+        )
+    except OSError as error:
+        _add(failure, f"{_text(destination)} cannot be looked at ({error.strerror})")
+        return
+    if published:
+        _add(failure, f"{_text(destination)} itself is new and complete")
+    elif isinstance(failure, Interrupted):
+        _add(failure, f"nothing was published: {_text(destination)} is as it was before")
+
+
+def _add(failure: BaseException, sentence: str) -> None:
+    if isinstance(failure, SurgeryError):
+        failure.problems += (Problem(sentence),)
+        failure.args = ("\n\n".join(map(str, failure.problems)),)
+    else:
+        failure.add_note(sentence)
+
+
+def _tidy(destination: Path) -> tuple[str, ...]:
+    """Put a checkpoint back that was moved aside, remove all temporary directories; what was done.
+
+    Only for whoever holds the lock, which makes sure that nobody uses them.
+    """
+    pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + "([0-9a-f]{16}|old)")
+    notices = []
+    if _exists(_aside(destination)) and not _exists(destination):
+        os.rename(_aside(destination), destination)
+        notices.append(f"put {_text(destination)} back, which a run had moved aside before it ended")
+    with os.scandir(destination.parent) as entries:
+        found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
+    for path in found:
+        _remove(path)
+        notices.append(f"removed {_text(path)}, which an unfinished run left behind")
+    return tuple(notices)
+
+
+def _remove(path: Path) -> None:
+    if stat.S_ISDIR(os.lstat(path).st_mode):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+# --- publication ----------------------------------------------------------------------------------
+
+
+def publish(staging: Staging, overwrite: bool) -> None:
+    """Make the temporary directory the destination, once every byte of it is on the disk.
+
+    An existing destination is refused, also one that has come into being meanwhile; with `overwrite`
+    the two change places in one step and the old one is removed afterwards. Where the file system
+    cannot do that (renameat2(2) with RENAME_NOREPLACE and RENAME_EXCHANGE), the old one is moved aside
+    first, which leaves a moment without either; the next run puts it back should this one die then.
+
+    Raises DestinationError where something is in the way, StorageError for what the file system refuses.
+    """
+    with storage_errors(staging.directory):
+        _sync_tree(staging.directory)
+    with _deferred(), storage_errors(staging.destination):
+        swapped = overwrite and _exists(staging.destination)
+        (_exchange if swapped else _move)(staging.directory, staging.destination)
+        try:
+            _sync(staging.destination.parent, os.O_DIRECTORY)
+        except OSError:
+            # Not durable means not published: put things back before the old one could be removed.
+            if swapped:
+                _exchange(staging.directory, staging.destination)
+            else:
+                _move(staging.destination, staging.directory)
+            raise
+
+
+def _sync_tree(directory: Path) -> None:
+    """fsync every file, then every directory, each after what it holds."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, _, files in os.walk(directory, topdown=False, onerror=refuse):
+        for name in files:
+            _sync(Path(folder, name), os.O_NOFOLLOW)
+        _sync(Path(folder), os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, os.O_RDONLY | flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _move(directory: Path, destination: Path) -> None:
+    """Rename, refusing a destination that exists."""
+    try:
+        _rename(directory, destination, _RENAME_NOREPLACE)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise DestinationError(
+                f"{_text(destination)}: came into being while this run was at work; it was left alone",
+                hint="Choose another destination, or replace it with --overwrite.",
+            ) from None
+        raise
+
+
+def _exchange(directory: Path, destination: Path) -> None:
+    """Let the two change places."""
+    _rename(directory, destination, _RENAME_EXCHANGE)
+
+
+def _rename(source: Path, target: Path, flags: int) -> None:
+    """renameat2(2), or the nearest that there is where it is not supported."""
+    try:
+        _renameat2(source, target, flags)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        if flags == _RENAME_EXCHANGE:
+            _exchange_in_steps(source, target)
+        elif _exists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        else:
+            os.rename(source, target)
+
+
+def _renameat2(source: Path, target: Path, flags: int) -> None:
+    function = getattr(_libc(), "renameat2", None)
+    if function is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(target))
+    if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), ctypes.c_uint(flags)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(target))
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _exchange_in_steps(directory: Path, destination: Path) -> None:
+    aside = _aside(destination)
+    os.rename(destination, aside)
+    try:
+        os.rename(directory, destination)
+    except BaseException:
+        os.rename(aside, destination)
+        raise
+    os.rename(aside, directory)
+
+
+def _aside(destination: Path) -> Path:
+    """Where the old checkpoint is for a moment, on file systems without RENAME_EXCHANGE."""
+    return destination.with_name(f".{destination.name}.ckpt-surgery-old")
+
+
+# --- signals and errors ---------------------------------------------------------------------------
+
+
+@dataclass
+class _Signals:
+    """What the handlers need to know; signals belong to the whole process, and so does this."""
+
+    deferring: bool = False
+    """True while a section runs that must not be interrupted."""
+    pending: int | None = None
+    """The signal that came during one."""
+
+
+_signals = _Signals()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into Interrupted, raised in the main thread at once.
+
+    Elsewhere than in the main thread this does nothing, and a signal that is ignored stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _on_signal) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    if _signals.deferring:
+        _signals.pending = number
+    else:
+        raise _interrupted(number)
+
+
+def _interrupted(number: int) -> Interrupted:
+    return Interrupted(number, f"stopped by {signal.Signals(number).name}")
+
+
+@contextlib.contextmanager
+def _deferred() -> Iterator[None]:
+    """Signals wait until the end of this short section. Sections do not nest.
+
+    Where the section fails, its error ends the run anyway, and a signal that came meanwhile is let go.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _signals.deferring = True
+    try:
+        yield
+    finally:
+        _signals.deferring = False
+        number, _signals.pending = _signals.pending, None
+    if number is not None:
+        raise _interrupted(number)
+
+
+_HINTS = {
+    errno.ENOSPC: "Free some space, or choose a destination on another file system.",
+    errno.EDQUOT: "Free some of your quota, or choose a destination on another file system.",
+    errno.EFBIG: "Raise the limit on file sizes (ulimit -f), or choose another file system.",
+    errno.EACCES: "Check the permissions of the destination's directory.",
+    errno.EPERM: "Check the permissions of the destination's directory.",
+    errno.EROFS: "The file system is mounted read-only: choose another destination.",
+    errno.EIO: "The device reports an error: look into the system's log before trusting it again.",
+    errno.ENAMETOOLONG: "Choose a shorter name: the temporary directory's is 31 bytes longer.",
+}
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn any OSError into StorageError with the path that it names, else with this one."""
+    try:
+        yield
+    except OSError as error:
+        named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
+        where = named if named.is_absolute() else path
+        reason = error.strerror or str(error) or type(error).__name__
+        raise StorageError(f"{_text(where)}: {reason}", hint=_HINTS.get(error.errno or 0)) from error
+
+
+def _exists(path: Path) -> bool:
+    """Whether anything is there, a dangling link too. Unlike os.path.lexists, an I/O error is no `False`."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _absolute(path: Path) -> Path:
+    """The path with its parent's links and `..` resolved, its own name left alone."""
+    path = Path(os.path.abspath(path)) if path.name in ("", "..") else path
+    return Path(os.path.realpath(path.parent), path.name)
+
+
+def _text(path: Path) -> str:
+    return shown(os.fspath(path))

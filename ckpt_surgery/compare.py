@@ -1,0 +1,237 @@
+"""The values of leaves, streamed: statistics of one checkpoint, differences between two.
+
+Bounded: what is read at once is a small part of the budget or one stored chunk, whichever is larger (a
+compressed chunk can only be decoded whole); arithmetic is done on pieces of `PIECE` elements, in float64.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, Region, Shape, Source, chunk_regions
+from ckpt_surgery.report import Statistics, ValueDifference
+
+READ_BYTES = 32 << 20
+"""Bytes of one leaf that are read at once at most, where its chunks allow."""
+PIECE = 1 << 20
+"""Elements that arithmetic holds in float64 at once."""
+
+
+def value_differences(a: Source, b: Source, memory: int) -> tuple[ValueDifference, ...]:
+    """How far apart the numbers are, for every leaf that has one shape in both; dtypes may differ.
+
+    In A's order. `memory` is in bytes. Raises SourceError where bytes that are read are missing or damaged.
+    """
+    left, right = a.leaves(), b.leaves()
+    pairs = [(left[key], right[key]) for key in left if key in right and _comparable(left[key], right[key])]
+    return tuple(_compared(a, b, x, y, memory) for x, y in pairs)
+
+
+def statistics(source: Source, memory: int) -> dict[str, Statistics]:
+    """Of every leaf that has numbers, by key text. `memory` is in bytes.
+
+    Raises SourceError where bytes are missing or damaged.
+    """
+    numeric = {key: leaf for key, leaf in source.leaves().items() if leaf.spec is not None}
+    return {key: _statistics_of(source, leaf, memory) for key, leaf in numeric.items()}
+
+
+def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
+    """Disjoint regions that cover the leaf, each an eighth of `memory` at most, or one compressed chunk."""
+    assert leaf.spec is not None, "only leaves with an array are read"
+    shape = leaf.spec.shape
+    limit = max(1, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
+    return chunk_regions(shape, _block(shape, _unit(leaf), limit))
+
+
+def _unit(leaf: Leaf) -> Shape:
+    """The smallest region that is worth reading: a chunk, or one element where nothing is encoded."""
+    assert leaf.spec is not None
+    if leaf.manifest is None or leaf.manifest.codec.name == "raw":
+        return (1,) * leaf.spec.ndim
+    return leaf.manifest.chunk_shape
+
+
+def _block(shape: Shape, unit: Shape, limit: int) -> Shape:
+    """As many whole units as make up `limit` elements at most, last axes first; one unit at least."""
+    block = [min(u, n) if n else 1 for u, n in zip(unit, shape, strict=True)]
+    for axis in reversed(range(len(shape))):
+        others = math.prod(block) // block[axis]
+        units = max(1, limit // (others * unit[axis]))
+        block[axis] = max(1, min(shape[axis], units * unit[axis]))
+    return tuple(block)
+
+
+# --- one checkpoint ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Count, mean and sum of squared deviations of the finite values seen so far."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    minimum: float | None = None
+    maximum: float | None = None
+    nan: int = 0
+    inf: int = 0
+
+    def __add__(self, other: "_Moments") -> "_Moments":
+        """Both together: Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm"."""
+        count = self.count + other.count
+        share = other.count / count if count else 0.0
+        delta = other.mean - self.mean
+        return _Moments(
+            count,
+            self.mean + delta * share,
+            self.squares + other.squares + delta * delta * self.count * share,
+            min((m for m in (self.minimum, other.minimum) if m is not None), default=None),
+            max((m for m in (self.maximum, other.maximum) if m is not None), default=None),
+            self.nan + other.nan,
+            self.inf + other.inf,
+        )
+
+
+def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
+    total = _Moments()
+    for region in read_regions(leaf, memory):
+        for piece in _pieces(source.read(leaf, region)):
+            total += _moments(piece)
+    if not total.count:
+        return Statistics(None, None, None, None, total.nan, total.inf)
+    std = math.sqrt(total.squares / total.count)
+    return Statistics(total.minimum, total.maximum, total.mean, std, total.nan, total.inf)
+
+
+def _moments(piece: np.ndarray) -> _Moments:
+    """Of one piece. A complex number counts as two real ones in everything but NaN and infinity."""
+    if _whole_numbers(piece.dtype):
+        wide = piece.astype(np.float64)
+        low, high, nan, inf = int(piece.min()), int(piece.max()), 0, 0
+    else:
+        values = _parts(piece)
+        finite = np.isfinite(values)
+        wide = values[finite]
+        nan = int(np.count_nonzero(np.isnan(values).any(axis=-1)))
+        inf = int(np.count_nonzero(np.isinf(values).any(axis=-1)))
+        if not wide.size:
+            return _Moments(nan=nan, inf=inf)
+        low, high = wide.min(), wide.max()
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 the moments are inf or NaN
+        mean = float(wide.mean())
+        squares = float(np.square(wide - mean).sum())
+    lowest = low if isinstance(low, int) else float(low)
+    highest = high if isinstance(high, int) else float(high)
+    return _Moments(wide.size, mean, squares, lowest, highest, nan, inf)
+
+
+# --- two checkpoints ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """How far apart the values seen so far are."""
+
+    equal: bool = True
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    dot: float = 0.0
+    norm_a: float = 0.0
+    """Sum of squares."""
+    norm_b: float = 0.0
+
+    def __add__(self, other: "_Gap") -> "_Gap":
+        return _Gap(
+            self.equal and other.equal,
+            max(self.max_abs, other.max_abs),
+            max(self.max_rel, other.max_rel),
+            self.dot + other.dot,
+            self.norm_a + other.norm_a,
+            self.norm_b + other.norm_b,
+        )
+
+    @property
+    def cosine(self) -> float | None:
+        product = self.norm_a * self.norm_b
+        # one root is exact for equal norms; two do not leave float64's range
+        two_roots = math.sqrt(self.norm_a) * math.sqrt(self.norm_b)
+        scale = math.sqrt(product) if 1e-300 < product < math.inf else two_roots
+        if not (0.0 < scale < math.inf and math.isfinite(self.dot)):
+            return None
+        return max(-1.0, min(1.0, self.dot / scale))
+
+
+def _comparable(a: Leaf, b: Leaf) -> bool:
+    """Both have numbers, in one shape."""
+    return a.spec is not None and b.spec is not None and a.spec.shape == b.spec.shape
+
+
+def _compared(a: Source, b: Source, left: Leaf, right: Leaf, memory: int) -> ValueDifference:
+    total = _Gap()
+    for region in read_regions(left, memory):
+        blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
+        for x, y in zip(*blocks, strict=True):
+            total += _gap(x, y)
+    return ValueDifference(left.key.text, total.equal, total.max_abs, total.max_rel, total.cosine)
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> _Gap:
+    """Of two pieces with one length."""
+    whole = _whole_numbers(a.dtype) and _whole_numbers(b.dtype)
+    x, y = (_integers(a), _integers(b)) if whole else (_wide(a), _wide(b))
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    wide_x, wide_y = _wide(a), _wide(b)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        apart = _distance(x, y) if whole else np.abs(wide_x - wide_y)
+        apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        relative = np.where(same, 0.0, apart / np.abs(wide_y))
+        relative = np.where(np.isnan(relative), np.inf, relative)
+        finite = np.isfinite(wide_x) & np.isfinite(wide_y)
+        u, v = wide_x[finite], wide_y[finite]
+        products = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
+    return _Gap(bool(same.all()), float(apart.max()), float(relative.max()), *products)
+
+
+def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """|x - y| of 64-bit integers, exact before it is rounded to float64."""
+    if x.dtype != y.dtype:
+        apart: np.ndarray = np.abs(x.astype(object) - y.astype(object))
+    else:
+        # in two's complement the difference modulo 2**64 is right even where int64 would overflow
+        apart = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
+    rounded: np.ndarray = apart.astype(np.float64)
+    return rounded
+
+
+# --- elements ----------------------------------------------------------------------------------------
+
+
+def _pieces(block: np.ndarray) -> Iterator[np.ndarray]:
+    """The elements in C order, `PIECE` at a time."""
+    flat = np.ascontiguousarray(block).reshape(-1)
+    return (flat[i : i + PIECE] for i in range(0, flat.size, PIECE))
+
+
+def _whole_numbers(dtype: np.dtype[Any]) -> bool:
+    """Integers and booleans, the small ones of ml_dtypes included."""
+    return dtype.kind in "iub" or dtype.name.startswith(("int", "uint"))
+
+
+def _integers(piece: np.ndarray) -> np.ndarray:
+    wide: np.ndarray = piece.astype(np.uint64 if piece.dtype == np.uint64 else np.int64)
+    return wide
+
+
+def _wide(piece: np.ndarray) -> np.ndarray:
+    """float64, or complex128 where the numbers are complex."""
+    wide: np.ndarray = piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64)
+    return wide
+
+
+def _parts(piece: np.ndarray) -> np.ndarray:
+    """float64, elements × 1, or × 2 (real, imaginary) where the numbers are complex."""
+    return _wide(piece).view(np.float64).reshape(piece.size, -1)

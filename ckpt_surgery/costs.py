@@ -1,0 +1,199 @@
+"""What evaluating a region costs, and how outputs are cut so that it stays within a budget.
+
+All of it is arithmetic on specs, manifests and the regions that functions say they need.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape, covering_chunks, grid_counts
+from ckpt_surgery.errors import PlanError
+from ckpt_surgery.nodes import Apply, Node, Read
+
+MAX_CHUNK = 32 << 20
+"""Bytes of an output chunk at most: small enough to stream, large enough to keep files and indexes few."""
+SMALL_CHUNK = 1 << 20
+"""Source chunks below this are not imitated: many tiny chunks make many requests."""
+WRITE_BUFFER = 64 << 20
+"""Bytes that a sink may hold back in its open batch."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one output is cut."""
+
+    chunks: Shape
+    """The grid that it is stored on."""
+    block: Shape
+    """What one task computes: whole chunks."""
+    working_set: int
+    """Bytes that the largest task holds at most."""
+    read: int
+    """Decoded bytes that all tasks read together."""
+
+
+def cut(value: Node, budget: int) -> Cut:
+    """Choose chunks and tasks for one output. Raises PlanError where not even the smallest task fits."""
+    spec = value.spec
+    room = max(budget - WRITE_BUFFER, budget // 2)
+    periods = grid_of(value)
+    block = _shrink(value, spec.shape, periods, room // 4)
+    if task_bytes(value, _first_block(spec.shape, block)) > room:
+        block = _shrink(value, block, (1,) * spec.ndim, room)
+    chunks = output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8)))
+    block = tuple(max(b // c, 1) * c for b, c in zip(block, chunks, strict=True))
+    worst = task_bytes(value, _first_block(spec.shape, block))
+    if worst > room:
+        raise PlanError(
+            f"one element of it needs {size(worst)} at a time (the chunks of its sources are that large); "
+            f"the budget is {size(budget)}",
+            hint=f"Give it more: --memory {math.ceil((worst + WRITE_BUFFER) / 2**30)}GiB.",
+        )
+    return Cut(chunks, block, worst, _reading(value, spec.shape, block))
+
+
+def size(n: int) -> str:
+    """Bytes for people: `6.0 GiB`."""
+    amount, unit = float(n), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{n} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Shape:
+    """The grid that an output is stored on: the source's where it is of a good size, else whole rows.
+
+    Rows are whole as long as one fits: the leading axes are what sharded readers cut. Chunks divide
+    `block`, what one task computes, on every axis that it does not cover.
+    """
+    fits = all(b % n == 0 or b >= s for n, b, s in zip(near, block, spec.shape, strict=True))
+    good = fits and SMALL_CHUNK <= math.prod(near) * spec.dtype.itemsize
+    chunks = [max(1, n) for n in (near if good else block)]
+    for axis in range(spec.ndim):
+        rest = math.prod(chunks[:axis] + chunks[axis + 1 :]) * spec.dtype.itemsize
+        if rest * chunks[axis] > limit:
+            covered = block[axis] >= spec.shape[axis] and not good
+            chunks[axis] = _even(chunks[axis], max(1, limit // rest), covered)
+    return tuple(chunks)
+
+
+def _even(length: int, most: int, last_may_be_short: bool) -> int:
+    """At most `most`, such that the pieces of `length` are as equal as can be."""
+    pieces = -(-length // most)
+    return -(-length // pieces) if last_may_be_short else max(1, length // pieces)
+
+
+def grid_of(node: Node) -> Shape:
+    """For each axis of the output, the period after which it reads other chunks of its sources.
+
+    Found by looking where one step along the axis moves what is needed: along one axis of an input,
+    one for one, it has that axis' period; to another input, every step is a period of its own. A
+    function that does anything else (a reshape, say) has one period over the whole axis.
+    """
+    shape = tuple(max(1, n) for n in node.spec.shape)
+    if isinstance(node, Read):
+        chunks = shape if node.leaf.manifest is None else node.leaf.manifest.chunk_shape
+        return tuple(min(max(1, c), n) for c, n in zip(chunks, shape, strict=True))
+    if node.spec.size == 0:
+        return shape
+    return tuple(min(_period(node, axis), length) for axis, length in enumerate(shape))
+
+
+def _period(node: Apply, axis: int) -> int:
+    length = node.spec.shape[axis]
+    if length < 2:
+        return 1
+    here, there = (_steps(node, axis, at) for at in (0, 1))
+    if not here or not there or here[0][0] != there[0][0]:
+        return 1 if here and there else length
+    index, start = here[0]
+    moved = [a for a, (p, q) in enumerate(zip(start, there[0][1], strict=True)) if q != p]
+    if len(moved) != 1 or there[0][1][moved[0]] - start[moved[0]] != 1:
+        return length
+    return grid_of(node.inputs[index])[moved[0]]
+
+
+def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:
+    """Which inputs one element needs, and from where: at index `at` of one axis, 0 of the others."""
+    starts = tuple(at if a == axis else 0 for a in range(node.spec.ndim))
+    region = Region(starts, tuple(n + 1 for n in starts))
+    return [(i, part.starts) for i, part in node.function.needs(region, [n.spec for n in node.inputs])]
+
+
+def _first_block(shape: Shape, block: Shape) -> Region:
+    return Region((0,) * len(shape), tuple(min(b, n) for b, n in zip(block, shape, strict=True)))
+
+
+def _shrink(value: Node, block: Shape, periods: Shape, share: int) -> Shape:
+    """Halve the block, in whole periods, until one task fits; along the axis that reads least in all."""
+    shape = value.spec.shape
+    while task_bytes(value, _first_block(shape, block)) > share:
+        halves = [
+            (*block[:a], -(-count // 2) * periods[a], *block[a + 1 :])
+            for a, count in enumerate(grid_counts(block, periods))
+            if count > 1
+        ]
+        if not halves:
+            break
+        block = min(halves, key=lambda b: _reading(value, shape, b))
+    return block
+
+
+def _reading(value: Node, shape: Shape, block: Shape) -> int:
+    """Decoded bytes that all tasks of this block shape read, taken to cost what the first one does."""
+    tasks = math.prod(grid_counts(shape, block))
+    return tasks * sum(_decoded(read, region) for read, region in needed(value, _first_block(shape, block)))
+
+
+def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
+    """Which regions of which leaves an output region is computed from."""
+    if isinstance(node, Read):
+        yield node, region
+        return
+    for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
+        yield from needed(node.inputs[index], part)
+
+
+def _decoded(read: Read, region: Region) -> int:
+    manifest = read.leaf.manifest
+    if manifest is None:
+        return region.size * read.spec.dtype.itemsize
+    return covering_chunks(region, manifest.spec.shape, _positive(manifest)).size * read.spec.dtype.itemsize
+
+
+def _positive(manifest: Manifest) -> Shape:
+    return tuple(max(1, c) for c in manifest.chunk_shape)
+
+
+def task_bytes(value: Node, region: Region) -> int:
+    """Bytes held at most while a region is evaluated, then written: the block and its encoded chunks."""
+    written = 2 * region.size * value.spec.dtype.itemsize
+    return max(working_set(value, region), written)
+
+
+def working_set(node: Node, region: Region) -> int:
+    """Bytes held at most while a region is evaluated.
+
+    A read holds the block, the decoded chunks that cover it and their encoded bytes (taken to be no
+    larger); a function holds the blocks of its inputs, its result and one temporary of its size.
+    """
+    result = region.size * node.spec.dtype.itemsize
+    if isinstance(node, Read):
+        return result + 2 * _decoded(node, region)
+    held = peak = 0
+    for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
+        source = node.inputs[index]
+        peak = max(peak, held + working_set(source, part))
+        held += part.size * source.spec.dtype.itemsize
+    return max(peak, held + 2 * result + _widened(node, region))
+
+
+def _widened(node: Node, region: Region) -> int:
+    """Narrow inputs of an arithmetic function exist a second time in the type that is computed in."""
+    assert not isinstance(node, Read)
+    parts = node.function.needs(region, [n.spec for n in node.inputs])
+    width = node.spec.dtype.itemsize
+    return sum(p.size * width for i, p in parts if node.inputs[i].spec.dtype.itemsize < width)

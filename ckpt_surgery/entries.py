@@ -1,0 +1,175 @@
+"""What passes hand to each other: named values that nobody has read yet."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.errors import SurgeryError
+from ckpt_surgery.functions.create import Full
+from ckpt_surgery.keys import Key
+from ckpt_surgery.nodes import Apply, Array, Node, Read, reads
+from ckpt_surgery.templates import Component
+
+
+@dataclass(frozen=True)
+class RuleRef:
+    """The rule that decided."""
+
+    path: str
+    """`rules[3]`, or `passes[1].rules[0]`."""
+    line: int
+    """1-based, in the recipe file."""
+    location: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
+    """Where the rule lies in the document."""
+
+    def __str__(self) -> str:
+        return f"{self.path} (line {self.line})"
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A named value between two passes."""
+
+    key: Key
+    leaf: Leaf
+    """Kind, sharding and other metadata as they are carried along; its own key is where it came from."""
+    value: Node
+    rule: RuleRef | None
+    """The last rule that decided about it; None as long as only policies did."""
+
+
+Tree = Mapping[str, Entry]
+"""Entries by the text of their key."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    """An entry that goes no further."""
+
+    entry: Entry
+    rule: RuleRef | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The outcome of all passes."""
+
+    outputs: tuple[Entry, ...]
+    drops: tuple[Drop, ...]
+    """In the order of decision; what a dropped entry would have read may still feed another output."""
+    warnings: tuple[str, ...]
+
+
+HAS_ARRAY = (LeafKind.ARRAY, LeafKind.SCALAR)
+
+
+def array_of(entry: Entry) -> Array:
+    """The array that an expression sees. Raises SurgeryError for strings, empty nodes and PRNG keys."""
+    if entry.leaf.kind not in HAS_ARRAY:
+        kind = {LeafKind.EMPTY: "an empty node", LeafKind.PRNG_KEY: "a typed PRNG key"}.get(
+            entry.leaf.kind, "a string"
+        )
+        raise SurgeryError(
+            f"`{entry.key}` is {kind}, not an array",
+            hint="It can be kept, renamed, dropped or filled; no expression can use its value.",
+        )
+    return Array(entry.value, entry.value.spec.dtype)
+
+
+Value = Array | bool | int | float
+
+
+def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) -> Entry:
+    """The entry for the result of an expression; `model` is the leaf whose metadata it inherits.
+
+    Numbers become scalars (int64, float64, bool), as stock Orbax stores Python's. Raises SurgeryError
+    where the value is neither array nor number.
+    """
+    if isinstance(value, bool | int | float):
+        dtype = np.dtype(
+            np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
+        )
+        node: Node = Apply(Full((), value, dtype), ())
+        return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node, rule)
+    if not isinstance(value, Array):
+        raise SurgeryError(f"`value` gives {_described(value)}, not an array or a number")
+    node = value.settled()
+    found = list(reads(node))
+    scalar = bool(found) and node.spec.shape == () and all(r.leaf.kind is LeafKind.SCALAR for r in found)
+    kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
+    if isinstance(node, Read):
+        return Entry(key, node.leaf, node, rule)
+    return Entry(key, Leaf(key, kind, node.spec, sharding=_inherited_sharding(model, node.spec)), node, rule)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, str):
+        return f"the string {value!r}"
+    if isinstance(value, Sequence):
+        return f"a list of {len(value)} values (take one of them: `[0]`)"
+    return f"a {type(value).__name__.lower()}"
+
+
+def _inherited_sharding(model: Leaf | None, spec: ArraySpec) -> str | None:
+    """A sharding speaks of a shape: it outlives a change of values, and of shape only on a single device."""
+    if model is None or model.sharding is None or model.spec is None:
+        return None
+    same = model.spec.shape == spec.shape or '"SingleDeviceSharding"' in model.sharding
+    return model.sharding if same else None
+
+
+def container_paths(trees: Iterable[Tree]) -> frozenset[tuple[str, ...]]:
+    """The paths of all lists: what a key's component stands under where it is a list index."""
+    return frozenset(
+        entry.key.names[:i]
+        for tree in trees
+        for entry in tree.values()
+        if True in entry.key.sequences
+        for i, sequence in enumerate(entry.key.sequences)
+        if sequence
+    )
+
+
+def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:
+    """The key that a template spells.
+
+    A component is a list index where the template says so (`[0]`), where it was taken whole from one in
+    the matched key, or where the same list existed before; every other new component is a dict key.
+    """
+    names = tuple(c.name for c in components)
+    if not lists and not any(c.index for c in components):
+        return Key.of(names)
+    starts = {} if origin is None else _component_starts(origin)
+    sequences = tuple(
+        c.index or (name.isdecimal() and (starts.get(c.origin) == name or names[:i] in lists))
+        for i, (c, name) in enumerate(zip(components, names, strict=True))
+    )
+    return Key(names, sequences)
+
+
+def _component_starts(key: Key) -> dict[int | None, str]:
+    """For each list index in the key: the offset of its text → its text."""
+    starts: dict[int | None, str] = {}
+    offset = 0
+    for name, sequence in zip(key.names, key.sequences, strict=True):
+        if sequence:
+            starts[offset] = name
+        offset += len(name) + 1
+    return starts
+
+
+def with_lists(key: Key, lists: frozenset[tuple[str, ...]]) -> Key:
+    """The key with list indices where its containers are lists."""
+    names = key.names
+    return Key(names, tuple(name.isdecimal() and names[:i] in lists for i, name in enumerate(names)))
+
+
+def under(key: Key, old: Sequence[str], new: Sequence[str], lists: frozenset[tuple[str, ...]]) -> Key | None:
+    """`key` with its leading components `old` replaced by `new`; None where it does not start with them."""
+    if key.names[: len(old)] != tuple(old):
+        return None
+    head = with_lists(Key.of(new), lists)
+    return Key((*new, *key.names[len(old) :]), (*head.sequences, *key.sequences[len(old) :]))

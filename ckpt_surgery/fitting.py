@@ -1,0 +1,197 @@
+"""The last pass meets the target: for each target key, the first that applies.
+
+A `fill` rule; a `match` rule's output of that name; then, by `target.prefer`, the source leaf of the same
+name or the target's own value. What ends nowhere is dropped, and says why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.entries import HAS_ARRAY, Drop, Entry, Tree, with_lists
+from ckpt_surgery.errors import SurgeryError, did_you_mean
+from ckpt_surgery.expressions import Unavailable
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.nodes import Apply, Read
+from ckpt_surgery.passes import FAILED, PassRun, SourceLeaves, few, match_names, x_of
+from ckpt_surgery.recipe import Rule, TargetPolicy
+
+TARGET = "target"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The structure that the result must have."""
+
+    leaves: Mapping[str, Leaf]
+    readable: bool
+    """False for a mere listing, which has no values to fall back on."""
+    policy: TargetPolicy
+
+
+def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
+    """`target['a/b']` in expressions."""
+    if target is None:
+        return Unavailable("there is no target (give one with --target)")
+    if not target.readable:
+        return Unavailable("the target is only a listing: it has no values")
+    return SourceLeaves(TARGET, {text: own_value(leaf) for text, leaf in target.leaves.items()})
+
+
+def own_value(leaf: Leaf) -> Entry:
+    """The target's own value of a leaf."""
+    return Entry(leaf.key, leaf, Read(TARGET, leaf), None)
+
+
+def fitted(run: PassRun, target: Target) -> Tree:
+    """The tree that has exactly the target's structure."""
+    filled = _filled(run, target)
+    matched = run.distinct(run.produced())
+    for text, entry in matched.items():
+        if text not in target.leaves:
+            run.ledger.warnings.append(f"{entry.rule} makes `{text}`, which the target does not have")
+    own = {e.key.text: e for e in run.unclaimed([*filled.values(), *matched.values()])}
+    tree: dict[str, Entry] = {}
+    needy: list[str] = []
+    for text, leaf in _located(target, run).items():
+        offered = (
+            filled.get(text)
+            or matched.get(text)
+            or (own.get(text) if target.policy.prefer == "source" else None)
+        )
+        entry = None if offered is None else _fitting(run, target, leaf, offered)
+        if entry is None and not target.readable:
+            needy.append(text)
+        else:
+            tree[text] = entry or own_value(leaf)
+    if needy:
+        run.ledger.general(
+            f"nothing gives {few(needy)} ({len(needy)} in all); a target that is only a listing has no values",
+            "Add rules for them, or give a checkpoint as the target.",
+        )
+    _note_drops(run, tree, target, [*matched.values(), *own.values()])
+    return tree
+
+
+def _located(target: Target, run: PassRun) -> Mapping[str, Leaf]:
+    """The target's leaves. A listing does not tell lists from dicts: there the source's lists are known."""
+    if target.readable or not run.lists:
+        return target.leaves
+    return {text: replace(leaf, key=with_lists(leaf.key, run.lists)) for text, leaf in target.leaves.items()}
+
+
+def _filled(run: PassRun, target: Target) -> dict[str, Entry]:
+    """What `fill` rules give, by target key; the first rule that matches a key wins."""
+    filled: dict[str, Entry] = {}
+    rules = [(i, r) for i, r in enumerate(run.pass_.rules) if r.fill is not None]
+    claimed: set[int] = set()
+    for text, leaf in target.leaves.items():
+        for index, rule in rules:
+            wanted, entry = _fill(run, target, index, rule, leaf)
+            if wanted:
+                claimed.add(index)
+                if entry is not None:
+                    filled[text] = entry
+                break
+    for index, rule in rules:
+        if index not in claimed and not rule.optional:
+            assert rule.fill is not None
+            guess = did_you_mean(rule.fill.pattern, target.leaves)
+            run.ledger.problem(
+                index, "fill", f"the rule claims nothing: no key of the target is left for it{guess}"
+            )
+    return filled
+
+
+def _fill(run: PassRun, target: Target, index: int, rule: Rule, leaf: Leaf) -> tuple[bool, Entry | None]:
+    """Whether the rule claims this target leaf, and what it gives; None where that is a problem."""
+    assert rule.fill is not None
+    text = leaf.key.text
+    match = run.match(index, ("fill",), rule.fill, text)
+    if match is None:
+        return False, None
+    names = {**run.names, **match_names(match), "key": text}
+    wanted_key = text
+    if rule.from_ is not None:
+        spelled = run.spell(index, ("from",), rule.from_, match, names, text)
+        if spelled is None:
+            return True, None
+        wanted_key = spelled.text
+    offered = run.lookup(rule, wanted_key)
+    missing = Unavailable(f"no source leaf is called `{wanted_key}`")
+    names["x"] = missing if offered is None else x_of(offered)
+    if rule.when is not None:
+        wanted = run.evaluate(index, ("when",), rule.when, names, text)
+        if wanted is FAILED or not wanted:
+            return False, None
+    return True, _filling(run, target, index, rule, leaf, offered, wanted_key, names)
+
+
+def _filling(
+    run: PassRun,
+    target: Target,
+    index: int,
+    rule: Rule,
+    leaf: Leaf,
+    offered: Entry | None,
+    wanted_key: str,
+    names: Mapping[str, object],
+) -> Entry | None:
+    text = leaf.key.text
+    if rule.fallback and target.policy.prefer == "source":
+        if not target.readable:
+            run.ledger.problem(index, ("fallback",), "the target is only a listing: it has no values", text)
+            return None
+        return replace(own_value(leaf), rule=run.ledger.ref(index))
+    if rule.value is not None:
+        model = None if offered is None else offered.leaf
+        return run.made(index, ("value",), rule.value, names, leaf.key, model, text)
+    if offered is None:
+        guess = did_you_mean(wanted_key, run.trees[run.first])
+        field = ("from",) if rule.from_ is not None else ("fill",)
+        run.ledger.problem(index, field, f"no source leaf is called `{wanted_key}`{guess}", text)
+        return None
+    return Entry(leaf.key, offered.leaf, offered.value, run.ledger.ref(index))
+
+
+def _fitting(run: PassRun, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
+    """The entry under the target's key and, where that is asked for, with its dtype; None to fall back."""
+    entry = replace(entry, key=leaf.key)
+    if (
+        (leaf.kind in HAS_ARRAY) != (entry.leaf.kind in HAS_ARRAY)
+        or leaf.spec is None
+        or entry.leaf.spec is None
+    ):
+        if leaf.kind is not entry.leaf.kind:
+            return _disagreement(
+                run, target, entry, f"`{leaf.key}` is {entry.leaf.kind}, the target has {leaf.kind} there"
+            )
+        return entry
+    spec = entry.value.spec
+    if spec.shape != leaf.spec.shape:
+        return _disagreement(
+            run,
+            target,
+            entry,
+            f"`{leaf.key}` has shape {list(spec.shape)}, the target has {list(leaf.spec.shape)}",
+        )
+    if target.policy.dtype == "target" and spec.dtype != leaf.spec.dtype and leaf.kind in HAS_ARRAY:
+        value = Apply(Cast(leaf.spec.dtype), (entry.value,))
+        return replace(entry, value=value, leaf=replace(entry.leaf, spec=value.spec, manifest=None))
+    return entry
+
+
+def _disagreement(run: PassRun, target: Target, entry: Entry, message: str) -> None:
+    if target.policy.on_shape_mismatch == "fallback":
+        run.ledger.warnings.append(f"{message}: the target's value is used")
+        return
+    hint = "Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`."
+    run.ledger.about(entry, SurgeryError(message, hint=hint))
+
+
+def _note_drops(run: PassRun, tree: Tree, target: Target, offered: list[Entry]) -> None:
+    used = {id(entry.value) for entry in tree.values()}
+    for entry in offered:
+        if id(entry.value) not in used:
+            why = "another value was taken" if entry.key.text in target.leaves else "not in target"
+            run.ledger.drops.append(Drop(entry, entry.rule if why != "not in target" else None, why))

@@ -1,0 +1,316 @@
+"""Keys that differ in indices only, as one exact line: `params/layers_{0..47}/mlp/kernel`.
+
+The notation: `{0..47}`, `{0,2,5}`, `{00..11}` (as wide as its first number) stand for each of those
+numbers; several slots in one key stand for every combination. A source beside the key has the same
+slots in the same order, and its lists go in step with the key's: `a_{0..3}` from `b_{1..4}` takes `a_0`
+from `b_1`. Where that would leave a doubt, slots carry a letter, and equal letters go in step:
+`a_{i:0..3}/b_{j:0..3}` from `b_{j}/a_{i}`. A source slot without a letter then means "all of these".
+Braces and backslashes of a key itself are escaped with a backslash.
+"""
+
+import functools
+import itertools
+import math
+import re
+import string
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ckpt_surgery.keys import shown
+
+Cells = tuple[str, ...]
+"""The numbers of one entry, as they are written: of its key, then of its sources."""
+
+# Longer digit strings are hashes or dates rather than indices; Python also refuses to parse very long ones.
+_NUMBER = re.compile(r"(?<![0-9])([0-9]{1,18})(?![0-9])")
+_MOST_NUMBERS = 12
+"""Per key; the rest of a key is text. Bounds the work that hostile names can ask for."""
+_RESERVED = re.compile(r"[\\{}]")
+_LETTERS = string.ascii_lowercase[8:]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key to be shown."""
+
+    key: str
+    """Distinct among the entries that are folded together."""
+    sources: tuple[str, ...] = ()
+    """The keys that it is made from, without repeats."""
+    like: Hashable = None
+    """Entries share a line only where this is equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One line: exactly `count` of the entries, and no key besides them."""
+
+    key: str
+    """Pattern, printable and escaped."""
+    sources: tuple[str, ...]
+    """Patterns of the sources. One that gathers several source keys shows them as a set."""
+    count: int
+    """Number of keys that the pattern stands for."""
+    gathers: int
+    """Number of source keys that each of them is made from."""
+    first: int
+    """Index of an entry of this line."""
+
+
+class _Pattern(NamedTuple):
+    """`literals[0] numbers[0] literals[1] …`, one literal more than numbers; literals are printable."""
+
+    literals: tuple[str, ...]
+    numbers: Cells
+
+
+class _Frame(NamedTuple):
+    """What the entries of a group have in common: everything but the numbers."""
+
+    texts: tuple[tuple[str, ...], ...]
+    """Literals of the key, then of each source pattern."""
+    gathers: int
+
+    @property
+    def gathered(self) -> bool:
+        """A source pattern stands for more than one key."""
+        return self.gathers > len(self.texts) - 1
+
+    def columns(self) -> list[range]:
+        """For each text, which columns of the cells are its numbers."""
+        ends = list(itertools.accumulate((len(text) - 1 for text in self.texts), initial=0))
+        return [range(start, stop) for start, stop in itertools.pairwise(ends)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """What the columns of one line hold."""
+
+    values: Mapping[int, Cells]
+    """Every column's numbers, ascending; one that follows another is in step with it."""
+    leads: Mapping[int, int]
+    """Column → the column of the key that it goes in step with, if any."""
+
+    def varying(self, columns: range) -> list[int]:
+        return [c for c in columns if len(self.values[c]) > 1]
+
+
+def fold(entries: Sequence[Entry]) -> list[Fold]:
+    """The lines that show these entries: every key is on exactly one, and no line shows any other.
+
+    Sorted by each line's first key.
+    """
+    groups: dict[tuple[Hashable, _Frame], dict[Cells, int]] = {}
+    for index, entry in enumerate(entries):
+        patterns = (_pattern(entry.key), *_gather(entry.sources))
+        frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
+        cells = tuple(itertools.chain.from_iterable([numbers for _, numbers in patterns]))
+        groups.setdefault((entry.like, frame), {})[cells] = index
+    found = [line for (_, frame), rows in groups.items() for line in _lines(frame, rows)]
+    return sorted(found, key=lambda line: line.first)
+
+
+def unfolded(entries: Sequence[Entry]) -> list[Fold]:
+    """One line for each entry, in order, escaped as in `fold`."""
+    return [
+        Fold(escaped(e.key), tuple(map(_text, _gather(e.sources))), 1, len(e.sources), index)
+        for index, e in enumerate(entries)
+    ]
+
+
+def escaped(key: str) -> str:
+    """A single key in this notation: printable, its own braces and backslashes escaped."""
+    return shown(_RESERVED.sub(r"\\\g<0>", key))
+
+
+_printable = functools.lru_cache(maxsize=4096)(escaped)
+
+
+def _pattern(key: str) -> _Pattern:
+    parts = _NUMBER.split(key, maxsplit=_MOST_NUMBERS)
+    return _Pattern(tuple(map(_printable, parts[::2])), tuple(parts[1::2]))
+
+
+def _text(pattern: _Pattern) -> str:
+    return "".join(_interleave(pattern.literals, pattern.numbers))
+
+
+def _interleave(literals: Sequence[str], slots: Sequence[str]) -> Iterator[str]:
+    yield literals[0]
+    for slot, literal in zip(slots, literals[1:], strict=True):
+        yield slot
+        yield literal
+
+
+def _gather(sources: Sequence[str]) -> tuple[_Pattern, ...]:
+    """The sources of one entry, those that differ in indices only put together."""
+    if len(sources) == 1:
+        return (_pattern(sources[0]),)
+    groups: dict[tuple[str, ...], list[Cells]] = {}
+    for source in sources:
+        pattern = _pattern(source)
+        groups.setdefault(pattern.literals, []).append(pattern.numbers)
+    return tuple(
+        _filled(literals, box)
+        for literals, rows in groups.items()
+        for box in sorted(_boxes(rows), key=lambda box: [_order(values[0]) for values in box])
+    )
+
+
+def _filled(literals: Sequence[str], box: Sequence[Cells]) -> _Pattern:
+    """The pattern in which a column that varies is written out and has become literal text."""
+    texts, numbers = [literals[0]], []
+    for values, literal in zip(box, literals[1:], strict=True):
+        if len(values) == 1:
+            numbers.append(values[0])
+            texts.append(literal)
+        else:
+            texts[-1] += f"{{{_span(values)}}}{literal}"
+    return _Pattern(tuple(texts), tuple(numbers))
+
+
+def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
+    """The lines of one group."""
+    width = len(frame.texts[0]) - 1
+    waiting = [rows]
+    while waiting:
+        part = waiting.pop()
+        columns = list(zip(*part, strict=True))
+        bases, leads, stray = _relate(columns, width)
+        if stray is None:
+            yield from _related_lines(frame, part, bases, leads)
+        else:
+            waiting += _parts(part, stray)
+
+
+def _related_lines(
+    frame: _Frame, rows: Mapping[Cells, int], bases: Sequence[int], leads: Mapping[int, int]
+) -> Iterator[Fold]:
+    """The lines of rows whose every column is constant, free (`bases`) or in step with a free one."""
+    columns = list(zip(*rows, strict=True))
+    steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
+    members = {tuple([cells[b] for b in bases]): index for cells, index in rows.items()}
+    for box in _boxes(list(members)):
+        chosen = dict(zip(bases, box, strict=True))
+        values = {c: (column[0],) for c, column in enumerate(columns)} | chosen
+        values |= {c: tuple([steps[c][v] for v in chosen[b]]) for c, b in leads.items()}
+        yield _line(frame, _Slots(values, leads), members[tuple([v[0] for v in box])])
+
+
+def _relate(columns: Sequence[Cells], width: int) -> tuple[list[int], dict[int, int], int | None]:
+    """Which columns are free, which go in step with a free one, and the first that does neither.
+
+    The first `width` columns are the key's. They follow one another only where they are equal; a
+    source column has to follow one of the key's.
+    """
+    bases: list[int] = []
+    leads: dict[int, int] = {}
+    for c, column in enumerate(columns):
+        if column.count(column[0]) == len(column):
+            continue
+        lead = next((b for b in bases if columns[b] == column), None)
+        if lead is None and c >= width:
+            lead = next((b for b in bases if _in_step(columns[b], column)), None)
+            if lead is None:
+                return bases, leads, c
+        if lead is None:
+            bases.append(c)
+        else:
+            leads[c] = lead
+    return bases, leads, None
+
+
+def _in_step(lead: Cells, column: Cells) -> bool:
+    """Each number of `lead` has its own in `column`, and both rise together."""
+    pairs = sorted(set(zip(lead, column, strict=True)), key=lambda pair: _order(pair[0]))
+    once = len({a for a, _ in pairs}) == len(pairs)
+    return once and all(int(a) < int(b) for (_, a), (_, b) in itertools.pairwise(pairs))
+
+
+def _parts(rows: Mapping[Cells, int], column: int) -> list[dict[Cells, int]]:
+    """The rows, apart by what they hold in one column."""
+    parts: dict[str, dict[Cells, int]] = {}
+    for cells, index in rows.items():
+        parts.setdefault(cells[column], {})[cells] = index
+    return list(parts.values())
+
+
+def _boxes(rows: Sequence[Cells]) -> list[tuple[Cells, ...]]:
+    """Disjoint boxes (for each column a tuple of numbers, ascending) whose union is exactly `rows`."""
+    distinct = [sorted(set(column), key=_order) for column in zip(*rows, strict=True)]
+    if math.prod(map(len, distinct)) == len(rows):
+        return [tuple(map(tuple, distinct))]
+    best, classes = min(
+        ((c, _classes(rows, c)) for c, values in enumerate(distinct) if len(values) > 1),
+        key=lambda choice: len(choice[1]),
+    )
+    return [
+        (*box[:best], tuple(sorted(values, key=_order)), *box[best:])
+        for values, rest in classes
+        for box in _boxes(rest)
+    ]
+
+
+def _classes(rows: Sequence[Cells], column: int) -> list[tuple[list[str], list[Cells]]]:
+    """The numbers of one column, together where they occur with the same other columns."""
+    others: dict[str, list[Cells]] = {}
+    for cells in rows:
+        others.setdefault(cells[column], []).append(cells[:column] + cells[column + 1 :])
+    classes: dict[frozenset[Cells], tuple[list[str], list[Cells]]] = {}
+    for value, rest in others.items():
+        classes.setdefault(frozenset(rest), ([], rest))[0].append(value)
+    return list(classes.values())
+
+
+def _line(frame: _Frame, slots: _Slots, first: int) -> Fold:
+    columns = frame.columns()
+    free = [c for c in slots.varying(columns[0]) if c not in slots.leads]
+    letters = {} if _plain(frame, slots, free) else {c: _letter(n) for n, c in enumerate(free)}
+    key, *sources = (
+        "".join(_interleave(text, [_slot(slots, letters, c) for c in columns[n]]))
+        for n, text in enumerate(frame.texts)
+    )
+    count = math.prod(len(slots.values[c]) for c in free)
+    return Fold(key, tuple(sources), count, frame.gathers, first)
+
+
+def _plain(frame: _Frame, slots: _Slots, free: list[int]) -> bool:
+    """Whether the slots can only be read one way without letters."""
+    if not free:
+        return True
+    key, *sources = map(slots.varying, frame.columns())
+    leads = [[slots.leads[c] for c in source] for source in sources]
+    return key == free and not frame.gathered and all(lead in ([], free) for lead in leads)
+
+
+def _letter(n: int) -> str:
+    return _LETTERS[n] if n < len(_LETTERS) else f"{_LETTERS[0]}{n}"
+
+
+def _slot(slots: _Slots, letters: Mapping[int, str], column: int) -> str:
+    values = slots.values[column]
+    if len(values) == 1:
+        return values[0]
+    lead = slots.leads.get(column)
+    letter = letters.get(column if lead is None else lead)
+    if letter is None:
+        return f"{{{_span(values)}}}"
+    if lead is not None and slots.values[lead] == values:
+        return f"{{{letter}}}"
+    return f"{{{letter}:{_span(values)}}}"
+
+
+def _span(values: Sequence[str]) -> str:
+    """`0..3,7`: runs of three and more with two dots, zero-padded like their first number."""
+    runs: list[list[str]] = []
+    for value in values:
+        if runs and value == str(int(runs[-1][0]) + len(runs[-1])).zfill(len(runs[-1][0])):
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ",".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs)
+
+
+def _order(number: str) -> tuple[int, int]:
+    return int(number), len(number)

@@ -1,0 +1,126 @@
+"""The files of a checkpoint directory: one walk for names, sizes and times, and safe JSON reading."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from stat import S_ISREG
+from typing import Any
+
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.keys import shown
+
+DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
+ACCESS = "Check its permissions and its symbolic links."
+MAX_DEPTH = 64
+"""Directories nested deeper than this are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """Of a regular file."""
+
+    size: int
+    """Bytes."""
+    modified: int
+    """Nanoseconds since the epoch."""
+
+
+def _link_bounds(root: str) -> tuple[str, ...]:
+    """The directories that links inside `root` may point into.
+
+    In a Hugging Face cache (`<repository>/snapshots/<revision>/…`) every file is a link to
+    `<repository>/blobs/…`.
+    """
+    parts = root.split(os.sep)
+    places = [i for i, part in enumerate(parts) if part == "snapshots"]
+    caches = [os.sep.join([*parts[:i], "blobs"]) for i in places]
+    return (root, *caches)
+
+
+def check_link(path: str, root: str) -> None:
+    """Refuse a symbolic link that leaves the source. `root`: real path of the source's directory."""
+    target = os.path.realpath(path)
+    if any(target == bound or target.startswith(bound + os.sep) for bound in _link_bounds(root)):
+        return
+    raise SourceError(
+        f"{shown(path)} is a symbolic link to {shown(target)}, outside the checkpoint",
+        hint="Copy the file it points to into the checkpoint; links are followed only within it.",
+    )
+
+
+def walk(directory: str, root: str) -> dict[str, FileStat]:
+    """Every file below `directory` by its relative path (with `/`). Links are held to `root`.
+
+    Raises SourceError for links that leave the source, for what is neither file nor directory, and
+    for what may not be read.
+    """
+    found: dict[str, FileStat] = {}
+    pending = [("", 0)]
+    while pending:
+        prefix, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise SourceError(
+                f"{shown(directory)} is nested more than {MAX_DEPTH} directories deep", hint=ACCESS
+            )
+        for entry in entries(os.path.join(directory, prefix)):
+            if entry.is_symlink():
+                check_link(entry.path, root)
+            if is_directory(entry):
+                pending.append((f"{prefix}{entry.name}/", depth + 1))
+            else:
+                found[prefix + entry.name] = _stat(entry)
+    return found
+
+
+def entries(directory: str) -> list["os.DirEntry[str]"]:
+    """What is in a directory, in no order. Raises SourceError where it cannot be listed."""
+    try:
+        with os.scandir(directory) as listed:
+            return list(listed)
+    except OSError as error:
+        raise SourceError(f"{shown(directory)} cannot be listed: {error.strerror}", hint=ACCESS) from error
+
+
+def is_directory(entry: "os.DirEntry[str]") -> bool:
+    """Also through a link; a link that leads nowhere is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _stat(entry: "os.DirEntry[str]") -> FileStat:
+    try:
+        stat = entry.stat()
+    except OSError as error:
+        raise SourceError(f"{shown(entry.path)} cannot be read: {error.strerror}", hint=ACCESS) from error
+    if not S_ISREG(stat.st_mode):
+        raise SourceError(f"{shown(entry.path)} is neither a file nor a directory", hint=DAMAGED)
+    return FileStat(stat.st_size, stat.st_mtime_ns)
+
+
+def digest(files: Mapping[str, FileStat]) -> str:
+    """Of names, sizes and times: hexadecimal, equal for an untouched checkpoint."""
+    lines = (f"{name}\0{stat.size}\0{stat.modified}\n" for name, stat in sorted(files.items()))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """The JSON object in a file. Raises SourceError where the file is missing or is no such thing."""
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read())
+    except OSError as error:
+        raise SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=DAMAGED) from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{shown(path)} is not valid JSON: {shown(str(error))}",
+            hint=DAMAGED,
+        ) from error
+    if not isinstance(value, dict):
+        raise SourceError(
+            f"{shown(path)} holds a JSON {type(value).__name__} where an object belongs", hint=DAMAGED
+        )
+    return value

@@ -1,0 +1,148 @@
+"""OCDBT databases by their index: every key, and where its value lies, from one walk of the B+tree.
+
+Source: TensorStore's OCDBT documentation; `ts.ocdbt.dump` decodes manifest and nodes and checks
+their checksums.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from ckpt_surgery.arrays import Chunk
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.files import DAMAGED
+from ckpt_surgery.keys import shown
+
+MANIFEST = "manifest.ocdbt"
+
+STORE_ERRORS = (
+    *(ValueError, KeyError, IndexError, OverflowError, TypeError),
+    *(NotImplementedError, RuntimeError, OSError),
+)
+"""What TensorStore raises for its status codes."""
+
+_DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
+_LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
+_NODES_AT_ONCE = 64
+"""Nodes that are decoded at the same time; each may be several MB."""
+
+
+def store_message(error: BaseException) -> str:
+    """TensorStore's message without its own source locations and specs."""
+    return shown(_DETAILS.sub("", str(error)))
+
+
+@dataclass(frozen=True)
+class Database:
+    """One version of an OCDBT database."""
+
+    directory: str
+    generation: int
+    """The version that was walked; reading pins it."""
+    entries: Mapping[bytes, bytes | str]
+    """Key → the value itself where it is inline, else its location as `dump` spells it."""
+
+    def locate(self, key: bytes) -> Chunk | None:
+        """Where the value of a key lies; None where the database has no such key."""
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        if isinstance(entry, bytes):
+            return Chunk("", 0, len(entry), entry)
+        match = _LOCATION.fullmatch(entry)
+        if match is None:
+            raise SourceError(
+                f"the database refers to a value at `{shown(entry)}`, which is no location", hint=DAMAGED
+            )
+        base, path, offset, length = match.groups()
+        return Chunk(unquote(base) + unquote(path), int(offset), int(length))
+
+    def values(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        """The values of keys that exist. Raises SourceError where one cannot be read."""
+        found = {key: entry for key in keys if isinstance(entry := self.entries.get(key), bytes)}
+        base = _base(self.directory)
+        for key in keys:
+            entry = self.entries.get(key)
+            if isinstance(entry, str):  # large metadata; rare, so one at a time is fast enough
+                found[key] = _dump(base, entry, self.directory)
+        return found
+
+
+def _base(directory: str) -> Any:
+    import tensorstore as ts
+
+    return ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
+
+
+def _dump(base: Any, location: str | None, directory: str) -> Any:
+    return _result(_ask(base, location), location, directory)
+
+
+def _ask(base: Any, location: str | None) -> Any:
+    import tensorstore as ts
+
+    return ts.ocdbt.dump(base, location)
+
+
+def _result(future: Any, location: str | None, directory: str) -> Any:
+    try:
+        return future.result()
+    except STORE_ERRORS as error:
+        what = f"{directory}/{MANIFEST}" if location is None else f"{directory} ({location})"
+        raise SourceError(
+            f"The index of the OCDBT database cannot be read: {shown(what)}: {store_message(error)}",
+            hint=DAMAGED,
+        ) from error
+
+
+def read_database(directory: str) -> Database:
+    """Walk the newest version of the database in `directory`. Reads no values but inline ones.
+
+    Raises SourceError where the manifest or a node is missing, truncated or fails its checksum.
+    """
+    base = _base(directory)
+    manifest = _dump(base, None, directory)
+    versions = (manifest or {}).get("versions")
+    if not versions:
+        raise SourceError(
+            f"{shown(directory)}/{MANIFEST} is missing or has no version",
+            hint="The save was not finished; use a checkpoint that was.",
+        )
+    newest = versions[-1]
+    entries: dict[bytes, bytes | str] = {}
+    if (root := newest["root"].get("location")) is not None:
+        for prefix, node in _leaf_nodes(base, root, newest["root_height"], directory):
+            for entry in node["entries"]:
+                value = entry.get("inline_value")
+                entries[prefix + entry["key"]] = entry["indirect_value"] if value is None else value
+    return Database(directory, newest["generation_number"], entries)
+
+
+def _leaf_nodes(base: Any, root: str, height: int, directory: str) -> Iterator[tuple[bytes, Any]]:
+    """Every leaf node with the prefix that its keys lack, level by level."""
+    level: list[tuple[bytes, str]] = [(b"", root)]
+    seen = {root}
+    for remaining in range(height, -1, -1):
+        below: list[tuple[bytes, str]] = []
+        for prefix, node in _nodes(base, level, directory):
+            if node["height"] != remaining:
+                raise SourceError(f"{shown(directory)}: a B+tree node is at the wrong height", hint=DAMAGED)
+            if remaining == 0:
+                yield prefix, node
+                continue
+            for entry in node["entries"]:
+                if entry["location"] in seen:
+                    raise SourceError(f"{shown(directory)}: the B+tree reaches a node twice", hint=DAMAGED)
+                seen.add(entry["location"])
+                below.append((prefix + entry["subtree_common_prefix"], entry["location"]))
+        level = below
+
+
+def _nodes(base: Any, level: list[tuple[bytes, str]], directory: str) -> Iterator[tuple[bytes, Any]]:
+    for start in range(0, len(level), _NODES_AT_ONCE):
+        part = level[start : start + _NODES_AT_ONCE]
+        futures = [_ask(base, location) for _, location in part]
+        for (prefix, location), future in zip(part, futures, strict=True):
+            yield prefix, _result(future, location, directory)

@@ -1,0 +1,117 @@
+"""What an Orbax checkpoint cannot hold, said before the first byte is written."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, LeafKind
+from ckpt_surgery.formats.orbax_tree import EMPTY_KINDS, array_name, array_prefix
+from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
+from ckpt_surgery.keys import Key, shown
+
+_HELD = frozenset((*NATIVE, *EXTENDED))
+
+
+def refusals(leaves: Sequence[Leaf]) -> list[str]:
+    """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold all."""
+    keys = [leaf.key for leaf in leaves]
+    one_by_one = (sentence for leaf in leaves for sentence in _of_leaf(leaf))
+    return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *_of_containers(keys)]
+
+
+def _tick(key: Key) -> str:
+    return f"`{shown(key.text)}`"
+
+
+def _of_leaf(leaf: Leaf) -> Iterator[str]:
+    yield from _of_key(leaf.key)
+    if leaf.spec is not None:
+        yield from _of_array(leaf)
+    if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
+        yield f"{_tick(leaf.key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it."
+
+
+def _of_array(leaf: Leaf) -> Iterator[str]:
+    assert leaf.spec is not None
+    name, spec = _tick(leaf.key), leaf.spec
+    if spec.size == 0:
+        yield f"{name} has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
+    if spec.dtype.name not in _HELD:
+        yield f"{name} is {spec.dtype.name}, which Orbax cannot store; cast it to another type."
+    if leaf.kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
+        yield f"{name} is a complex scalar, which Orbax refuses; reshape it to an array of one element."
+
+
+def _of_key(key: Key) -> Iterator[str]:
+    if any(not name for name in key.names):
+        yield f"{_tick(key)} has an empty component in {list(key.names)}; rename it."
+    name = array_name(key)
+    if name.startswith("/") or ".." in name.split("/"):
+        yield f"{_tick(key)} would be stored as a path that leaves the checkpoint; rename it."
+    if not _is_unicode(name):
+        yield f"{_tick(key)} is not valid Unicode, so it cannot be stored as UTF-8; rename it."
+    for part, in_sequence in zip(key.names, key.sequences, strict=True):
+        if in_sequence and not _is_index(part):
+            yield f"{_tick(key)} has the list index `{shown(part)}`, which is no decimal number; rename it."
+
+
+def _is_unicode(text: str) -> bool:
+    """Free of lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")
+
+
+def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Array names join the components with `.`, so that `a.b` and `a/b` are one array."""
+    holders: dict[str, list[Key]] = defaultdict(list)
+    for leaf in leaves:
+        if leaf.spec is not None:
+            holders[array_prefix(array_name(leaf.key))].append(leaf.key)
+    for name, keys in holders.items():
+        if len(keys) > 1:
+            listed = " and ".join(map(_tick, keys))
+            yield f"{listed} would share the stored array `{shown(name.rstrip('/'))}`; rename one of them."
+
+
+def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Orbax looks strings up by their names as JSON pointers: `/` nests, `~` escapes."""
+    names = {array_name(leaf.key): leaf.key for leaf in leaves if leaf.kind is LeafKind.STRING}
+    for name, key in names.items():
+        if "~" in name:
+            yield f"{_tick(key)} is a string with `~` in its key, which Orbax cannot look up; rename it."
+        parts = name.split("/")
+        for i in range(1, len(parts)):
+            if (outer := names.get("/".join(parts[:i]))) is not None:
+                yield f"The strings {_tick(outer)} and {_tick(key)} would overwrite each other; rename one."
+
+
+def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
+    """A node is a leaf, a dict, or a list without gaps: one of them."""
+    children: dict[tuple[str, ...], dict[str, bool]] = defaultdict(dict)
+    mixed: set[tuple[str, ...]] = set()
+    for key in keys:
+        for i, (name, in_sequence) in enumerate(zip(key.names, key.sequences, strict=True)):
+            known = children[key.names[:i]]
+            if known.setdefault(name, in_sequence) != in_sequence:
+                mixed.add(key.names[:i])
+    for key in keys:
+        if key.names in children:
+            yield f"{_tick(key)} would be both a leaf and a container; rename one."
+    for parent, members in children.items():
+        if parent in mixed or len(set(members.values())) > 1:
+            yield f"`{shown('/'.join(parent))}` would be both a list and a dict; rename its children."
+        elif all(members.values()):
+            yield from _gaps(parent, set(members))
+
+
+def _gaps(parent: tuple[str, ...], indices: set[str]) -> Iterator[str]:
+    missing = [str(i) for i in range(len(indices)) if str(i) not in indices]
+    if missing and all(map(_is_index, indices)):
+        yield (
+            f"The list `{shown('/'.join(parent))}` has {len(indices)} elements but none at index "
+            f"{missing[0]}; renumber them, or keep the ones that are missing."
+        )

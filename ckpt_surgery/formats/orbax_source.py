@@ -1,0 +1,227 @@
+"""Reading Orbax checkpoints: every leaf from metadata alone, then regions of arrays on demand."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, LeafKind, Region, chunk_regions, covering_chunks
+from ckpt_surgery.errors import Problem, SourceError
+from ckpt_surgery.formats import Selection
+from ckpt_surgery.formats.files import DAMAGED, digest, walk
+from ckpt_surgery.formats.handles import Handles
+from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
+from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
+from ckpt_surgery.formats.orbax_store import Store, array_manifest, open_store
+from ckpt_surgery.formats.orbax_tree import (
+    EMPTY_KINDS,
+    Entry,
+    Tree,
+    read_random_keys,
+    read_shardings,
+    read_strings,
+    read_tree,
+)
+from ckpt_surgery.formats.zarr_metadata import ZarrArray, parse_array
+from ckpt_surgery.keys import Key, shown
+
+CACHE_BYTES = 32 * 2**20
+"""Decoded chunks kept, for regions that share one."""
+INDEX_CACHE_BYTES = 100_000_000
+"""B+tree nodes kept; Orbax writes nodes of up to this size."""
+OPEN_ARRAYS = 256
+"""Handles kept open."""
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """What reading an array takes."""
+
+    name: str
+    definition: ZarrArray
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Everything that is known without reading arrays."""
+
+    leaves: Mapping[str, Leaf]
+    arrays: Mapping[str, StoredArray]
+    """By key text."""
+    store: Store
+
+
+def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
+    """Every leaf of an item in the order of its `_METADATA`; links are held to `root`.
+
+    Raises SourceError where anything is missing, too short or malformed.
+    """
+    files = walk(directory, root)
+    names = [entry.name for entry in tree.entries if entry.is_array]
+    store = (
+        open_store(directory, files, tree.ocdbt, tree.zarr)
+        if names
+        else Store(directory, files, None, tree.zarr)
+    )
+    definitions = store.definitions(names)
+    shardings, random_keys = read_shardings(directory), read_random_keys(directory, files)
+    strings = read_strings(directory, tree.entries)
+    leaves: dict[str, Leaf] = {}
+    arrays: dict[str, StoredArray] = {}
+    for entry in tree.entries:
+        text, name = entry.key.text, entry.name
+        if not entry.is_array:
+            leaves[text] = _plain_leaf(entry, strings)
+            continue
+        try:
+            array = _definition(definitions.get(name), store, name)
+            impl = _random_key(entry, array, random_keys)
+            leaves[text] = _array_leaf(entry, store, array, shardings.get(name), impl)
+        except SourceError as error:
+            raise _at(entry.key, error) from error
+        arrays[text] = StoredArray(name, array)
+    return Listing(leaves, arrays, store)
+
+
+def _at(key: Key, error: SourceError) -> SourceError:
+    """The same problems, with the leaf in front."""
+    problems = (Problem(f"`{shown(key.text)}`: {p.message}", p.place, p.hint) for p in error.problems)
+    return SourceError(*problems)
+
+
+def _plain_leaf(entry: Entry, strings: Mapping[str, str]) -> Leaf:
+    if entry.is_string:
+        return Leaf(entry.key, LeafKind.STRING, string=strings[entry.name])
+    if entry.value_type not in EMPTY_KINDS:
+        raise SourceError(
+            f"`{shown(entry.key.text)}` is an empty node of the unknown kind `{shown(entry.value_type)}`",
+            hint=DAMAGED,
+        )
+    return Leaf(entry.key, LeafKind.EMPTY, empty=entry.value_type)
+
+
+def _definition(text: bytes | None, store: Store, name: str) -> ZarrArray:
+    if text is None:
+        raise SourceError(
+            f"it is in {TREE_METADATA}, but there is no array `{shown(name)}` in {shown(store.directory)}",
+            hint=DAMAGED,
+        )
+    return parse_array(text, store.zarr)
+
+
+def _random_key(entry: Entry, array: ZarrArray, random_keys: Mapping[str, str | None]) -> str | None:
+    """The PRNG implementation. Raises SourceError where a file that could tell is missing.
+
+    Orbax notes `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`.
+    """
+    lost = entry.has_array_metadata and entry.name not in random_keys
+    if lost and array.spec.dtype == np.uint32:
+        raise SourceError(
+            "whether it is a PRNG key cannot be told: array_metadatas does not list it", hint=DAMAGED
+        )
+    return random_keys.get(entry.name)
+
+
+def _array_leaf(entry: Entry, store: Store, array: ZarrArray, sharding: str | None, impl: str | None) -> Leaf:
+    kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
+    return Leaf(
+        key=entry.key,
+        kind=LeafKind.PRNG_KEY if impl else kind,
+        spec=array.spec,
+        manifest=array_manifest(store, entry.name, array),
+        sharding=sharding,
+        prng_impl=impl,
+    )
+
+
+class OrbaxSource:
+    """One item of an Orbax checkpoint, opened for reading. Safe to use from several threads."""
+
+    format = "orbax"
+
+    def __init__(self, path: str, location: Location, cache_bytes: int = CACHE_BYTES):
+        self.path = path
+        self.step = location.step
+        self.item = location.item
+        self._location = location
+        self._cache_bytes = cache_bytes
+        self._tree = read_tree(location.directory)
+        self.metadata: Mapping[str, Any] = {**location.metadata, **self._tree.metadata}
+        self._handles = Handles(self._opened, OPEN_ARRAYS)
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return list_leaves(self._location.directory, self._location.root, self._tree)
+
+    def leaves(self) -> Mapping[str, Leaf]:
+        """Every leaf by its key's text, in the checkpoint's order. Reads no array.
+
+        Raises SourceError where the checkpoint is not whole.
+        """
+        return self._listing.leaves
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        try:
+            block = self._handles.get(leaf.key.text)[region.slices].read().result()
+        except STORE_ERRORS as error:
+            raise SourceError(
+                f"`{shown(leaf.key.text)}` cannot be read from {self._files_of(leaf, region)}: "
+                f"{store_message(error)}",
+                hint=DAMAGED,
+            ) from error
+        return np.asarray(block)
+
+    def fingerprint(self) -> str:
+        """Of the item's files: names, sizes, modification times."""
+        return digest(walk(self._location.directory, self._location.root))
+
+    def _files_of(self, leaf: Leaf, region: Region) -> str:
+        """For a message: the files that hold a region's chunks."""
+        assert leaf.manifest is not None
+        shape, grid = leaf.manifest.spec.shape, leaf.manifest.chunk_shape
+        covered = covering_chunks(region, shape, grid)
+        indices = [
+            tuple(
+                (start + low) // size
+                for start, low, size in zip(inner.starts, covered.starts, grid, strict=True)
+            )
+            for inner in chunk_regions(covered.shape, grid)
+        ]
+        files = {leaf.manifest.chunks[index].file or TREE_METADATA for index in indices[:1000]}
+        named = ", ".join(shown(os.path.join(self._location.directory, file)) for file in sorted(files)[:3])
+        return named + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
+
+    @cached_property
+    def _context(self) -> Any:
+        import tensorstore as ts
+
+        return ts.Context(
+            {
+                "cache_pool": {"total_bytes_limit": self._cache_bytes},
+                "cache_pool#index": {"total_bytes_limit": INDEX_CACHE_BYTES},
+            }
+        )
+
+    def _opened(self, text: str) -> Any:
+        import tensorstore as ts
+
+        array = self._listing.arrays[text]
+        spec = {
+            "driver": "zarr" if array.definition.version == 2 else "zarr3",
+            "kvstore": self._listing.store.kvstore(array.name),
+            "metadata": array.definition.definition,
+            # A missing chunk would otherwise read as zeros.
+            "fill_missing_data_reads": False,
+            "recheck_cached_data": False,
+            "recheck_cached_metadata": False,
+        }
+        return ts.open(spec, open=True, read=True, assume_metadata=True, context=self._context).result()
+
+
+def open_orbax(path: str, selection: Selection) -> OrbaxSource:
+    """Open a flat checkpoint, a step, an item, or the step and item that `selection` names."""
+    return OrbaxSource(path, locate(path, selection))

@@ -1,0 +1,132 @@
+"""Where an Orbax item keeps its arrays: an OCDBT database, or one file per chunk."""
+
+import itertools
+import math
+import os
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.arrays import Chunk, Manifest, Shape, grid_counts
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.files import DAMAGED, FileStat
+from ckpt_surgery.formats.ocdbt import MANIFEST, Database, read_database
+from ckpt_surgery.formats.orbax_layout import PROCESS_PREFIX
+from ckpt_surgery.formats.orbax_tree import array_prefix
+from ckpt_surgery.formats.zarr_metadata import FILE_NAMES, ZarrArray
+from ckpt_surgery.keys import shown
+
+HIGHEST_RATIO = 40_000
+"""Decoded over stored bytes that no codec exceeds (zstd's best is 128 KiB in 4 bytes)."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where arrays are: a database, or files."""
+
+    directory: str
+    files: Mapping[str, FileStat]
+    database: Database | None
+    zarr: int
+
+    @property
+    def stored(self) -> int:
+        """How many values there are: no array has more chunks."""
+        return len(self.files) if self.database is None else len(self.database.entries)
+
+    def definitions(self, names: list[str]) -> dict[str, bytes]:
+        """The metadata text of those arrays that have one."""
+        file = FILE_NAMES[self.zarr]
+        if self.database is None:
+            return {name: self._text(path) for name in names if (path := self._path(name, file))}
+        keys = {_key(name, file): name for name in names}
+        return {keys[key]: value for key, value in self.database.values(list(keys)).items()}
+
+    def _path(self, name: str, file: str) -> str | None:
+        """A file of an array relative to the checkpoint; None where there is none (or it is outside)."""
+        path = posixpath.normpath(array_prefix(name) + file)
+        return path if path in self.files else None
+
+    def _text(self, path: str) -> bytes:
+        try:
+            with open(os.path.join(self.directory, path), "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=DAMAGED) from error
+
+    def chunk(self, name: str, file: str) -> Chunk | None:
+        """Where one chunk lies; None where it is missing. Raises SourceError where the file is short."""
+        if self.database is None:
+            path = self._path(name, file)
+            return None if path is None else Chunk(path, 0, self.files[path].size)
+        chunk = self.database.locate(_key(name, file))
+        if chunk is None or chunk.inline is not None:
+            return chunk
+        stat = self.files.get(chunk.file)
+        if stat is None:
+            raise SourceError(f"its data file {shown(chunk.file)} is missing", hint=DAMAGED)
+        if chunk.offset + chunk.length > stat.size:
+            raise SourceError(
+                f"its data file {shown(chunk.file)} has {stat.size} bytes, "
+                f"but a chunk ends at {chunk.offset + chunk.length}",
+                hint=DAMAGED,
+            )
+        return chunk
+
+    def kvstore(self, name: str) -> dict[str, Any]:
+        """TensorStore's spec of an array's keys, pinned to the version that was listed."""
+        file = {"driver": "file", "path": f"{self.directory}/"}
+        if self.database is None:
+            return file | {"path": f"{self.directory}/{posixpath.normpath(array_prefix(name))}/"}
+        pinned = {"driver": "ocdbt", "base": file, "version": self.database.generation}
+        return pinned | {"path": array_prefix(name), "cache_pool": "cache_pool#index"}
+
+
+def _key(name: str, file: str) -> bytes:
+    return (array_prefix(name) + file).encode("utf-8", "surrogatepass")
+
+
+def open_store(directory: str, files: Mapping[str, FileStat], ocdbt: bool | None, zarr: int) -> Store:
+    """The store of an item that has arrays. Raises SourceError where it is not whole."""
+    if MANIFEST in files:
+        return Store(directory, files, read_database(directory), zarr)
+    if ocdbt:
+        parts = {name.split("/")[0] for name in files if name.startswith(PROCESS_PREFIX)}
+        why = (
+            f"the databases of its {len(parts)} process(es) were never merged, so the save was not finished"
+            if parts
+            else "its arrays cannot be found"
+        )
+        raise SourceError(f"{shown(directory)} has no {MANIFEST}: {why}", hint=DAMAGED)
+    return Store(directory, files, None, zarr)
+
+
+def array_manifest(store: Store, name: str, array: ZarrArray) -> Manifest:
+    """The array's manifest; every chunk of its grid must be there and be long enough."""
+    chunks: dict[Shape, Chunk] = {}
+    counts = grid_counts(array.spec.shape, array.chunk_shape)
+    if math.prod(counts) > store.stored:
+        raise SourceError(
+            f"it should have {math.prod(counts)} chunks, more than the {store.stored} values in all",
+            hint=DAMAGED,
+        )
+    for index in itertools.product(*map(range, counts)) if 0 not in counts else ():
+        chunk = store.chunk(name, array.chunk_name(index))
+        if chunk is None:
+            raise SourceError(f"its chunk {array.chunk_name(index)} is missing", hint=DAMAGED)
+        _check_length(array, index, chunk)
+        chunks[index] = chunk
+    return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
+
+
+def _check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
+    """Before anything is allocated: could the stored bytes be what the metadata claims?"""
+    whole = array.chunk_nbytes
+    wrong = chunk.length != whole if array.raw else chunk.length * HIGHEST_RATIO < whole
+    if wrong:
+        raise SourceError(
+            f"its chunk {array.chunk_name(index)} has {chunk.length} stored bytes, "
+            f"but should decode to {whole}",
+            hint=DAMAGED,
+        )

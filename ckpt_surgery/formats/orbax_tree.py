@@ -1,0 +1,173 @@
+"""The JSON files of an Orbax item: the tree of leaves, shardings, PRNG keys, strings.
+
+Source of the format: orbax-checkpoint 0.12.8, observed.
+"""
+
+import base64
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.files import DAMAGED, read_json
+from ckpt_surgery.formats.orbax_layout import TREE_METADATA
+from ckpt_surgery.keys import Key, shown
+
+SHARDINGS = "_sharding"
+STRINGS = "_strings.json"
+ARRAY_METADATA = "array_metadatas/process_"
+EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One leaf of `_METADATA`."""
+
+    key: Key
+    value_type: str
+    empty: bool
+    has_array_metadata: bool
+    """The writer also recorded it in `array_metadatas`."""
+
+    @property
+    def name(self) -> str:
+        """What the array is called in the store, and strings and shardings in their files."""
+        return array_name(self.key)
+
+    @property
+    def is_string(self) -> bool:
+        return self.value_type == "string" and not self.empty
+
+    @property
+    def is_array(self) -> bool:
+        return self.value_type != "string" and not self.empty
+
+
+def array_name(key: Key) -> str:
+    """The name of a leaf in the store: its components joined with `.`."""
+    return ".".join(key.names)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """`_METADATA`, understood."""
+
+    entries: tuple[Entry, ...]
+    ocdbt: bool | None
+    zarr: int
+    metadata: Mapping[str, Any]
+
+
+def read_tree(directory: str) -> Tree:
+    """Read `_METADATA`. Raises SourceError where it is missing or malformed, or where leaves collide."""
+    path = os.path.join(directory, TREE_METADATA)
+    if not os.path.exists(path):
+        raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
+    document = read_json(path)
+    try:
+        entries = tuple(_entry(value) for value in document["tree_metadata"].values())
+        ocdbt, zarr = document.get("use_ocdbt"), 3 if document.get("use_zarr3") else 2
+        metadata = document.get("custom_metadata")
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise SourceError(
+            f"{shown(path)} is malformed ({type(error).__name__}: {shown(str(error))})", hint=DAMAGED
+        ) from error
+    _check_distinct(entries)
+    return Tree(entries, ocdbt, zarr, metadata if isinstance(metadata, dict) else {})
+
+
+def _entry(value: Mapping[str, Any]) -> Entry:
+    parts = value["key_metadata"]
+    names = tuple(part["key"] for part in parts)
+    kinds = tuple(part["key_type"] for part in parts)
+    about = value["value_metadata"]
+    if not all(isinstance(name, str) for name in names) or not set(kinds) <= {1, 2}:
+        raise ValueError(f"{parts} is no key")
+    return Entry(
+        key=Key(names, tuple(kind == 1 for kind in kinds)),
+        value_type=str(about["value_type"]),
+        empty=about["skip_deserialize"] is True,
+        has_array_metadata="write_shape" in about,
+    )
+
+
+def _check_distinct(entries: tuple[Entry, ...]) -> None:
+    """Keys must differ as text, and arrays in the name that they are stored under."""
+    keys: dict[str, Key] = {}
+    arrays: dict[str, Key] = {}
+    for entry in entries:
+        other = keys.setdefault(entry.key.text, entry.key)
+        if other is not entry.key:
+            raise SourceError(
+                f"Two leaves are both called `{shown(entry.key.text)}`: "
+                f"{shown(repr(other.names))} and {shown(repr(entry.key.names))}",
+                hint="Save the checkpoint again with one of the two renamed.",
+            )
+        if entry.is_array:
+            other = arrays.setdefault(array_prefix(entry.name), entry.key)
+            if other is not entry.key:
+                raise SourceError(
+                    f"`{shown(other.text)}` and `{shown(entry.key.text)}` share the stored array "
+                    f"`{shown(entry.name)}`: Orbax kept only one of them",
+                    hint="Save the checkpoint again with one of the two renamed.",
+                )
+
+
+def array_prefix(name: str) -> str:
+    """TensorStore's path of an array: it adds a slash unless there is one."""
+    return name if not name or name.endswith("/") else f"{name}/"
+
+
+def read_shardings(directory: str) -> dict[str, str]:
+    """Sharding texts by array name; empty where the checkpoint has none."""
+    path = os.path.join(directory, SHARDINGS)
+    if not os.path.exists(path):
+        return {}
+    found = {}
+    for encoded, text in read_json(path).items():
+        try:
+            name = base64.urlsafe_b64decode(encoded).decode()
+        except ValueError as error:
+            raise SourceError(
+                f"{shown(path)} has the name `{shown(encoded)}`, which is not base64", hint=DAMAGED
+            ) from error
+        if not isinstance(text, str):
+            raise SourceError(f"{shown(path)} has no text for `{shown(name)}`", hint=DAMAGED)
+        found[name] = text
+    return found
+
+
+def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | None]:
+    """Array name → implementation of a typed PRNG key, None for other arrays; of every process."""
+    found: dict[str, str | None] = {}
+    for file in sorted(files):
+        if not file.startswith(ARRAY_METADATA):
+            continue
+        path = os.path.join(directory, file)
+        try:
+            for element in read_json(path)["array_metadatas"]:
+                about = element["array_metadata"]
+                extra = about.get("ext_metadata") or {}
+                found[about["param_name"]] = extra.get("random_key_impl")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SourceError(f"{shown(path)} is malformed", hint=DAMAGED) from error
+    return found
+
+
+def read_strings(directory: str, entries: Iterable[Entry]) -> dict[str, str]:
+    """String leaves by array name. Raises SourceError where one is missing."""
+    names = [entry.name for entry in entries if entry.is_string]
+    document = read_json(os.path.join(directory, STRINGS)) if names else {}
+    return {name: _pointed(document, name) for name in names}
+
+
+def _pointed(document: Any, name: str) -> str:
+    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901)."""
+    value = document
+    for token in name.split("/"):
+        token = token.replace("~1", "/").replace("~0", "~")
+        value = value.get(token) if isinstance(value, dict) else None
+    if not isinstance(value, str):
+        raise SourceError(f"`{shown(name)}` is a string that {STRINGS} does not have", hint=DAMAGED)
+    return value

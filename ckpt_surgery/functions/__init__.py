@@ -1,0 +1,388 @@
+"""What expressions can call: one frozen dataclass per function, found by discovery.
+
+A function describes an array that is computed from other arrays. Its fields are the call's static
+arguments; its inputs are given to every method. It is pure: no I/O, no state, same result for any
+chunking. To add one, write one class in a module of this package (or in another package, under the
+entry point group `ckpt_surgery.functions`).
+"""
+
+import dataclasses
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import FunctionError, did_you_mean
+
+Specs = Sequence[ArraySpec]
+Blocks = Sequence[np.ndarray]
+
+Number = bool | int | float
+"""A number as recipes write it: annotate a field so where an int has to stay an int."""
+
+Operand = Annotated[Number | None, "operand"]
+"""Annotates a field for a number in the place of an array: None where the array is an input.
+
+Inputs keep the order of the parameters: `where(c, 0, x)` has the fields `None, 0, None` and two inputs.
+"""
+
+
+class Function:
+    """Base of all array functions. Subclasses are frozen dataclasses.
+
+    Laws, held by tests: `apply` of any region equals that region of the whole; `infer` agrees with
+    the result; `needs` is enough and within bounds.
+    """
+
+    name: ClassVar[str] = ""
+    """What expressions call; empty for those that only syntax reaches (operators, subscripts)."""
+    parameters: ClassVar[tuple[str, ...] | None] = None
+    """The call's positional parameters, in order; None: `x`, then the fields. A name that is not a field
+    is an array; `*name` is a list of arrays: in last place all the remaining arguments, else one list."""
+    remaining: ClassVar[str | None] = None
+    """The field that collects keywords of free names, as `tuple[tuple[str, value], ...]`."""
+    context: ClassVar[tuple[str, ...]] = ()
+    """Fields that the caller of `bind` fills (`leaf_key`, `places`): no call can name them."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """A call gives a list of arrays, one per name: the function with its field `part` set to that name."""
+    list_form: ClassVar["type[Function] | None"] = None
+    """The function that is meant where the first argument is a list: `mean(xs)` beside `mean(x, 0)`."""
+    moves_only: ClassVar[bool] = False
+    """Layout only: elements of the inputs, moved about, with fillers at most."""
+    exact_inputs: ClassVar[bool] = False
+    """Inputs must be rounded to their nominal dtype first (bit casts), not left at computation width."""
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        """Shape and dtype of what `apply` gives. Raises FunctionError where the inputs do not fit."""
+        raise NotImplementedError
+
+    def nominal(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+        """The dtype that the result has for the user, from the inputs' nominal dtypes.
+
+        Arithmetic on narrow floats is *computed* in float32 (what `infer` says) and rounded once at
+        the end of the expression to this type.
+        """
+        return dtypes[0]
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        """Which regions of which inputs an output region is computed from."""
+        raise NotImplementedError
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        """The output region; `blocks[i]` holds the i-th region that `needs` asked for."""
+        raise NotImplementedError
+
+    def constant(self) -> Number:
+        """The value where every operand is a number (`sqrt(2)`); for functions with `Operand` fields."""
+        raise NotImplementedError
+
+
+Plain = Callable[..., Any]
+"""A function of names and numbers only, marked with `plain`: evaluated while planning."""
+
+
+def plain(function: Plain) -> Plain:
+    """Mark a Python function on strings and numbers as callable from expressions under its name."""
+    function.expression_name = function.__name__.rstrip("_")  # type: ignore[attr-defined]
+    return function
+
+
+@functools.cache
+def registry() -> dict[str, type[Function] | Plain]:
+    """Every callable name, from the modules of this package and from entry points."""
+    modules = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
+    modules += [e.load() for e in importlib.metadata.entry_points(group="ckpt_surgery.functions")]
+    found: dict[str, type[Function] | Plain] = {}
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Function) and value.name:
+                found[value.name] = value
+            elif (name := getattr(value, "expression_name", None)) is not None:
+                found[name] = value
+    return found
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A call with its arguments in place."""
+
+    functions: tuple[Function, ...]
+    """One, or one for each of the function's `parts`. Empty where the call has a `constant`."""
+    inputs: tuple[Any, ...]
+    """The arrays among the arguments, as they were given: the inputs of each of the functions."""
+    listed: bool = False
+    """The call's value is a list, even of one."""
+    constant: Number | None = None
+    """The value of a call without arrays that is a number."""
+
+
+@dataclass(frozen=True)
+class _Parameter:
+    name: str
+    role: str
+    """`array`, `arrays` (a list of them), `operand` (an array or a number), or `static`."""
+    required: bool
+    annotation: Any = None
+
+
+@dataclass(frozen=True)
+class _Signature:
+    name: str
+    """What the call is called."""
+    parameters: tuple[_Parameter, ...]
+    """In positional order."""
+    collects: bool = False
+    """The last parameter takes all the remaining positional arguments."""
+    free: Any = None
+    """The annotation of the values of keywords of free names; None where there are none."""
+
+
+@functools.cache
+def _signature(cls: type[Function], called: str) -> _Signature:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = cls.parameters
+    if names is None:
+        hidden = {*cls.context, cls.remaining, "part" if cls.parts else None}
+        names = ("x", *(name for name in defaults if name not in hidden))
+    parameters = tuple(_parameter(name, hints.get(name), defaults) for name in names)
+    # `tuple[tuple[str, value], ...]`
+    free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
+    return _Signature(called, parameters, bool(names) and names[-1].startswith("*"), free)
+
+
+def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> _Parameter:
+    if name not in defaults:
+        return _Parameter(name.lstrip("*"), "arrays" if name.startswith("*") else "array", required=True)
+    if typing.get_origin(hint) is Annotated and "operand" in hint.__metadata__:
+        return _Parameter(name, "operand", required=True)
+    return _Parameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
+
+
+def _plain_signature(function: Plain) -> _Signature:
+    parameters = tuple(
+        _Parameter(p.name, "static", p.default is inspect.Parameter.empty)
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is not inspect.Parameter.VAR_POSITIONAL
+    )
+    kinds = {p.kind for p in inspect.signature(function).parameters.values()}
+    collects = inspect.Parameter.VAR_POSITIONAL in kinds
+    return _Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
+
+
+def signature_problem(
+    function: type[Function] | Plain, positional: int, keywords: Iterable[str]
+) -> str | None:
+    """What is wrong with a call of this many positional arguments and these keywords, whatever the values.
+
+    None: the call fits the signature.
+    """
+    if isinstance(function, type) and issubclass(function, Function):
+        return _problem(_signature(function, function.name), positional, tuple(keywords))  # type: ignore[arg-type]
+    return _problem(_plain_signature(function), positional, tuple(keywords))
+
+
+def _problem(signature: _Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
+    names = [p.name for p in signature.parameters]
+    if positional > len(names) and not signature.collects:
+        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given"
+    for keyword in keywords:
+        if keyword in names[:positional]:
+            return f"`{signature.name}`: `{keyword}` is given twice"
+        if keyword not in names and signature.free is None:
+            return f"`{signature.name}` has no argument `{keyword}`{did_you_mean(keyword, names)}"
+    for parameter in signature.parameters[positional:]:
+        if parameter.required and parameter.name not in keywords:
+            return f"`{signature.name}` needs `{parameter.name}`: {_usage(signature)}"
+    return None
+
+
+def _counted(arguments: int) -> str:
+    return {0: "no arguments", 1: "at most one argument"}.get(arguments, f"at most {arguments} arguments")
+
+
+def _usage(signature: _Signature) -> str:
+    """`pad(x, axis, to, [value])`."""
+    shown = [p.name if p.required else f"[{p.name}]" for p in signature.parameters]
+    return f"{signature.name}({', '.join(shown)})"
+
+
+def bind(
+    cls: type[Function],
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    is_array: Callable[[Any], bool],
+    context: Mapping[str, Any],
+) -> Bound:
+    """Put the arguments of a call in their places.
+
+    `arguments` and `keywords` hold arrays (whatever `is_array` says is one), numbers, strings, None, and
+    lists or tuples of them. `context` has values for the fields that functions name in their `context`;
+    those that `cls` does not name are ignored. Raises FunctionError for arguments that are missing,
+    unexpected or of the wrong type, and for what the function's own checks refuse.
+    """
+    called = cls.name
+    if cls.list_form is not None and arguments and isinstance(arguments[0], list | tuple):
+        cls = cls.list_form
+    signature = _signature(cls, called)  # type: ignore[arg-type]
+    if problem := _problem(signature, len(arguments), tuple(keywords)):
+        raise FunctionError(problem)
+    given = _given(signature, arguments, keywords)
+    names = {p.name for p in signature.parameters}
+    fields = _context_fields(cls, called, context)
+    inputs: list[Any] = []
+    for parameter in signature.parameters:
+        if parameter.name in given:
+            _place(parameter, given[parameter.name], called, is_array, fields, inputs)
+    if cls.remaining is not None:
+        free = {k: v for k, v in keywords.items() if k not in names}
+        fields[cls.remaining] = tuple(
+            (k, _static(v, signature.free, f"`{k}` of `{called}`", is_array)) for k, v in free.items()
+        )
+    return _bound(cls, signature, fields, tuple(inputs))
+
+
+def _given(signature: _Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the name of their parameter."""
+    names = [p.name for p in signature.parameters]
+    given = {**dict(zip(names, arguments, strict=False)), **keywords}
+    rest = arguments[len(names) - 1 :] if signature.collects else ()
+    if rest and not (len(rest) == 1 and isinstance(rest[0], list | tuple)):
+        given[names[-1]] = list(rest)
+    return given
+
+
+def _context_fields(cls: type[Function], called: str, context: Mapping[str, Any]) -> dict[str, Any]:
+    required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}  # type: ignore[arg-type]
+    if missing := [name for name in cls.context if name in required and name not in context]:
+        raise FunctionError(f"`{called}` cannot be called here: there is no `{missing[0]}`")
+    return {name: context[name] for name in cls.context if name in context}
+
+
+def _place(
+    parameter: _Parameter,
+    value: Any,
+    called: str,
+    is_array: Callable[[Any], bool],
+    fields: dict[str, Any],
+    inputs: list[Any],
+) -> None:
+    """Append to `inputs` what is an array, enter in `fields` what is not."""
+    where = f"`{parameter.name}` of `{called}`"
+    if parameter.role == "static":
+        fields[parameter.name] = _static(value, parameter.annotation, where, is_array)
+    elif parameter.role == "arrays":
+        inputs.extend(_array_list(value, where, is_array))
+    elif is_array(value):
+        inputs.append(value)
+    elif parameter.role == "operand" and isinstance(value, bool | int | float):
+        fields[parameter.name] = value
+    else:
+        wanted = "an array" if parameter.role == "array" else "an array or a number"
+        raise FunctionError(f"{where} has to be {wanted}, not {_told(value, is_array)}")
+
+
+def _array_list(value: Any, where: str, is_array: Callable[[Any], bool]) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise FunctionError(f"{where} has to be a list of arrays, not {_told(value, is_array)}")
+    if not value:
+        raise FunctionError(f"{where} is an empty list; it has to have one array at least")
+    for item in value:
+        if not is_array(item):
+            raise FunctionError(f"{where} has to be a list of arrays; {_told(item, is_array)} is in it")
+    return list(value)
+
+
+def _bound(
+    cls: type[Function], signature: _Signature, fields: Mapping[str, Any], inputs: tuple[Any, ...]
+) -> Bound:
+    if cls.parts:
+        return Bound(tuple(cls(**{**fields, "part": part}) for part in cls.parts), inputs, listed=True)
+    function = cls(**fields)
+    if not inputs and any(p.role == "operand" for p in signature.parameters):
+        return Bound((), (), constant=function.constant())
+    return Bound((function,), inputs)
+
+
+class _Mismatch(Exception):
+    """A value is not of an annotation's type."""
+
+
+def _static(value: Any, annotation: Any, where: str, is_array: Callable[[Any], bool]) -> Any:
+    """`value` as the annotation has it: lists become tuples, names dtypes. FunctionError where it is not."""
+    try:
+        return _typed(value, annotation)
+    except _Mismatch:
+        wanted, told = _wanted(annotation), _told(value, is_array)
+        raise FunctionError(f"{where} has to be {wanted}, not {told}") from None
+
+
+def _typed(value: Any, annotation: Any) -> Any:
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return _typed_as_one_of(value, members)
+    if origin is np.dtype and isinstance(value, str):
+        from ckpt_surgery.functions.dtypes import dtype_named  # dtypes imports this module
+
+        return dtype_named(value)
+    if origin is tuple and isinstance(value, list | tuple | range):
+        return tuple(_typed(item, members[0]) for item in value)
+    if origin is Literal and value in members:
+        return value
+    if annotation is float and type(value) is int:
+        return float(value)
+    # Not isinstance: a bool is not an int here.
+    if annotation in (bool, int, float, str, types.NoneType) and type(value) is annotation:
+        return value
+    raise _Mismatch
+
+
+def _typed_as_one_of(value: Any, members: Iterable[Any]) -> Any:
+    for member in members:
+        try:
+            return _typed(value, member)
+        except _Mismatch:
+            continue
+    raise _Mismatch
+
+
+_WANTED = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    types.NoneType: "None",
+}
+
+
+def _wanted(annotation: Any) -> str:
+    """An annotation in words: `an integer or a list of integers`."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        numbers = {bool, int, float} <= set(members)
+        words = ["a number"] if numbers else []
+        words += [_wanted(m) for m in members if not (numbers and m in (bool, int, float))]
+        return " or ".join(words)
+    if origin is np.dtype:
+        return "the name of a dtype"
+    if origin is tuple:
+        return "a list of integers" if members[0] is int else "a list"
+    if origin is Literal:
+        return " or ".join(map(repr, members))
+    return _WANTED[annotation]
+
+
+def _told(value: Any, is_array: Callable[[Any], bool]) -> str:
+    if is_array(value):
+        return "an array"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

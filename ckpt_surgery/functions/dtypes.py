@@ -1,0 +1,360 @@
+"""Element types: their names, kinds and ranges, and the two functions that change them."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import DataError, FunctionError, did_you_mean
+from ckpt_surgery.functions import Blocks, Function, Number, Specs
+
+DType = np.dtype[Any]
+
+_KINDS = {
+    "b": ("bool",),
+    "i": ("int2", "int4", "int8", "int16", "int32", "int64"),
+    "u": ("uint2", "uint4", "uint8", "uint16", "uint32", "uint64"),
+    "f": (
+        *("float16", "bfloat16", "float32", "float64"),
+        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
+    ),
+    "c": ("complex64", "complex128"),
+}
+# ml_dtypes' types say kind "V" to NumPy, so kinds are kept by name.
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
+
+_BOOL = np.dtype(np.bool_)
+_FLOAT32 = np.dtype(np.float32)
+
+
+# Untyped in ml_dtypes.
+_finfo: Callable[[DType], Any] = ml_dtypes.finfo
+_iinfo: Callable[[DType], Any] = ml_dtypes.iinfo
+
+
+def dtype_named(name: str) -> DType:
+    """The dtype of this name: NumPy's bool, integer, float and complex types and those of ml_dtypes.
+
+    Raises FunctionError for any other name.
+    """
+    if name not in _KIND_OF:
+        raise FunctionError(f"unknown dtype `{name}`{did_you_mean(name, _KIND_OF)}")
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def kind(dtype: DType) -> str:
+    """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex. FunctionError for anything else."""
+    if dtype.name not in _KIND_OF:
+        raise FunctionError(f"arrays of dtype {dtype.name} cannot be computed with; keep or rename them")
+    return _KIND_OF[dtype.name]
+
+
+def is_integer(dtype: DType) -> bool:
+    """Signed or unsigned; bool is not."""
+    return kind(dtype) in "iu"
+
+
+def computation(dtype: DType) -> DType:
+    """The type that arithmetic on `dtype` is done in: float32 for narrow floats, 8 bits for 2 and 4."""
+    if kind(dtype) == "f":
+        return dtype if dtype.name in ("float32", "float64") else _FLOAT32
+    if is_integer(dtype) and bits(dtype) < 8:
+        return np.dtype(np.int8 if kind(dtype) == "i" else np.uint8)
+    return dtype
+
+
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def rank(dtype: DType) -> int:
+    """0 bool, 1 integers, 2 floats, 3 complex: a value moves up without loss of its nature."""
+    return _RANK[kind(dtype)]
+
+
+def nominal_of(result: DType, dtypes: Sequence[DType]) -> DType:
+    """The nominal dtype of a result that is computed as `result` from inputs of these nominal dtypes.
+
+    That of the first input which is not bool, where the result is of its rank: integers divided are
+    floats, a comparison is bool.
+    """
+    first = next((dtype for dtype in dtypes if dtype != _BOOL), result)
+    return first if rank(first) == rank(result) else result
+
+
+def promoted(dtypes: Sequence[DType], name: str) -> DType:
+    """The type that several arrays are computed in.
+
+    FunctionError where the result, which has the first one's dtype, would silently lose fractions or
+    imaginary parts, and where no integer type holds the values of all. Bools adapt to the others.
+    """
+    first = next((dtype for dtype in dtypes if dtype != _BOOL), _BOOL)
+    for dtype in dtypes:
+        if rank(dtype) > rank(first):
+            raise FunctionError(
+                f"`{name}` of {first.name} and {dtype.name} would give {first.name} again",
+                hint=f"Cast the {first.name} array to {dtype.name} first.",
+            )
+    work = np.result_type(*map(computation, dtypes))
+    if rank(work) > rank(first):
+        told = " and ".join(dtype.name for dtype in dtypes)
+        raise FunctionError(f"`{name}`: no integer type holds both {told}", hint="Cast one of them first.")
+    return work
+
+
+def bits(dtype: DType) -> int:
+    """Bits that carry information: 4 for int4, though ml_dtypes keeps it in a byte."""
+    if kind(dtype) == "f":
+        return int(_finfo(dtype).bits)
+    return int(_iinfo(dtype).bits) if is_integer(dtype) else 8 * dtype.itemsize
+
+
+@functools.cache
+def limits(dtype: DType) -> tuple[int | float, int | float]:
+    """The smallest and largest finite value of an integer or float type."""
+    if is_integer(dtype):
+        integers = _iinfo(dtype)
+        return int(integers.min), int(integers.max)
+    floats = _finfo(dtype)
+    return float(floats.min), float(floats.max)
+
+
+@functools.cache
+def has_nan(dtype: DType) -> bool:
+    """Whether the type has a NaN."""
+    return kind(dtype) == "c" or (kind(dtype) == "f" and _survives(dtype, math.nan))
+
+
+@functools.cache
+def has_infinity(dtype: DType) -> bool:
+    """Whether the type has an infinity."""
+    return kind(dtype) == "c" or (kind(dtype) == "f" and _survives(dtype, math.inf))
+
+
+def _survives(dtype: DType, value: float) -> bool:
+    with np.errstate(all="ignore"):
+        back = np.array([value], np.float32).astype(dtype).astype(np.float32)
+    return bool(np.array_equal(back, np.array([value], np.float32), equal_nan=True))
+
+
+def number_as(value: Number, dtype: DType) -> np.ndarray:
+    """A number of the recipe as `dtype`, an array of no axes.
+
+    Raises FunctionError where an integer type would lose a fraction, and where a value is out of range.
+    """
+    if is_integer(dtype) or kind(dtype) == "b":
+        if not math.isfinite(value) or value != int(value):
+            raise FunctionError(
+                f"{value} is not an integer, and the array is {dtype.name}", hint="Cast the array first."
+            )
+        low, high = limits(dtype) if is_integer(dtype) else (0, 1)
+        if low <= value <= high:
+            return np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
+        raise FunctionError(f"{value} is not a value of {dtype.name}, which ends at {low} and {high}")
+    try:
+        return Cast(dtype).apply(Region((), ()), (), [np.array(float(value))])
+    except (DataError, OverflowError):
+        raise FunctionError(f"{value} is not a value of {dtype.name}") from None
+
+
+def converted(block: np.ndarray, dtype: DType) -> np.ndarray:
+    """`block` as `dtype` by NumPy's rules and without its warnings; itself where nothing changes."""
+    with np.errstate(all="ignore"):
+        return block.astype(dtype, copy=False)
+
+
+def _always_fits(source: DType, target: DType) -> bool:
+    """Whether every value of `source`, NaN and infinity included, has its counterpart in `target`."""
+    if kind(target) == "b" or kind(source) == "b":
+        return target.name != "float8_e8m0fnu"  # which has no zero
+    if kind(source) == "c" or kind(target) == "c":
+        return kind(source) != kind(target) or source.itemsize <= target.itemsize
+    if (has_nan(source) and not has_nan(target)) or (has_infinity(source) and not has_infinity(target)):
+        return False
+    (low, high), (target_low, target_high) = limits(source), limits(target)
+    return target_low <= low and high <= target_high
+
+
+@dataclass(frozen=True)
+class Cast(Function):
+    """`cast(x, dtype, on_overflow='error')`: the same values as another type.
+
+    Floats are rounded to nearest even, fractions cast to integers are truncated, and anything but zero
+    is a true bool. NaN and infinity stay what they are. What becomes of a finite value beyond the range
+    of `dtype`, and of a NaN or infinity that it does not have, is `on_overflow`:
+
+    - `error`: DataError with the value that is furthest out;
+    - `saturate`: the nearest value that `dtype` has. NaN has none and is a DataError;
+    - `inf`: infinity, or NaN where the type has no infinity; for float types that have one of them.
+    """
+
+    name: ClassVar[str] = "cast"
+    dtype: DType
+    on_overflow: str = "error"
+
+    def __post_init__(self) -> None:
+        if self.on_overflow not in (known := ("error", "saturate", "inf")):
+            raise FunctionError(
+                f"`cast`: on_overflow is 'error', 'saturate' or 'inf', not '{self.on_overflow}'"
+                f"{did_you_mean(self.on_overflow, known)}"
+            )
+        if self.on_overflow == "inf" and not (has_nan(self.dtype) or has_infinity(self.dtype)):
+            raise FunctionError(
+                f"`cast`: {self.dtype.name} has neither infinity nor NaN for on_overflow='inf'",
+                hint="Use on_overflow='saturate'.",
+            )
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        if kind(ins[0].dtype) == "c" and kind(self.dtype) not in "bc":
+            raise FunctionError(
+                f"`cast` from {ins[0].dtype.name} to {self.dtype.name} would drop the imaginary part"
+            )
+        return ArraySpec(ins[0].shape, self.dtype)
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return self.dtype
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        return [(0, region)]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        block = blocks[0]
+        if block.dtype == self.dtype:
+            return block
+        # By way of a type of NumPy's own: ml_dtypes has no casts between some of its types.
+        wide = converted(block, computation(block.dtype))
+        if _always_fits(block.dtype, self.dtype) or _within_limits(wide, self.dtype):
+            return converted(wide, self.dtype)
+        return self._cast_checked(wide)
+
+    def _cast_checked(self, wide: np.ndarray) -> np.ndarray:
+        result = converted(wide, self.dtype)
+        lost = _lost(wide, result)
+        if not lost.any() or self.on_overflow == "inf":
+            return result
+        nan_is_lost = not has_nan(self.dtype) and bool(np.isnan(wide).any())
+        if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
+            raise DataError(self._overflow(wide[lost], wide.size))
+        low, high = limits(self.dtype)
+        result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
+        return result
+
+    def _overflow(self, offending: np.ndarray, total: int) -> str:
+        if np.isnan(offending).any():
+            return f"cast to {self.dtype.name}: NaN has no value in this type; replace it first (`where`)"
+        low, high = limits(_real(self.dtype))
+        advice = "; on_overflow='saturate' clamps" if kind(self.dtype) != "c" else ""
+        return (
+            f"cast to {self.dtype.name}: {_furthest(offending)!r} is out of range, {low} to {high} "
+            f"({offending.size:,} of {total:,} values here){advice}"
+        )
+
+
+def _real(dtype: DType) -> DType:
+    """The type of the parts of a complex type; itself otherwise."""
+    return np.empty(0, dtype).real.dtype if kind(dtype) == "c" else dtype
+
+
+def _furthest(values: np.ndarray) -> int | float | complex:
+    """The value of largest magnitude; of extremes as Python numbers, as abs(-128) of an int8 is -128."""
+    if kind(values.dtype) == "c":
+        return complex(values[np.argmax(np.abs(values))])
+    extremes: tuple[int | float, int | float] = (values.max().item(), values.min().item())
+    return max(extremes, key=abs)
+
+
+def _within_limits(block: np.ndarray, dtype: DType) -> bool:
+    """Whether a real block obviously fits: its extremes do. False also where a look at each is needed."""
+    if block.size == 0:
+        return True
+    if kind(block.dtype) == "c" or dtype.name == "float8_e8m0fnu":
+        return False
+    lowest, highest = block.min().item(), block.max().item()
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
+        return False
+    if is_integer(dtype):
+        lowest, highest = math.trunc(lowest), math.trunc(highest)
+    low, high = limits(dtype)
+    return bool(low <= lowest and highest <= high)
+
+
+def _lost(wide: np.ndarray, result: np.ndarray) -> np.ndarray:
+    """A mask of the values of `wide` that `result`, their cast, does not hold."""
+    if is_integer(result.dtype):
+        return _outside_integers(wide, result.dtype)
+    if not has_nan(result.dtype):
+        return _outside_floats_without_nan(wide, result.dtype)
+    gone: np.ndarray = ~np.isfinite(result) & np.isfinite(wide)
+    return gone if has_infinity(result.dtype) else gone | np.isinf(wide)
+
+
+def _outside_integers(wide: np.ndarray, dtype: DType) -> np.ndarray:
+    low, high = limits(dtype)
+    if is_integer(wide.dtype):
+        return np.asarray((wide < low) | (wide > high))
+    whole = np.trunc(wide)
+    # high + 1 is a power of two, which floats have exactly; NaN compares false and is outside.
+    return np.asarray(~((whole >= float(low)) & (whole < float(high + 1))))
+
+
+def _outside_floats_without_nan(wide: np.ndarray, dtype: DType) -> np.ndarray:
+    """As IEEE rounding would have it: from half-way to the next power of two on."""
+    _, high = limits(dtype)
+    half_way = (high + 2.0 ** math.ceil(math.log2(high))) / 2
+    return np.asarray(~(np.abs(wide) < half_way))
+
+
+@dataclass(frozen=True)
+class Bitcast(Function):
+    """`bitcast(x, dtype)`: the same bytes read as another type, as `numpy.ndarray.view` does.
+
+    Where the item sizes differ, the last axis grows or shrinks so that the bytes stay the same.
+    Bytes are little-endian. Types without whole bytes (int4, float4_e2m1fn) and bool are refused.
+    """
+
+    name: ClassVar[str] = "bitcast"
+    exact_inputs: ClassVar[bool] = True
+    dtype: DType
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        spec = ins[0]
+        for dtype in (spec.dtype, self.dtype):
+            if bits(dtype) != 8 * dtype.itemsize or self.dtype == _BOOL:
+                raise FunctionError(
+                    f"`bitcast` from {spec.dtype.name} to {self.dtype.name}: "
+                    f"not every byte is a value of {dtype.name}"
+                )
+        old, new = spec.dtype.itemsize, self.dtype.itemsize
+        if old == new:
+            return ArraySpec(spec.shape, self.dtype)
+        if not spec.shape or spec.shape[-1] * old % new:
+            raise FunctionError(
+                f"`bitcast`: the last axis of {spec} does not divide into items of {self.dtype.name} "
+                f"({new} bytes)"
+            )
+        return ArraySpec((*spec.shape[:-1], spec.shape[-1] * old // new), self.dtype)
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return self.dtype
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        old, new = ins[0].dtype.itemsize, self.dtype.itemsize
+        if old == new:
+            return [(0, region)]
+        first = region.starts[-1] * new // old
+        last = max(first, -(-region.stops[-1] * new // old))
+        return [(0, Region((*region.starts[:-1], first), (*region.stops[:-1], last)))]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        old, new = ins[0].dtype.itemsize, self.dtype.itemsize
+        if old == new:
+            return blocks[0].view(self.dtype)
+        seen = np.ascontiguousarray(blocks[0]).view(self.dtype)
+        first = region.starts[-1] * new // old * old // new
+        return seen[..., region.starts[-1] - first : region.stops[-1] - first]

@@ -1,0 +1,260 @@
+"""Functions of lists of arrays: putting them together, and combining them element by element."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.dtypes import computation, converted, kind, nominal_of, number_as, promoted
+from ckpt_surgery.functions.layout import axis_of, replaced
+
+DType = np.dtype[Any]
+
+
+def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
+    """The dtype that all share. FunctionError where they do not."""
+    for dtype in dtypes[1:]:
+        if dtype != dtypes[0]:
+            raise FunctionError(
+                f"`{name}`: arrays of {dtypes[0].name} and {dtype.name} in one list",
+                hint="Cast them to one dtype first.",
+            )
+    return dtypes[0]
+
+
+def _held_dtype(ins: Specs, name: str) -> DType:
+    """What holds all the inputs: floats of one nominal dtype may be computed at different widths."""
+    dtypes = [spec.dtype for spec in ins]
+    if all(kind(dtype) == "f" for dtype in dtypes) and len(set(dtypes)) > 1:
+        return np.result_type(*map(computation, dtypes))
+    if all(kind(dtype) in "iu" for dtype in dtypes) and len(set(map(computation, dtypes))) == 1:
+        return dtypes[0] if len(set(dtypes)) == 1 else computation(dtypes[0])
+    return one_dtype(dtypes, name)
+
+
+@dataclass(frozen=True)
+class Stack(Function):
+    """`stack(xs, axis=0, fill=None, count=None)`: the arrays along a new axis.
+
+    `places` says which index along the new axis each array has; None: they are in order. An index that no
+    array has gets the value `fill`, and is a FunctionError without it. `count` is the length of the new
+    axis where it is known; otherwise it ends with the last array. Shapes and dtypes have to be equal.
+    """
+
+    name: ClassVar[str] = "stack"
+    moves_only: ClassVar[bool] = True
+    parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis", "fill", "count")
+    context: ClassVar[tuple[str, ...]] = ("places",)
+    axis: int = 0
+    fill: Number | None = None
+    count: int | None = None
+    places: tuple[int, ...] | None = None
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        dtype = _held_dtype(ins, self.name)
+        for i, spec in enumerate(ins):
+            if spec.shape != ins[0].shape:
+                raise FunctionError(
+                    f"`stack`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+                )
+        axis = axis_of(self.axis, ins[0].ndim + 1, self.name)
+        if self.fill is not None:
+            number_as(self.fill, dtype)
+        length = self._length(len(ins))
+        return ArraySpec((*ins[0].shape[:axis], length, *ins[0].shape[axis:]), dtype)
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return one_dtype(dtypes, self.name)
+
+    def by_place(self, inputs: int) -> dict[int, int]:
+        """Number of the input by its index along the new axis."""
+        return {place: i for i, place in enumerate(self.places or range(inputs))}
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        axis = axis_of(self.axis, len(region.starts), self.name)
+        part = Region(_without(region.starts, axis), _without(region.stops, axis))
+        return [(i, part) for _, i in self._wanted(region, axis, len(ins))]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        axis = axis_of(self.axis, len(region.starts), self.name)
+        dtype = _held_dtype(ins, self.name)
+        wanted = self._wanted(region, axis, len(ins))
+        stacked: np.ndarray = np.empty(region.shape, dtype)
+        if len(wanted) < region.shape[axis]:
+            stacked[...] = number_as(self.fill or 0, dtype)
+        for (place, _), block in zip(wanted, blocks, strict=True):
+            stacked[(slice(None),) * axis + (place - region.starts[axis],)] = block
+        return stacked
+
+    def _wanted(self, region: Region, axis: int, inputs: int) -> list[tuple[int, int]]:
+        """(place, input) of the arrays that the region meets, in order of place."""
+        by_place = self.by_place(inputs)
+        places = range(region.starts[axis], region.stops[axis])
+        return [(place, by_place[place]) for place in places if place in by_place]
+
+    def _length(self, inputs: int) -> int:
+        places = self.places or tuple(range(inputs))
+        if len(places) != inputs or len(set(places)) != inputs or min(places) < 0:
+            raise FunctionError(f"`stack`: places {_few(places)} do not tell {inputs} arrays apart")
+        length = max(places) + 1 if self.count is None else self.count
+        if max(places) >= length:
+            raise FunctionError(f"`stack`: an array has place {max(places)}, and count is {length}")
+        missing = sorted(set(range(length)) - set(places))
+        if missing and self.fill is None:
+            raise FunctionError(
+                f"`stack`: nothing for {_few(missing)} of 0..{length - 1}",
+                hint="Give `fill` to have these filled with a number.",
+            )
+        return length
+
+
+def _without(values: Shape, axis: int) -> Shape:
+    return (*values[:axis], *values[axis + 1 :])
+
+
+def _few(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:5]))
+    return shown if len(numbers) <= 5 else f"{shown}, … ({len(numbers)} in all)"
+
+
+@dataclass(frozen=True)
+class Concat(Function):
+    """`concat(xs, axis=0)`: the arrays one after another along an axis that they have.
+
+    Dtypes and all other axes have to be equal.
+    """
+
+    name: ClassVar[str] = "concat"
+    moves_only: ClassVar[bool] = True
+    parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis")
+    axis: int = 0
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        axis = axis_of(self.axis, ins[0].ndim, self.name)
+        for i, spec in enumerate(ins):
+            if spec.ndim != ins[0].ndim or _without(spec.shape, axis) != _without(ins[0].shape, axis):
+                raise FunctionError(
+                    f"`concat`: array 0 is {ins[0]}, array {i} is {spec}; they may differ in axis {axis} only"
+                )
+        length = sum(spec.shape[axis] for spec in ins)
+        return ArraySpec(replaced(ins[0].shape, axis, length), _held_dtype(ins, self.name))
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return one_dtype(dtypes, self.name)
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        axis = axis_of(self.axis, ins[0].ndim, self.name)
+        needed: list[tuple[int, Region]] = []
+        begin = 0
+        for i, spec in enumerate(ins):
+            start = max(region.starts[axis] - begin, 0)
+            stop = min(region.stops[axis] - begin, spec.shape[axis])
+            if start < stop:
+                part = Region(replaced(region.starts, axis, start), replaced(region.stops, axis, stop))
+                needed.append((i, part))
+            begin += spec.shape[axis]
+        return needed
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        dtype = _held_dtype(ins, self.name)
+        if not blocks:
+            return np.empty(region.shape, dtype)
+        axis = axis_of(self.axis, ins[0].ndim, self.name)
+        return np.concatenate([converted(block, dtype) for block in blocks], axis=axis)
+
+
+@dataclass(frozen=True)
+class _OfList(Function):
+    """Elementwise over a list of arrays of one shape: computed from the first to the last."""
+
+    called: ClassVar[str] = ""
+    parameters: ClassVar[tuple[str, ...] | None] = ("*xs",)
+
+    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """One more array taken in."""
+        raise NotImplementedError
+
+    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
+        """What is computed in; inputs are converted to it first."""
+        return promoted(dtypes, self.called)
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        for i, spec in enumerate(ins):
+            if spec.shape != ins[0].shape:
+                raise FunctionError(
+                    f"`{self.called}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+                )
+        return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return nominal_of(self.work_dtype(dtypes), dtypes)
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        return [(i, region) for i in range(len(ins))]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        dtype = self.work_dtype([spec.dtype for spec in ins])
+        with np.errstate(all="ignore"):
+            total = functools.reduce(self.combined, (converted(block, dtype) for block in blocks))
+        return np.asarray(total)
+
+
+def summation(dtype: DType) -> DType:
+    """What values of a computation type are summed in: integers and bools in 64 bits."""
+    return np.dtype({"b": np.int64, "i": np.int64, "u": np.uint64}.get(kind(dtype), dtype))
+
+
+@dataclass(frozen=True)
+class SumOfList(_OfList):
+    """`sum(xs)`. Integers are summed in 64 bits, bools are counted in int64."""
+
+    called: ClassVar[str] = "sum"
+
+    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return summation(super().work_dtype(dtypes))
+
+    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray(first + second)
+
+
+@dataclass(frozen=True)
+class MeanOfList(_OfList):
+    """`mean(xs)`: the sum divided by the number of arrays. Of integers and bools it is float64."""
+
+    called: ClassVar[str] = "mean"
+
+    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
+        dtype = super().work_dtype(dtypes)
+        return np.dtype(np.float64) if kind(dtype) in "biu" else dtype
+
+    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray(first + second)
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        total = super().apply(region, ins, blocks)
+        return np.asarray(total / total.dtype.type(len(ins)))
+
+
+@dataclass(frozen=True)
+class MaxOfList(_OfList):
+    """`max(xs)`. NaN where any array has NaN."""
+
+    called: ClassVar[str] = "max"
+
+    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray(np.maximum(first, second))
+
+
+@dataclass(frozen=True)
+class MinOfList(_OfList):
+    """`min(xs)`. NaN where any array has NaN."""
+
+    called: ClassVar[str] = "min"
+
+    def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray(np.minimum(first, second))

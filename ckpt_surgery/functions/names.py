@@ -1,0 +1,99 @@
+"""Functions of names and numbers: evaluated while planning, and bounded, as recipes may be a stranger's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import plain
+
+LONGEST_RANGE = 1_000_000
+"""Most numbers that `range` gives."""
+
+LONGEST_TEXT = 64 * 1024
+"""Most characters of a text that a function gives."""
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise FunctionError(f"`{name}` is for text, not {value!r}")
+    return value
+
+
+def _bounded(text: str, name: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise FunctionError(f"`{name}` would give {len(text):,} characters; {LONGEST_TEXT:,} are the limit")
+    return text
+
+
+@plain
+def int_(x: Any) -> int:
+    """`int('12')` and `int(2.7)`: a decimal text or a number as an integer; fractions are cut off."""
+    if isinstance(x, str | int | float):
+        try:
+            return int(x)
+        except (ValueError, OverflowError):
+            raise FunctionError(f"`int`: {_told(x)} is not an integer") from None
+    raise FunctionError(f"`int` is for text and numbers, not {_told(x)}")
+
+
+def _told(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@plain
+def str_(x: Any) -> str:
+    """`str(3)`: a text, a number, a bool or None as text."""
+    if x is not None and not isinstance(x, str | int | float):
+        raise FunctionError(f"`str` is for text and numbers, not {_told(x)}")
+    try:
+        return _bounded(str(x), "str")
+    except ValueError:  # Python's own limit on digits
+        raise FunctionError("`str`: the integer has too many digits") from None
+
+
+@plain
+def lower(text: Any) -> str:
+    """`lower('Q')` is `'q'`."""
+    return _bounded(_text(text, "lower").lower(), "lower")
+
+
+@plain
+def upper(text: Any) -> str:
+    """`upper('q')` is `'Q'`."""
+    return _bounded(_text(text, "upper").upper(), "upper")
+
+
+@plain
+def replace(text: Any, old: Any, new: Any) -> str:
+    """`replace(text, old, new)`: every `old` in the text becomes `new`."""
+    whole, part, instead = (_text(value, "replace") for value in (text, old, new))
+    if not part:
+        raise FunctionError("`replace`: the text to be replaced is empty")
+    if len(whole) + whole.count(part) * (len(instead) - len(part)) > LONGEST_TEXT:
+        raise FunctionError(f"`replace` would give more than {LONGEST_TEXT:,} characters")
+    return whole.replace(part, instead)
+
+
+@plain
+def len_(x: Any) -> int:
+    """`len(xs)`: the number of items of a list, or of characters of a text."""
+    if isinstance(x, str) or (isinstance(x, Sequence) and not isinstance(x, bytes)):
+        return len(x)
+    raise FunctionError(f"`len` is for text and lists, not {_told(x)}")
+
+
+@plain
+def range_(start: Any, stop: Any = None, step: Any = 1) -> tuple[int, ...]:
+    """`range(stop)`, `range(start, stop)`, `range(start, stop, step)`: integers, at most a million."""
+    first, last = (0, start) if stop is None else (start, stop)
+    for bound in (first, last, step):
+        if type(bound) is not int:
+            raise FunctionError(f"`range` is for integers, not {_told(bound)}")
+    if step == 0:
+        raise FunctionError("`range`: the step cannot be 0")
+    numbers = range(first, last, step)
+    # Not len(), which overflows for ranges of more than 2**63.
+    if max(0, (last - first + step - (1 if step > 0 else -1)) // step) > LONGEST_RANGE:
+        raise FunctionError(f"`range` would give more than {LONGEST_RANGE:,} numbers")
+    return tuple(numbers)

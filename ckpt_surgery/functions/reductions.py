@@ -1,0 +1,374 @@
+"""Functions that sum or compare over axes: reductions, matrix products, `einsum`.
+
+Every element of a result is computed from whole axes in an order that depends on nothing else, so a result
+is the same, bit for bit, for any chunking. That rules BLAS out: its order depends on the block's shape.
+"""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import Blocks, Function, Specs
+from ckpt_surgery.functions.arithmetic import broadcast_needs, broadcast_shapes
+from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, promoted, rank
+from ckpt_surgery.functions.layout import axes_of
+from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
+
+DType = np.dtype[Any]
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class Reduction(Function):
+    """Base of functions over one axis, several, or all (None); `keepdims` leaves them at length 1."""
+
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "axis", "keepdims")
+    axis: int | tuple[int, ...] | None = None
+    keepdims: bool = False
+
+    def work_dtype(self, dtype: DType) -> DType:
+        """What the input is converted to."""
+        return computation(dtype)
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        """One value for each row of a contiguous matrix in the work dtype."""
+        raise NotImplementedError
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        return ArraySpec(self._shape(ins[0].shape), self._result_dtype(ins[0].dtype))
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return nominal_of(self._result_dtype(dtypes[0]), dtypes)
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        axes = self._axes(ins[0].ndim)
+        outer = iter(zip(region.starts, region.stops, strict=True))
+        bounds: list[tuple[int, int]] = []
+        for axis, length in enumerate(ins[0].shape):
+            if axis in axes:
+                bounds.append((0, length))
+                if self.keepdims:
+                    next(outer)
+            else:
+                bounds.append(next(outer))
+        return [(0, Region(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)))]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        if region.size == 0:  # of a kept axis, it may be, while the input has elements
+            return np.empty(region.shape, self._result_dtype(ins[0].dtype))
+        axes = self._axes(ins[0].ndim)
+        kept = [axis for axis in range(ins[0].ndim) if axis not in axes]
+        length = math.prod(ins[0].shape[axis] for axis in axes)
+        last = converted(blocks[0].transpose((*kept, *axes)), self.work_dtype(ins[0].dtype))
+        rows = np.ascontiguousarray(last).reshape(region.size, length)
+        with np.errstate(all="ignore"):
+            return self.reduced(rows).reshape(region.shape)
+
+    def _axes(self, ndim: int) -> tuple[int, ...]:
+        if self.axis is None:
+            return tuple(range(ndim))
+        axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
+        return tuple(sorted(axes_of(axes, ndim, self.name)))
+
+    def _shape(self, shape: Shape) -> Shape:
+        axes = self._axes(len(shape))
+        return tuple(
+            1 if axis in axes else length
+            for axis, length in enumerate(shape)
+            if self.keepdims or axis not in axes
+        )
+
+    def _result_dtype(self, dtype: DType) -> DType:
+        return self.reduced(np.ones((1, 1), self.work_dtype(dtype))).dtype
+
+
+@dataclass(frozen=True)
+class Sum(Reduction):
+    """`sum(x, axis=None, keepdims=False)`. Integers are summed in 64 bits; bools are counted, in int64."""
+
+    name: ClassVar[str] = "sum"
+    list_form: ClassVar[type[Function] | None] = SumOfList
+
+    def work_dtype(self, dtype: DType) -> DType:
+        return summation(computation(dtype))
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(np.add.reduce(rows, axis=1))
+
+
+def _fractional(dtype: DType) -> DType:
+    """The computation type, float64 for integers and bools."""
+    return computation(dtype) if rank(dtype) > 1 else _FLOAT64
+
+
+@dataclass(frozen=True)
+class Mean(Reduction):
+    """`mean(x, axis=None, keepdims=False)`: the sum divided by the count. Of integers it is float64."""
+
+    name: ClassVar[str] = "mean"
+    list_form: ClassVar[type[Function] | None] = MeanOfList
+
+    def work_dtype(self, dtype: DType) -> DType:
+        return _fractional(dtype)
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(np.add.reduce(rows, axis=1) / rows.dtype.type(rows.shape[1]))
+
+
+@dataclass(frozen=True)
+class _Extreme(Reduction):
+    def infer(self, ins: Specs) -> ArraySpec:
+        if any(ins[0].shape[axis] == 0 for axis in self._axes(ins[0].ndim)):
+            raise FunctionError(f"`{self.name}` of no elements: {ins[0]}")
+        return super().infer(ins)
+
+
+@dataclass(frozen=True)
+class Max(_Extreme):
+    """`max(x, axis=None, keepdims=False)`. NaN where there is one."""
+
+    name: ClassVar[str] = "max"
+    list_form: ClassVar[type[Function] | None] = MaxOfList
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(np.maximum.reduce(rows, axis=1))
+
+
+@dataclass(frozen=True)
+class Min(_Extreme):
+    """`min(x, axis=None, keepdims=False)`. NaN where there is one."""
+
+    name: ClassVar[str] = "min"
+    list_form: ClassVar[type[Function] | None] = MinOfList
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(np.minimum.reduce(rows, axis=1))
+
+
+@dataclass(frozen=True)
+class Norm(Reduction):
+    """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over the axes, of all elements by default.
+
+    `ord` is 1 (sum of magnitudes), 2 (root of the sum of squares) or 'inf' (largest magnitude).
+    """
+
+    name: ClassVar[str] = "norm"
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "axis", "ord", "keepdims")
+    ord: int | str = 2
+
+    def __post_init__(self) -> None:
+        if self.ord not in (1, 2, "inf"):
+            raise FunctionError(f"`norm`: ord is 1, 2 or 'inf', not {self.ord!r}")
+
+    def work_dtype(self, dtype: DType) -> DType:
+        return _fractional(dtype)
+
+    def reduced(self, rows: np.ndarray) -> np.ndarray:
+        sizes = np.abs(rows)
+        if self.ord == "inf":
+            return np.asarray(np.maximum.reduce(sizes, axis=1, initial=0))
+        if self.ord == 1:
+            return np.asarray(np.add.reduce(sizes, axis=1))
+        return np.asarray(np.sqrt(np.add.reduce(sizes * sizes, axis=1)))
+
+
+def _contraction(dtypes: Sequence[DType], name: str) -> DType:
+    """What products are computed and summed in: integers in 64 bits, bools with and / or."""
+    work = promoted(dtypes, name)
+    return summation(work) if is_integer(work) else work
+
+
+_BLOCK_ELEMENTS = 1 << 15
+"""Elements of the result that are computed at a time: they stay in the cache while the sum goes on."""
+
+
+def _summed_products(operands: Sequence[np.ndarray], outer: int, shape: Shape, dtype: DType) -> np.ndarray:
+    """The product of all operands, summed one after another over all axes but the first `outer`.
+
+    Operands have the same number of axes, each of full length or 1. `shape` is that of the result.
+    """
+    summed = np.broadcast_shapes(*(operand.shape[outer:] for operand in operands))
+    terms = [np.broadcast_to(operand, operand.shape[:outer] + summed) for operand in operands]
+    result: np.ndarray = np.zeros(shape, dtype)
+    for part in chunk_regions(shape, _blocks(shape)):
+        total = result[part.slices]
+        cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
+        for index in np.ndindex(*summed):
+            total += functools.reduce(np.multiply, (term[(..., *index)] for term in cut))
+    return result
+
+
+def _blocks(shape: Shape) -> Shape:
+    """Whole trailing axes, as many as there is room for."""
+    room = _BLOCK_ELEMENTS
+    lengths: list[int] = []
+    for length in reversed(shape):
+        lengths.append(max(1, min(length, room)))
+        room //= lengths[-1]
+    return tuple(reversed(lengths))
+
+
+@dataclass(frozen=True)
+class Matmul(Function):
+    """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors."""
+
+    parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        a, b = ins
+        if 0 in (a.ndim, b.ndim):
+            raise FunctionError("`@` needs arrays with axes; multiply by a number with `*`")
+        if a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
+            raise FunctionError(f"`@`: the last axis of {a} does not fit {b}")
+        left, right = self._matrices(a.shape, b.shape)
+        batch = broadcast_shapes([left[:-2], right[:-2]], "@")
+        shape = batch + left[-2:-1] * (a.ndim > 1) + right[-1:] * (b.ndim > 1)
+        return ArraySpec(shape, _contraction([a.dtype, b.dtype], "@"))
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return nominal_of(_contraction(dtypes, "@"), dtypes)
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        a, b = ins
+        whole = (0,), a.shape[-1:]
+        starts, stops = self._full(region.starts, ins, 0), self._full(region.stops, ins, 1)
+        batch = Region(starts[:-2], stops[:-2])
+        rows, columns = (starts[-2:-1], stops[-2:-1]), (starts[-1:], stops[-1:])
+        return [
+            (0, _joined(broadcast_needs(batch, a.shape[:-2]), rows if a.ndim > 1 else None, whole)),
+            (1, _joined(broadcast_needs(batch, b.shape[:-2]), whole, columns if b.ndim > 1 else None)),
+        ]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        dtype = _contraction([spec.dtype for spec in ins], "@")
+        a, b = (converted(block, dtype) for block in blocks)
+        left, right = self._matrices(a.shape, b.shape)
+        shape = tuple(
+            stop - start
+            for start, stop in zip(
+                self._full(region.starts, ins, 0), self._full(region.stops, ins, 1), strict=True
+            )
+        )
+        axes = len(shape)
+        # Of the axes (batch…, rows, columns, summed) a lacks the columns, b the rows.
+        a = a.reshape((1,) * (axes - len(left)) + left)[..., :, None, :]
+        b = b.reshape((1,) * (axes - len(right)) + right).swapaxes(-1, -2)[..., None, :, :]
+        with np.errstate(all="ignore"):
+            return _summed_products([a, b], axes, shape, dtype).reshape(region.shape)
+
+    @staticmethod
+    def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
+        """Both shapes with vectors made matrices."""
+        return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+
+    @staticmethod
+    def _full(bounds: Shape, ins: Specs, missing: int) -> Shape:
+        """Bounds of the result with the rows and columns that vectors do not have."""
+        if ins[1].ndim == 1:
+            bounds = (*bounds, missing)
+        return (*bounds[:-1], missing, bounds[-1]) if ins[0].ndim == 1 else bounds
+
+
+def _joined(batch: Region, *axes: tuple[Shape, Shape] | None) -> Region:
+    starts, stops = batch.starts, batch.stops
+    for axis in axes:
+        if axis is not None:
+            starts, stops = starts + axis[0], stops + axis[1]
+    return Region(starts, stops)
+
+
+@dataclass(frozen=True)
+class Einsum(Function):
+    """`einsum('bij,bjk->bik', a, b)`: products summed over the letters that are not in the result.
+
+    The summation convention of `numpy.einsum` for any number of arrays: a letter that an array has twice is
+    its diagonal, and without `->` the result has the letters that occur once, in alphabetical order. `...`
+    is refused. An axis of length 1 goes with any length.
+    """
+
+    name: ClassVar[str] = "einsum"
+    parameters: ClassVar[tuple[str, ...] | None] = ("subscripts", "*operands")
+    subscripts: str
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        _, result = self._letters(len(ins))
+        lengths = self._lengths(ins)
+        shape = tuple(lengths[letter] for letter in result)
+        return ArraySpec(shape, _contraction([spec.dtype for spec in ins], self.name))
+
+    def nominal(self, dtypes: Sequence[DType]) -> DType:
+        return nominal_of(_contraction(dtypes, self.name), dtypes)
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        terms, result = self._letters(len(ins))
+        bounds = {letter: (0, length) for letter, length in self._lengths(ins).items()}
+        bounds |= dict(zip(result, zip(region.starts, region.stops, strict=True), strict=True))
+        needed = []
+        for i, (term, spec) in enumerate(zip(terms, ins, strict=True)):
+            wide = Region(tuple(bounds[c][0] for c in term), tuple(bounds[c][1] for c in term))
+            needed.append((i, broadcast_needs(wide, spec.shape)))
+        return needed
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        dtype = _contraction([spec.dtype for spec in ins], self.name)
+        terms, result = self._letters(len(ins))
+        order = result + "".join(sorted(set("".join(terms)) - set(result)))
+        laid = [
+            _laid_out(converted(block, dtype), term, order) for block, term in zip(blocks, terms, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            return _summed_products(laid, len(result), region.shape, dtype)
+
+    def _letters(self, inputs: int) -> tuple[list[str], str]:
+        """The letters of each input, and of the result."""
+        terms, result = _parsed(self.subscripts)
+        if len(terms) != inputs:
+            raise FunctionError(f"`einsum`: '{self.subscripts}' is for {len(terms)} arrays, {inputs} given")
+        return terms, result
+
+    def _lengths(self, ins: Specs) -> dict[str, int]:
+        lengths: dict[str, int] = {}
+        for term, spec in zip(self._letters(len(ins))[0], ins, strict=True):
+            if len(term) != spec.ndim:
+                raise FunctionError(f"`einsum`: `{term}` is for {len(term)} axes, the array is {spec}")
+            for letter, length in zip(term, spec.shape, strict=True):
+                known = lengths.get(letter, 1)
+                if 1 not in (known, length) and known != length:
+                    raise FunctionError(
+                        f"`einsum`: `{letter}` of '{self.subscripts}' is {known} and {length} long"
+                    )
+                lengths[letter] = length if known == 1 else known
+        return lengths
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(subscripts: str) -> tuple[list[str], str]:
+    text = subscripts.replace(" ", "")
+    left, arrow, result = text.partition("->")
+    terms = left.split(",")
+    counts = Counter("".join(terms))
+    if not arrow:
+        result = "".join(sorted(letter for letter, count in counts.items() if count == 1))
+    if not all(c.isascii() and c.isalpha() for c in "".join(terms) + result):
+        raise FunctionError(f"`einsum`: '{subscripts}' may have letters, commas and one `->` only")
+    if len(set(result)) < len(result) or not set(result) <= set(counts):
+        raise FunctionError(f"`einsum`: the result of '{subscripts}' has to name letters of the inputs, once")
+    return terms, result
+
+
+def _laid_out(block: np.ndarray, term: str, order: str) -> np.ndarray:
+    """The block with one axis for each letter of `order`, of length 1 where it has none."""
+    letters = "".join(dict.fromkeys(term))
+    if len(letters) < len(term):
+        block = np.einsum(f"{term}->{letters}", block)
+    axes = [letters.index(letter) for letter in order if letter in letters]
+    present = block.transpose(axes)
+    return present[tuple(slice(None) if letter in letters else None for letter in order)]

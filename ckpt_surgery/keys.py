@@ -1,0 +1,57 @@
+"""Key paths: components with the kind of container that each one indexes."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+SEPARATOR = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The path of a leaf. Two keys are equal where components and container kinds agree."""
+
+    names: tuple[str, ...]
+    """Components as text; a list index is its decimal digits. A component may itself contain `/`."""
+    sequences: tuple[bool, ...]
+    """For each component, whether it indexes a sequence (True) or a dict or attribute (False)."""
+    text: str = field(init=False, compare=False, repr=False)
+    """The components joined with `/` as they are: what regexes see and what is printed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", SEPARATOR.join(self.names))
+
+    @staticmethod
+    def parse(text: str) -> "Key":
+        """The key whose components are `text` split on `/`, all of them dict keys."""
+        return Key.of(text.split(SEPARATOR))
+
+    @staticmethod
+    def of(names: Iterable[str]) -> "Key":
+        """The key of these components, all of them dict keys."""
+        parts = tuple(names)
+        return Key(parts, (False,) * len(parts))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural_order(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A sort key that puts `layer_2` before `layer_10`."""
+    return tuple(
+        (0, int(token), token) if i % 2 else (1, 0, token) for i, token in enumerate(_DIGITS.split(text))
+    )
+
+
+_UNPRINTABLE = re.compile(
+    r"[^\x20-\x7e\xa0-\u200a\u2010-\u2027\u2030-\u205f\u2070-\ud7ff"
+    r"\uf900-\ufefe\uff00-\ufff8\U00010000-\U0001ffff]"
+)
+
+
+def shown(text: str) -> str:
+    r"""`text` with control, formatting and private characters escaped (`\x1b`, `\u202e`): safe to print."""
+    return _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)

@@ -1,0 +1,226 @@
+"""The recipe language as models: what a recipe may say, field by field.
+
+The models hold parsed expressions, templates and regular expressions. What fields mean together is
+checked in `lint`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import regex
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Strict,
+    Tag,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from ckpt_surgery.expressions import Expression, parse
+from ckpt_surgery.regexes import compile_pattern
+from ckpt_surgery.scope import Constant, ExpressionError
+from ckpt_surgery.templates import Template, parse_template
+
+SYNTAX = "recipe_syntax"
+"""The type of pydantic errors that point at characters of the value."""
+WRONG_TYPE = "recipe_type"
+
+
+def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
+    """A validator that parses text; its errors carry the characters meant."""
+
+    def validate(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+        try:
+            return parse_text(value)
+        except ExpressionError as error:
+            context = {"message": error.message, "start": error.start, "end": error.end, "hint": error.hint}
+            raise PydanticCustomError(SYNTAX, "{message}", context) from None
+
+    return PlainValidator(validate)
+
+
+def _constant(value: Any) -> Constant:
+    """A value of a param or a table: text, a number, true or false, or a list of those."""
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        return tuple(value)
+    if isinstance(value, str | int | float):
+        return value
+    wanted = "text, a number, true or false, or a list of those"
+    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
+_SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]
+
+ExpressionField = Annotated[
+    Expression,
+    _parsed(parse, "an expression, as text"),
+    WithJsonSchema(
+        {"type": "string", "title": "Expression", "description": "An expression over x, xs, groups, …"}
+    ),
+]
+TemplateField = Annotated[
+    Template,
+    _parsed(parse_template, "a key template, as text"),
+    WithJsonSchema(
+        {"type": "string", "title": "Key template", "description": r"\1, \g<name>, ${expression}, $$"}
+    ),
+]
+PatternField = Annotated[
+    regex.Pattern,
+    _parsed(compile_pattern, "a regular expression, as text"),
+    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
+]
+ConstantField = Annotated[
+    Constant,
+    PlainValidator(_constant),
+    WithJsonSchema({"anyOf": [*_SCALAR_SCHEMA, {"type": "array", "items": {"anyOf": _SCALAR_SCHEMA}}]}),
+]
+Names = Annotated[tuple[str, ...], Strict(False)]
+Unmatched = Literal["keep", "drop", "error"]
+
+
+def _kind(value: Any) -> str:
+    return "<several>" if isinstance(value, dict | list | tuple) else "<one>"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, use_attribute_docstrings=True
+    )
+
+
+class Rule(_Model):
+    """One claim (`match`, `fill` or `add`) and one outcome."""
+
+    match: PatternField | None = None
+    """Regex over source keys; claims every leaf it fully matches."""
+    source: (
+        Annotated[
+            Annotated[str, Tag("<one>")] | Annotated[Names, Tag("<several>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = None
+    """Which source: its name, a list of names, or '*' for all of them. Default: the first."""
+    to: (
+        Annotated[
+            Annotated[TemplateField, Tag("<one>")]
+            | Annotated[Mapping[TemplateField, ExpressionField], Tag("<several>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = None
+    """Key template, or a mapping of key templates to expressions for one-to-many."""
+    drop: bool = False
+    """The leaf goes, on purpose."""
+    by: ExpressionField | None = None
+    """Several leaves share one `to`: order them by this expression."""
+    for_: Mapping[str, ExpressionField] | None = Field(None, alias="for")
+    """Repeat the rule for each value of each of these variables."""
+    fill: PatternField | None = None
+    """Regex over target keys; claims every target leaf it fully matches."""
+    from_: TemplateField | None = Field(None, alias="from")
+    """Key template of the source leaf that becomes `x`."""
+    fallback: bool = False
+    """Take the target's own value."""
+    add: TemplateField | None = None
+    """Key template of a leaf that comes from no single source leaf."""
+    value: ExpressionField | None = None
+    """What the leaf's value becomes. Default: `x`."""
+    mirror_value: ExpressionField | None = None
+    """What the value of a mirrored leaf becomes, where `value` changes more than layout."""
+    when: ExpressionField | None = None
+    """The rule claims a leaf only where this is true."""
+    optional: bool = False
+    """A rule that claims nothing is fine."""
+
+    @property
+    def values(self) -> tuple[Expression, ...]:
+        """The expressions of all outputs."""
+        several = tuple(self.to.values()) if isinstance(self.to, Mapping) else ()
+        return several if self.value is None else (self.value, *several)
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """The key templates of all outputs."""
+        if isinstance(self.to, Mapping):
+            return tuple(self.to)
+        return tuple(template for template in (self.to, self.add) if template is not None)
+
+
+class Pass(_Model):
+    """Rules that apply at once to the tree that the pass before produced."""
+
+    name: str | None = None
+    """For messages and reports."""
+    when: ExpressionField | None = None
+    """The pass runs only where this is true."""
+    unmatched: Unmatched | None = None
+    """Leaves that no rule claims: keep, drop or error. Default: what the recipe says."""
+    mirror: Mapping[str, Names] = Field(default_factory=dict)
+    """Subtrees that look like another one: every rule for the first applies to them too."""
+    rules: Annotated[tuple[Rule, ...], Strict(False)] = ()
+    """The first rule that claims a leaf wins."""
+
+
+class TargetPolicy(_Model):
+    """How the result and the target's structure are brought together."""
+
+    prefer: Literal["source", "target"] = "source"
+    """Who wins where both have a key and no rule speaks."""
+    dtype: Literal["source", "target"] = "source"
+    """Keep the source's dtype, or cast to the target's."""
+    on_shape_mismatch: Literal["error", "fallback"] = "error"
+    """What to do where shapes differ: stop, or take the target's own value."""
+
+
+class OutputPolicy(_Model):
+    """How the result is written; the command line wins."""
+
+    format: str | None = None
+    """orbax, safetensors, flax, npz or zarr. Default: by the destination's name, else orbax."""
+    zarr: Literal[3, 2] = 3
+    """Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."""
+
+
+class Recipe(_Model):
+    """What becomes of every leaf of a checkpoint."""
+
+    version: Literal[1]
+    """Of the recipe language."""
+    description: str | None = None
+    """For people."""
+    params: Mapping[str, ConstantField] = Field(default_factory=dict)
+    """Names for values that `--set NAME=VALUE` can override; typed by the default."""
+    tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(default_factory=dict)
+    """Lookups for expressions; the entry `_` stands for all that are missing."""
+    sources: Names = ("source",)
+    """Names for the checkpoints that are read, in the order of the command line."""
+    target: TargetPolicy | None = None
+    """How to meet the structure that the result must have."""
+    output: OutputPolicy | None = None
+    """How the result is written."""
+    hooks: str | None = None
+    """A Python file beside the recipe, with functions of the user's own; needs `--allow-hooks`."""
+    unmatched: Unmatched = "keep"
+    """Leaves that no rule claims: keep, drop or error. A pass may say otherwise."""
+    mirror: Mapping[str, Names] | None = None
+    """Of the one pass that `rules` is short for."""
+    rules: Annotated[tuple[Rule, ...], Strict(False)] | None = None
+    """Short for one pass."""
+    written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(None, alias="passes")
+    """Passes, one after the other; instead of `rules`."""
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """What consumers look at: the passes, or the one that `rules` is short for."""
+        if self.written_passes is not None:
+            return self.written_passes
+        return (Pass(mirror=self.mirror or {}, rules=self.rules or ()),)

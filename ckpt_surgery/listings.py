@@ -1,0 +1,68 @@
+"""A target that is only a listing: keys, shapes and dtypes, as `inspect --json` prints them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.documents import load_document
+from ckpt_surgery.errors import FunctionError, SourceError
+from ckpt_surgery.functions.dtypes import dtype_named
+from ckpt_surgery.keys import Key, shown
+
+SUFFIXES = (".json", ".yaml", ".yml")
+
+
+def is_listing(path: str) -> bool:
+    """Whether a target's path names a listing rather than a checkpoint."""
+    return path.endswith(SUFFIXES) and Path(path).is_file()
+
+
+def read_listing(path: str) -> Mapping[str, Leaf]:
+    """The leaves of a listing: a list of `{key, shape, dtype, kind}`, or a mapping with it under `leaves`.
+
+    `kind` may be left out for arrays. Raises SourceError with the first entry that is not understood.
+    """
+    document = _parsed(path)
+    entries = document.get("leaves") if isinstance(document, dict) else document
+    if not isinstance(entries, list):
+        raise SourceError(f"{shown(path)}: no list of leaves in it", hint="See the output of `inspect --json`.")
+    return _by_key(path, (_leaf(path, i, entry) for i, entry in enumerate(entries)))
+
+
+def _parsed(path: str) -> Any:
+    if not path.endswith(".json"):
+        return load_document(path).value
+    try:
+        return json.loads(Path(path).read_bytes())  # no limit: the listing of a large model is several MiB
+    except (OSError, ValueError, RecursionError) as error:
+        raise SourceError(f"{shown(path)}: not JSON: {error}") from None
+
+
+def _by_key(path: str, leaves: Iterable[Leaf]) -> Mapping[str, Leaf]:
+    found: dict[str, Leaf] = {}
+    for leaf in leaves:
+        if found.setdefault(leaf.key.text, leaf) is not leaf:
+            raise SourceError(f"{shown(path)}: `{shown(leaf.key.text)}` is listed twice")
+    return found
+
+
+def _leaf(path: str, index: int, entry: Any) -> Leaf:
+    where = f"{shown(path)}: leaves[{index}]"
+    if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+        raise SourceError(f"{where} has no `key`")
+    key = Key.parse(entry["key"])
+    kind = entry.get("kind", "array")
+    if kind not in list(LeafKind):
+        raise SourceError(f"{where}: there is no kind {kind!r}", hint=f"Kinds: {', '.join(LeafKind)}.")
+    if kind in (LeafKind.STRING, LeafKind.EMPTY):
+        return Leaf(key, LeafKind(kind))
+    shape = entry.get("shape")
+    if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        raise SourceError(f"{where} (`{shown(key.text)}`): `shape` has to be a list of integers, not {shape!r}")
+    try:
+        dtype = dtype_named(str(entry.get("dtype")))
+    except FunctionError as error:
+        raise SourceError(f"{where} (`{shown(key.text)}`): {error}") from None
+    return Leaf(key, LeafKind(kind), ArraySpec(tuple(shape), dtype))

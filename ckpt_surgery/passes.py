@@ -1,0 +1,598 @@
+"""One pass: rules claim entries, and what they say becomes new entries.
+
+The first rule that matches a leaf, and whose `when` is true, claims it. An entry's value is a node, so
+nothing is read. Problems are collected in a ledger, with the rule's place and the keys.
+"""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import regex
+
+from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.entries import (
+    Drop,
+    Entry,
+    RuleRef,
+    Tree,
+    array_of,
+    computed,
+    container_paths,
+    key_of,
+    under,
+)
+from ckpt_surgery.errors import PlanError, Problem, SurgeryError, did_you_mean
+from ckpt_surgery.expressions import Expression, ExpressionError, Groups, Scope, Unavailable
+from ckpt_surgery.keys import Key, natural_order
+from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
+from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
+from ckpt_surgery.regexes import compile_pattern, fullmatch
+from ckpt_surgery.templates import Template
+
+Names = Mapping[str, Any]
+"""What an expression sees by name."""
+
+Field = tuple[str, ...]
+"""A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
+
+FEW = 3
+"""How many keys a message names before it counts the rest."""
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A leaf that a rule claimed: the first rule that matched it and whose `when` was true."""
+
+    entry: Entry
+    match: regex.Match[str]
+    mirror: tuple[str, str] | None
+    """(`params`, `opt_state/0/mu`) where the leaf was matched as though it lay under the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One leaf's part in an output: which key it goes to, and what the expression sees."""
+
+    claim: Claim
+    key: Key
+    value: Expression | None
+    names: Names
+
+
+class Ledger:
+    """What was found wrong, and what was dropped, in one pass. Equal problems of one rule are told once."""
+
+    def __init__(self, loaded: LoadedRecipe, pass_index: int):
+        self.loaded = loaded
+        self.pass_index = pass_index
+        self.drops: list[Drop] = []
+        self.warnings: list[str] = []
+        self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
+
+    def ref(self, rule: int) -> RuleRef:
+        """The rule's name and line, for plans and messages."""
+        location = self.loaded.rule_location(self.pass_index, rule)
+        return RuleRef(
+            self.loaded.rule_path(self.pass_index, rule), self.loaded.place(location).line, location
+        )
+
+    def problem(
+        self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
+    ) -> None:
+        """Note a problem of a field of a rule, met at one key; `at_key`: of the field's name."""
+        start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
+        where = (*self.loaded.rule_location(self.pass_index, rule), *field)
+        place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
+        for message, hint in _sentences(error):
+            found = Problem(message, place, hint)
+            self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
+
+    def about(self, entry: Entry, error: SurgeryError | str) -> None:
+        """Note a problem of an entry, at the rule that last decided about it."""
+        place = None if entry.rule is None else self.loaded.place(entry.rule.location)
+        for message, hint in _sentences(error):
+            found = Problem(message, place, hint)
+            self._problems.setdefault((entry.rule, message), (found, []))
+
+    def general(self, message: str, hint: str | None = None) -> None:
+        """Note a problem that belongs to no rule."""
+        self._problems.setdefault((message,), (Problem(message, hint=hint), []))
+
+    def close(self) -> None:
+        """Raise what was found, if anything was."""
+        if self._problems:
+            raise PlanError(*(_with_keys(p, keys) for p, keys in self._problems.values()))
+
+
+def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
+    return [(error, None)] if isinstance(error, str) else [(p.message, p.hint) for p in error.problems]
+
+
+def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
+    return problem if not keys else replace(problem, message=f"{problem.message}\n  at {few(keys)}")
+
+
+def few(keys: Iterable[str]) -> str:
+    """The first keys in backticks, and how many more there are."""
+    known = list(dict.fromkeys(keys))
+    more = f", and {len(known) - FEW} more" if len(known) > FEW else ""
+    return ", ".join(f"`{key}`" for key in known[:FEW]) + more
+
+
+class SourceLeaves:
+    """`source['a/b']` in expressions: the entries of one tree, by key."""
+
+    def __init__(self, name: str, tree: Tree):
+        self.name = name
+        self.tree = tree
+
+    def lookup(self, text: str) -> Array | None:
+        entry = self.tree.get(text)
+        return None if entry is None else array_of(entry)
+
+    def keys(self) -> Iterable[str]:
+        return self.tree.keys()
+
+
+class PassRun:
+    """One pass over the trees of the sources. The first tree is the one that passes transform."""
+
+    def __init__(
+        self,
+        loaded: LoadedRecipe,
+        pass_: Pass,
+        trees: Mapping[str, Tree],
+        target: "SourceLeaves | Unavailable",
+        ledger: Ledger,
+    ):
+        self.pass_ = pass_
+        self.trees = trees
+        self.first = next(iter(trees))
+        self.ledger = ledger
+        self.lists = container_paths(trees.values())
+        self.policy = pass_.unmatched or loaded.recipe.unmatched
+        self.mirrors = [(slot, params) for params, slots in pass_.mirror.items() for slot in slots]
+        self.names: Names = {
+            **loaded.names,
+            **{name: SourceLeaves(name, tree) for name, tree in trees.items()},
+            "target": target,
+        }
+        self.claims: dict[int, list[Claim]] = defaultdict(list)
+        self.claimed: set[int] = set()
+        self._claim_all()
+
+    # --- claiming -------------------------------------------------------------------------------------
+
+    def _claim_all(self) -> None:
+        for name, tree in self.trees.items():
+            rules = [
+                (i, r)
+                for i, r in enumerate(self.pass_.rules)
+                if r.match is not None and self.reads_from(r, name)
+            ]
+            for entry in tree.values():
+                self._claim(entry, rules)
+
+    def reads_from(self, rule: Rule, source: str) -> bool:
+        wanted = rule.source or self.first
+        return wanted == "*" or source == wanted or (not isinstance(wanted, str) and source in wanted)
+
+    def _claim(self, entry: Entry, rules: Iterable[tuple[int, Rule]]) -> None:
+        views = self._views(entry.key.text)
+        for index, rule in rules:
+            for text, mirror in views:
+                match = self.match(index, ("match",), rule.match, text)
+                if match is None:
+                    continue
+                claim = Claim(entry, match, mirror)
+                if self._wanted(index, rule, claim):
+                    self.claims[index].append(claim)
+                    self.claimed.add(id(entry))
+                    return
+
+    def match(
+        self, index: int, field: Field, pattern: regex.Pattern[str], text: str
+    ) -> regex.Match[str] | None:
+        """The match of a whole key. A pattern that takes too long ends the run: it would on every key."""
+        try:
+            return fullmatch(pattern, text)
+        except SurgeryError as error:
+            self.ledger.problem(index, field, error)
+            self.ledger.close()
+            raise
+
+    def _views(self, text: str) -> list[tuple[str, tuple[str, str] | None]]:
+        """The key itself, then the keys that it stands for in mirrored trees."""
+        views: list[tuple[str, tuple[str, str] | None]] = [(text, None)]
+        for slot, params in self.mirrors:
+            if text.startswith(slot + "/"):
+                views.append((params + text[len(slot) :], (params, slot)))
+        return views
+
+    def _wanted(self, index: int, rule: Rule, claim: Claim) -> bool:
+        if rule.when is None:
+            return True
+        result = self.evaluate(index, ("when",), rule.when, self._names_of(claim), claim.entry.key.text)
+        return result is not FAILED and bool(result)
+
+    # --- evaluating -----------------------------------------------------------------------------------
+
+    def _names_of(self, claim: Claim) -> dict[str, Any]:
+        return {
+            **self.names,
+            **match_names(claim.match),
+            "key": claim.entry.key.text,
+            "x": x_of(claim.entry),
+        }
+
+    def evaluate(
+        self, rule: int, field: Field, expression: Expression, names: Names, key: str, leaf_key: str = ""
+    ) -> Any:
+        try:
+            return expression.evaluate(Scope(names, leaf_key, self._count))
+        except SurgeryError as error:
+            self.ledger.problem(rule, field, error, key)
+            return FAILED
+
+    def _count(self, pattern: str) -> int:
+        compiled = compile_pattern(pattern)
+        return sum(fullmatch(compiled, text) is not None for text in self.trees[self.first])
+
+    def spell(
+        self,
+        rule: int,
+        field: Field,
+        template: Template,
+        match: regex.Match[str] | None,
+        names: Names,
+        key: str,
+    ) -> Key | None:
+        """The key that a template gives, new from the root; None where that is a problem."""
+        try:
+            return key_of(template.expand(match, Scope(names, "", self._count)), None, self.lists)
+        except SurgeryError as error:
+            self.ledger.problem(rule, field, error, key)
+            return None
+
+    def _destination(
+        self, index: int, rule: Rule, template: Template | None, claim: Claim, names: Names
+    ) -> Key | None:
+        """The key that a claimed leaf goes to; None where that is a problem."""
+        origin = claim.entry.key
+        if template is None:
+            return origin
+        try:
+            components = template.expand(claim.match, Scope(names, "", self._count))
+            if claim.mirror is None:
+                return key_of(components, origin, self.lists)
+            return self._mirrored(key_of(components, None, self.lists), claim.mirror)
+        except SurgeryError as error:
+            several = isinstance(rule.to, Mapping)
+            self.ledger.problem(
+                index, ("to", template.text) if several else ("to",), error, origin.text, several
+            )
+            return None
+
+    def _mirrored(self, key: Key, mirror: tuple[str, str]) -> Key:
+        params, slot = mirror
+        moved = under(key, params.split("/"), slot.split("/"), self.lists)
+        if moved is None:
+            raise SurgeryError(
+                f"the rule takes `{key}` out of `{params}`: it cannot be mirrored into `{slot}`"
+            )
+        return moved
+
+    def _combinations(self, index: int, rule: Rule, names: Names, key: str) -> Iterator[dict[str, Any]]:
+        """The values of the `for` variables, in every combination."""
+        ranges = []
+        for name, expression in (rule.for_ or {}).items():
+            values = self.evaluate(index, ("for", name), expression, names, key)
+            if values is FAILED:
+                return
+            if not isinstance(values, Sequence) or isinstance(values, str):
+                self.ledger.problem(index, ("for", name), "`for` needs a list or a `range(n)`", key)
+                return
+            ranges.append([(name, value) for value in values])
+        for combination in itertools.product(*ranges):
+            yield dict(combination)
+
+    # --- producing ------------------------------------------------------------------------------------
+
+    def produced(self) -> list[tuple[int, Entry]]:
+        """What `match` and `add` rules make, in the order of the rules."""
+        made: list[tuple[int, Entry]] = []
+        for index, rule in enumerate(self.pass_.rules):
+            if rule.match is not None:
+                made += [(index, entry) for entry in self._matched(index, rule)]
+            elif rule.add is not None:
+                made += [(index, entry) for entry in self._added(index, rule)]
+        return made
+
+    def _matched(self, index: int, rule: Rule) -> Iterator[Entry]:
+        claims = self.claims[index]
+        if not claims and not rule.optional:
+            self.ledger.problem(index, ("match",), self._why_unused(rule))
+        if rule.drop:
+            self.ledger.drops += [Drop(c.entry, self.ledger.ref(index), "drop") for c in claims]
+            return
+        outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
+        for template, expression in outcomes:
+            field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
+            members = [m for claim in claims for m in self._members(index, rule, template, expression, claim)]
+            if expression is not None and "xs" in expression.names:
+                yield from self._gathered(index, rule, field, members)
+            else:
+                yield from self._single(index, field, members)
+
+    def _members(
+        self, index: int, rule: Rule, template: Template | None, expression: Expression | None, claim: Claim
+    ) -> Iterator[Member]:
+        names = self._names_of(claim)
+        text = claim.entry.key.text
+        if claim.mirror is not None:
+            expression = rule.mirror_value or expression
+        for variables in self._combinations(index, rule, names, text):
+            scope = {**names, **variables}
+            key = self._destination(index, rule, template, claim, scope)
+            if key is not None:
+                yield Member(claim, key, expression, scope)
+
+    def _single(self, index: int, field: Field, members: Iterable[Member]) -> Iterator[Entry]:
+        """One leaf, one output."""
+        ref = self.ledger.ref(index)
+        for member in members:
+            entry = member.claim.entry
+            if member.value is None:
+                yield Entry(member.key, entry.leaf, entry.value, ref)
+                continue
+            made = self.made(index, field, member.value, member.names, member.key, entry.leaf, entry.key.text)
+            if made is not None and self._mirrors_well(index, [member], made):
+                yield made
+
+    def made(
+        self,
+        index: int,
+        field: Field,
+        expression: Expression,
+        names: Names,
+        key: Key,
+        model: Leaf | None,
+        text: str,
+    ) -> Entry | None:
+        """The entry that an expression gives; None where that is a problem."""
+        value = self.evaluate(index, field, expression, names, text, key.text)
+        if value is FAILED:
+            return None
+        try:
+            return computed(value, model, key, self.ledger.ref(index))
+        except SurgeryError as error:
+            self.ledger.problem(index, field, error, text)
+            return None
+
+    def _mirrors_well(self, index: int, members: Sequence[Member], made: Entry) -> bool:
+        """A mirrored slot may be moved about as its parameter is; anything more has to be said."""
+        head = members[0].claim
+        if head.mirror is None or self.pass_.rules[index].mirror_value is not None:
+            return True
+        if moves_only(made.value, {id(m.claim.entry.value) for m in members}):
+            return True
+        error = SurgeryError(
+            "the rule is mirrored, and its value changes more than layout",
+            hint="Say with `mirror_value:` what becomes of the mirrored leaves.",
+        )
+        self.ledger.problem(index, ("value",), error, head.entry.key.text)
+        return False
+
+    def _gathered(self, index: int, rule: Rule, field: Field, members: Iterable[Member]) -> Iterator[Entry]:
+        """Several leaves, one output: `xs`."""
+        groups: dict[str, list[Member]] = defaultdict(list)
+        for member in members:
+            groups[member.key.text].append(member)
+        for text, group in groups.items():
+            ordered = self._ordered(index, rule, group)
+            if ordered is None:
+                continue
+            in_order, places = ordered
+            head = in_order[0]
+            names = _shared_names([m.names for m in in_order])
+            try:
+                names["xs"] = Series(tuple(array_of(m.claim.entry) for m in in_order), places)
+            except SurgeryError as error:
+                self.ledger.problem(index, field, error, text)
+                continue
+            assert head.value is not None
+            made = self.made(index, field, head.value, names, head.key, head.claim.entry.leaf, text)
+            if made is not None and self._mirrors_well(index, in_order, made):
+                yield made
+
+    def _ordered(
+        self, index: int, rule: Rule, group: Sequence[Member]
+    ) -> tuple[list[Member], tuple[int, ...] | None] | None:
+        """The members in the order of `by`, and their places where `by` gives integers."""
+        if rule.by is None:
+            return sorted(group, key=lambda m: natural_order(m.claim.entry.key.text)), None
+        places = [self.evaluate(index, ("by",), rule.by, m.names, m.claim.entry.key.text) for m in group]
+        if any(p is FAILED for p in places):
+            return None
+        problem = _order_problem(places, group)
+        if problem is not None:
+            self.ledger.problem(index, ("by",), problem)
+            return None
+        integers = all(isinstance(p, int) for p in places)
+        pairs = sorted(
+            zip(places, group, strict=True), key=lambda pair: pair[0] if integers else natural_order(pair[0])
+        )
+        return [m for _, m in pairs], tuple(p for p, _ in pairs) if integers else None
+
+    def _added(self, index: int, rule: Rule) -> Iterator[Entry]:
+        assert rule.add is not None
+        for variables in self._combinations(index, rule, self.names, rule.add.text):
+            names = {**self.names, **variables}
+            if rule.when is not None:
+                wanted = self.evaluate(index, ("when",), rule.when, names, rule.add.text)
+                if wanted is FAILED or not wanted:
+                    continue
+            key = self.spell(index, ("add",), rule.add, None, names, "")
+            if key is None or rule.value is None:
+                continue
+            made = self.made(index, ("value",), rule.value, {**names, "key": key.text}, key, None, key.text)
+            if made is not None:
+                yield made
+
+    def _why_unused(self, rule: Rule) -> SurgeryError:
+        """Why a rule claimed nothing, from a second look at the keys."""
+        assert rule.match is not None
+        fits = [
+            entry
+            for name, tree in self.trees.items()
+            if self.reads_from(rule, name)
+            for entry in tree.values()
+            if any(fullmatch(rule.match, view) for view, _ in self._views(entry.key.text))
+        ]
+        if not fits:
+            keys = [text for name, tree in self.trees.items() if self.reads_from(rule, name) for text in tree]
+            return SurgeryError(
+                f"the rule claims nothing: no key matches{did_you_mean(rule.match.pattern, keys)}",
+                hint="Write `optional: true` if that is fine.",
+            )
+        taken = [entry for entry in fits if id(entry) in self.claimed]
+        why = (
+            f"earlier rules claimed all {len(fits)} keys that it matches"
+            if len(taken) == len(fits)
+            else f"`when` is false for {few(e.key.text for e in fits if id(e) not in self.claimed)}"
+        )
+        return SurgeryError(f"the rule claims nothing: {why}", hint="The first rule that matches wins.")
+
+    # --- merging: no target -----------------------------------------------------------------------------
+
+    def merged(self) -> Tree:
+        """The tree after the pass: what rules made, and what the policy keeps."""
+        for index, rule in enumerate(self.pass_.rules):
+            if rule.fill is not None:
+                self.ledger.problem(index, ("fill",), "`fill` needs a target, and belongs to the last pass")
+        made = self.produced()
+        return self.distinct(
+            [*made, *((None, entry) for entry in self.unclaimed(entry for _, entry in made))]
+        )
+
+    def distinct(self, made: Iterable[tuple[int | None, Entry]]) -> dict[str, Entry]:
+        """The entries by key. Two of one name are a problem."""
+        tree: dict[str, Entry] = {}
+        owners: dict[str, int | None] = {}
+        for index, entry in made:
+            text = entry.key.text
+            if text in tree:
+                self._collision(text, owners[text], tree[text], index, entry)
+            else:
+                tree[text], owners[text] = entry, index
+        return tree
+
+    def lookup(self, rule: Rule, text: str) -> Entry | None:
+        """The entry of that key in the first of the rule's sources that has it."""
+        found = (tree.get(text) for name, tree in self.trees.items() if self.reads_from(rule, name))
+        return next((entry for entry in found if entry is not None), None)
+
+    def unclaimed(self, used_by: Iterable[Entry]) -> list[Entry]:
+        """What the policy keeps of the leaves that no rule claimed; the others are noted as dropped."""
+        used = _used_values(used_by)
+        kept: list[Entry] = []
+        loose: list[str] = []
+        for name, tree in self.trees.items():
+            for entry in tree.values():
+                if id(entry) in self.claimed:
+                    continue
+                if name == self.first and self.policy == "keep":
+                    kept.append(entry)
+                elif self.policy == "error" and id(entry.value) not in used:
+                    loose.append(entry.key.text)
+                else:
+                    why = "unmatched: drop" if self.policy == "drop" else "not claimed"
+                    self.ledger.drops.append(Drop(entry, None, why))
+        if loose:
+            hint = "Add a rule for them; `drop: true` if they shall go."
+            self.ledger.general(
+                f"`unmatched: error`, and no rule claims {few(loose)} ({len(loose)} in all)", hint
+            )
+        return kept
+
+    def _collision(self, text: str, index: int | None, old: Entry, later: int | None, new: Entry) -> None:
+        def told(i: int | None, e: Entry) -> str:
+            who = "`unmatched: keep` leaves it there" if i is None else f"{self.ledger.ref(i)} makes it"
+            made_of = few(r.leaf.key.text for r in reads(e.value))
+            return f"{who} from {made_of}" if made_of else who
+
+        message = f"two leaves would be called `{text}`: {told(index, old)}; {told(later, new)}"
+        blame = later if later is not None else index
+        if blame is None:
+            self.ledger.general(message)
+        else:
+            self.ledger.problem(blame, (), message)
+
+
+class _Failed:
+    """What an evaluation gives whose problem is in the ledger already."""
+
+
+FAILED = _Failed()
+
+
+def x_of(entry: Entry) -> Array | Unavailable:
+    try:
+        return array_of(entry)
+    except SurgeryError as error:
+        return Unavailable(error.problems[0].message)
+
+
+def match_names(match: regex.Match[str]) -> dict[str, Any]:
+    """The named groups, and `g` for the numbered ones. A group that did not take part is `''`."""
+    return {**{name: text or "" for name, text in match.groupdict().items()}, "g": Groups(match)}
+
+
+def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
+    """The names that mean the same to all members of a gathering; the others say so when they are used."""
+    first, *others = several
+    return {
+        name: value
+        if all(o[name] is value or (isinstance(value, str | int) and o[name] == value) for o in others)
+        else Unavailable(f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`")
+        for name, value in first.items()
+    }
+
+
+def _order_problem(places: Sequence[object], group: Sequence[Member]) -> str | None:
+    kinds = {type(p) for p in places}
+    if kinds not in ({int}, {str}):
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        return f"`by` must give integers or strings throughout, not {found}"
+    place, count = Counter(places).most_common(1)[0]
+    if count > 1:
+        keys = few(m.claim.entry.key.text for p, m in zip(places, group, strict=True) if p == place)
+        return f"`by` gives {place!r} for {count} leaves that go to `{group[0].key}`: {keys}"
+    negative = [p for p in places if isinstance(p, int) and p < 0]
+    return f"`by` gives a negative place, {negative[0]}" if negative else None
+
+
+def moves_only(node: Node, bases: set[int]) -> bool:
+    """Whether a node only moves the elements of certain nodes (given by identity) about."""
+    if id(node) in bases:
+        return True
+    return (
+        isinstance(node, Apply)
+        and node.function.moves_only
+        and all(moves_only(i, bases) for i in node.inputs)
+    )
+
+
+def _used_values(entries: Iterable[Entry]) -> set[int]:
+    """The identities of all nodes that the entries' values are made of."""
+    used: set[int] = set()
+    stack = [entry.value for entry in entries]
+    while stack:
+        node = stack.pop()
+        if id(node) not in used:
+            used.add(id(node))
+            stack.extend(node.inputs if isinstance(node, Apply) else ())
+    return used

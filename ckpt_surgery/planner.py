@@ -1,0 +1,262 @@
+"""The plan: what every output leaf is, where it comes from, and what bringing it about costs.
+
+A plan is made from metadata alone. What is printed, what `plan` and `--dry-run` report as JSON, and what is
+executed are this one value.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, Region
+from ckpt_surgery.claims import make_claims
+from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, needed
+from ckpt_surgery.entries import Claims, Entry
+from ckpt_surgery.entries import RuleRef as RuleRef
+from ckpt_surgery.errors import PlanError, Problem
+from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.nodes import Apply, Node, Read, reads
+from ckpt_surgery.recipe import LoadedRecipe
+
+
+class Fate(enum.StrEnum):
+    KEPT = "kept"
+    RENAMED = "renamed"
+    TRANSFORMED = "transformed"
+    DEFAULTED = "defaulted"
+    ADDED = "added"
+
+
+class Transfer(enum.StrEnum):
+    LINK = "link"
+    COPY = "copy"
+    COMPUTE = "compute"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One output leaf."""
+
+    leaf: Leaf
+    """Key, kind, spec, sharding and other metadata as they will be written; without a manifest."""
+    value: Node
+    fate: Fate
+    rule: RuleRef | None
+    """None where a policy decided (`unmatched: keep`, `target.prefer`)."""
+    sources: tuple[tuple[str, str], ...]
+    """(source name, key text) of every leaf that is read, in order, without repeats."""
+    transfer: Transfer = Transfer.COMPUTE
+    cut: Cut | None = None
+    """How it is cut into chunks and tasks; None where it has no array."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A source leaf that feeds no output."""
+
+    source: str
+    leaf: Leaf
+    rule: RuleRef | None
+    why: str
+    """`drop`, `unmatched: drop`, `not in target`, …"""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source, or the target, as the plan saw it."""
+
+    name: str
+    path: str
+    format: str
+    leaves: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Costs:
+    """All in bytes."""
+
+    bytes_out: int
+    """Size of the output arrays: shape × itemsize. The sum of the next three."""
+    bytes_linked: int
+    bytes_copied: int
+    bytes_computed: int
+    bytes_read: int
+    """Stored bytes that are read from the inputs."""
+    peak_memory: int
+    """Predicted working set, without the interpreter and its libraries."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that `apply` will do. Made from metadata alone."""
+
+    recipe: str
+    """Path of the recipe."""
+    recipe_sha256: str
+    inputs: tuple[Input, ...]
+    """The sources in order, then the target where it is a checkpoint."""
+    steps: tuple[Step, ...]
+    dropped: tuple[Dropped, ...]
+    warnings: tuple[str, ...]
+    costs: Costs
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The first source's custom metadata, carried along."""
+
+
+def make_plan(
+    loaded: LoadedRecipe,
+    listings: Mapping[str, Mapping[str, Leaf]],
+    target: Target | None,
+    inputs: Sequence[Input],
+    metadata: Mapping[str, Any],
+    refusals: Callable[[Sequence[Leaf]], list[str]],
+    memory: int,
+    workers: int,
+) -> Plan:
+    """Decide everything. `refusals` says what the destination's format cannot hold; `memory` is in bytes.
+
+    Raises PlanError with all problems.
+    """
+    claims = make_claims(loaded, listings, target)
+    steps, problems = _cut_all([_step(entry) for entry in claims.outputs], loaded, memory)
+    problems += [Problem(sentence) for sentence in refusals([step.leaf for step in steps])]
+    if problems:
+        raise PlanError(*problems)
+    return Plan(
+        recipe=loaded.path,
+        recipe_sha256=loaded.sha256,
+        inputs=tuple(inputs),
+        steps=tuple(steps),
+        dropped=tuple(_dropped(claims, listings)),
+        warnings=(*claims.warnings, *_unused_elements(steps), *_dtype_differences(steps, target)),
+        costs=_costs(steps, memory, workers),
+        metadata=metadata,
+    )
+
+
+def _step(entry: Entry) -> Step:
+    spec = None if entry.leaf.spec is None else entry.value.spec
+    leaf = replace(entry.leaf, key=entry.key, spec=spec, manifest=None)
+    found = dict.fromkeys((r.source, r.leaf.key.text) for r in reads(entry.value))
+    return Step(leaf, entry.value, _fate(entry), entry.rule, tuple(found))
+
+
+def _fate(entry: Entry) -> Fate:
+    """From the first source to the last pass: a value that is still a plain read was not changed."""
+    value = entry.value
+    if isinstance(value, Read):
+        if value.source == TARGET:
+            return Fate.DEFAULTED if value.leaf.key.text == entry.key.text else Fate.ADDED
+        return Fate.KEPT if value.leaf.key.text == entry.key.text else Fate.RENAMED
+    return Fate.TRANSFORMED if any(r.source != TARGET for r in reads(value)) else Fate.ADDED
+
+
+def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[list[Step], list[Problem]]:
+    done: list[Step] = []
+    problems: list[Problem] = []
+    for step in steps:
+        if step.leaf.spec is None:
+            done.append(step)
+            continue
+        try:
+            done.append(replace(step, cut=cut(step.value, memory)))
+        except PlanError as error:
+            place = None if step.rule is None else loaded.place(step.rule.location)
+            problems += [Problem(f"`{step.leaf.key}`: {p.message}", place, p.hint) for p in error.problems]
+            done.append(step)
+    return done, problems
+
+
+def _dropped(claims: Claims, listings: Mapping[str, Mapping[str, Leaf]]) -> Iterator[Dropped]:
+    """Source leaves that feed no output, with the first decision that let each one go."""
+    used = {id(r.leaf) for entry in claims.outputs for r in reads(entry.value)}
+    reasons: dict[int, tuple[RuleRef | None, str]] = {}
+    for drop in claims.drops:
+        for read in reads(drop.entry.value):
+            reasons.setdefault(id(read.leaf), (drop.rule, drop.why))
+    for source, listing in listings.items():
+        for leaf in listing.values():
+            if id(leaf) not in used:
+                rule, why = reasons.get(id(leaf), (None, "no output uses it"))
+                yield Dropped(source, leaf, rule, why)
+
+
+def _costs(steps: Sequence[Step], memory: int, workers: int) -> Costs:
+    cuts = [step.cut for step in steps if step.cut is not None]
+    bytes_out = sum(step.leaf.nbytes for step in steps)
+    largest = sorted((c.working_set for c in cuts for _ in range(2 * workers)), reverse=True)[: 2 * workers]
+    buffered = min(WRITE_BUFFER, bytes_out)
+    return Costs(
+        bytes_out=bytes_out,
+        bytes_linked=0,
+        bytes_copied=0,
+        bytes_computed=bytes_out,
+        bytes_read=sum(c.read for c in cuts),
+        peak_memory=min(memory, sum(largest) + buffered),
+    )
+
+
+def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator[str]:
+    if target is None:
+        return
+    differing = [
+        f"`{s.leaf.key}` is {s.leaf.spec.dtype.name}, in the target {wanted.dtype.name}"
+        for s in steps
+        if s.leaf.spec is not None
+        and (wanted := target.leaves[s.leaf.key.text].spec) is not None
+        and wanted.dtype != s.leaf.spec.dtype
+    ]
+    if differing:
+        more = f" (and {len(differing) - 1} more leaves differ in dtype)" if len(differing) > 1 else ""
+        yield f"{differing[0]}{more}; `target: {{dtype: target}}` casts"
+
+
+def _unused_elements(steps: Sequence[Step]) -> Iterator[str]:
+    """Leaves of which outputs take slices that together leave something out."""
+    taken: dict[int, list[Region]] = {}
+    leaves: dict[int, Leaf] = {}
+    for step in steps:
+        if isinstance(step.value, Apply) and step.leaf.spec is not None:
+            for read, region in needed(step.value, Region.whole(step.value.spec.shape)):
+                taken.setdefault(id(read.leaf), []).append(region)
+                leaves[id(read.leaf)] = read.leaf
+        elif isinstance(step.value, Read):
+            taken.setdefault(id(step.value.leaf), []).append(
+                Region.whole(step.value.leaf.spec.shape if step.value.leaf.spec else ())
+            )
+    for identity, regions in taken.items():
+        if identity in leaves:
+            left = uncovered(leaves[identity], regions)
+            if left:
+                yield left
+
+
+def uncovered(leaf: Leaf, regions: Sequence[Region]) -> str | None:
+    """What no region covers, said in one sentence; None where everything is covered.
+
+    Exact: the regions' edges divide every axis into intervals, and each cell of that division lies
+    wholly inside or outside a region.
+    """
+    assert leaf.spec is not None
+    whole = Region.whole(leaf.spec.shape)
+    if any(region == whole for region in regions) or leaf.spec.size == 0:
+        return None
+    edges = [
+        sorted({0, n, *(r.starts[a] for r in regions), *(r.stops[a] for r in regions)})
+        for a, n in enumerate(leaf.spec.shape)
+    ]
+    seen = np.zeros([len(e) - 1 for e in edges], bool)
+    for region in regions:
+        box = zip(edges, region.starts, region.stops, strict=True)
+        seen[tuple(slice(e.index(start), e.index(stop)) for e, start, stop in box)] = True
+    missed = [tuple(index) for index in np.argwhere(~seen)]
+    if not missed:
+        return None
+    first = ", ".join(f"{edges[a][i]}:{edges[a][i + 1]}" for a, i in enumerate(missed[0]))
+    count = sum(int(np.prod([edges[a][i + 1] - edges[a][i] for a, i in enumerate(m)])) for m in missed)
+    more = f" and {len(missed) - 1} more ranges" if len(missed) > 1 else ""
+    return f"{count} of {leaf.spec.size} elements of `{leaf.key}` are used by no output: [{first}]{more}"

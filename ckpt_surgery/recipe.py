@@ -1,0 +1,324 @@
+"""YAML → Recipe: a recipe is loaded, checked as a whole, and every problem is told with its place."""
+
+import copy
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ckpt_surgery.documents import Document, DocumentPath, parse_document, path_text, read_text
+from ckpt_surgery.errors import Place, Problem, RecipeError, UsageError, did_you_mean
+from ckpt_surgery.language import (
+    SYNTAX,
+    WRONG_TYPE,
+    OutputPolicy,
+    Pass,
+    Recipe,
+    Rule,
+    TargetPolicy,
+)
+from ckpt_surgery.lint import Finding, findings
+from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch
+from ckpt_surgery.scope import Constant, Table
+
+__all__ = [
+    "REGEX_TIMEOUT",
+    "LoadedRecipe",
+    "OutputPolicy",
+    "Pass",
+    "Recipe",
+    "Rule",
+    "TargetPolicy",
+    "compile_pattern",
+    "fullmatch",
+    "load_recipe",
+    "parse_recipe",
+    "schema",
+]
+
+MAX_PROBLEMS = 100
+
+
+@dataclass(frozen=True)
+class LoadedRecipe:
+    """A recipe that passed every check that needs no checkpoint, and where it came from."""
+
+    path: str
+    """As the user gave it."""
+    recipe: Recipe
+    document: Document
+    sha256: str
+    """Of the text, as UTF-8: hexadecimal."""
+    params: Mapping[str, Constant]
+    """With what the command line overrides."""
+
+    @cached_property
+    def names(self) -> Mapping[str, Any]:
+        """What params and tables are bound to in expressions."""
+        tables = {name: Table(name, entries) for name, entries in self.recipe.tables.items()}
+        return {**self.params, **tables}
+
+    def rule_location(self, pass_index: int, rule_index: int) -> DocumentPath:
+        """Where a rule lies in the document: `("rules", 3)`."""
+        if self.recipe.written_passes is None:
+            return ("rules", rule_index)
+        return ("passes", pass_index, "rules", rule_index)
+
+    def rule_path(self, pass_index: int, rule_index: int) -> str:
+        """`rules[3]`, or `passes[1].rules[0]`."""
+        return path_text(self.rule_location(pass_index, rule_index))
+
+    def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
+        """Where a field is, or characters of its text (offsets of an ExpressionError, say)."""
+        return self.document.place(path, start, end)
+
+    def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
+        """Where a field's name is, or characters of it: templates are keys where `to` is a mapping."""
+        return self.document.key_place(path, start, end)
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
+    """Read and check a recipe. `overrides` are `NAME=VALUE`, typed by the param's default.
+
+    Raises UsageError where the file cannot be read or an override does not fit, RecipeError with all
+    problems where the recipe is wrong.
+    """
+    return parse_recipe(read_text(path), str(path), overrides)
+
+
+def parse_recipe(text: str, path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
+    """Like `load_recipe`, of a text; `path` is what messages call it."""
+    document = parse_document(text, path)
+    recipe, problems = _checked(document)
+    if recipe is None or problems:
+        raise RecipeError(*_in_order(problems))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    params = {**recipe.params, **_overridden(recipe.params, overrides)}
+    return LoadedRecipe(path, recipe, document, digest, params)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the recipe language, for editors."""
+    described = Recipe.model_json_schema(by_alias=True)
+    tidy = {"$schema": "https://json-schema.org/draft/2020-12/schema", **_without_null(described)}
+    tidy["title"] = "ckpt-surgery recipe"
+    return tidy
+
+
+def _without_null(value: Any) -> Any:
+    """A field is left out, not null: the schema without that alternative, which pydantic adds."""
+    if isinstance(value, list):
+        return [_without_null(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {k: _without_null(v) for k, v in value.items() if not (k == "default" and v is None)}
+    options = [option for option in kept.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) == 1:
+        del kept["anyOf"]
+        return {**options[0], **kept}
+    return {**kept, "anyOf": options} if options else kept
+
+
+# --- checking ---------------------------------------------------------------------------------
+
+
+def _checked(document: Document) -> tuple[Recipe | None, list[Problem]]:
+    """The recipe as far as it parses, and every problem."""
+    problems = list(document.problems)
+    if not isinstance(document.value, dict):
+        message = "a recipe is a mapping that starts with `version: 1`"
+        return None, [*problems, Problem(message, document.place(()))]
+    recipe, broken = _parsed(document.value)
+    found = [*broken, *findings(recipe, document.value, [f.path for f in broken])]
+    told = {_spot(problem.place) for problem in problems}
+    for finding in found:
+        problem = _problem(document, finding)
+        if told.isdisjoint({_spot(problem.place), _spot(document.place(finding.path))}):
+            problems.append(problem)
+    return recipe, problems
+
+
+def _spot(place: Place | None) -> tuple[int, int]:
+    return (0, 0) if place is None else (place.line, place.column)
+
+
+def _parsed(value: Mapping[str | int, Any]) -> tuple[Recipe, list[Finding]]:
+    """The recipe without the fields that do not parse, and what is wrong with those."""
+    pruned = copy.deepcopy(dict(value))
+    found: dict[tuple[DocumentPath, bool], Finding] = {}
+    while True:
+        try:
+            return Recipe.model_validate(pruned), list(found.values())
+        except ValidationError as error:
+            new = [_field_finding(details, pruned) for details in error.errors(include_url=False)]
+            assert any((f.path, f.at_key) not in found for f in new), "what does not parse is taken out"
+            for finding in new:
+                found.setdefault((finding.path, finding.at_key), finding)
+                _prune(pruned, finding.path)
+
+
+def _prune(value: dict[str | int, Any], path: DocumentPath) -> None:
+    """Take out what does not parse, so that the rest can be looked at. Rules keep their numbers."""
+    if path == ("version",):
+        value["version"] = 1
+        return
+    holder: Any = value
+    for part in path[:-1]:
+        if not _has(holder, part):
+            return
+        holder = holder[part]
+    if isinstance(holder, list) and path[-2:-1] in (("rules",), ("passes",)):
+        holder[int(path[-1])] = {}
+    elif isinstance(holder, list):
+        _prune(value, path[:-1])
+    elif isinstance(holder, dict):
+        holder.pop(path[-1], None)
+
+
+def _has(holder: Any, part: str | int) -> bool:
+    if isinstance(holder, dict):
+        return part in holder
+    return isinstance(holder, list) and isinstance(part, int) and part < len(holder)
+
+
+def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
+    """A pydantic error as a sentence about a field."""
+    path, at_key = _document_path(details["loc"], value)
+    context = details.get("ctx") or {}
+    if details["type"] == SYNTAX:
+        start, end = context["start"], context["end"]
+        return Finding(path, context["message"], start, end, at_key, context["hint"])
+    if details["type"] == "extra_forbidden":
+        known = _known_fields(path[:-1])
+        return Finding(path, f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}", at_key=True)
+    if details["type"] == "missing":
+        return Finding(path, f"`{path[-1]}` is missing", hint="A recipe starts with `version: 1`.")
+    return Finding(path, _wrong_value(path, details, context), at_key=at_key)
+
+
+def _document_path(location: Sequence[str | int], value: Any) -> tuple[DocumentPath, bool]:
+    """A pydantic location without the names of union members; and whether it means a mapping's key."""
+    at_key = bool(location) and location[-1] == "[key]"
+    path: list[str | int] = []
+    for i, part in enumerate(location[:-1] if at_key else location):
+        last = i == len(location) - 1
+        if _has(value, part):
+            path.append(part)
+            value = value[part]
+        elif last and isinstance(value, dict):
+            path.append(part)
+    return tuple(path), at_key
+
+
+_TYPES: Mapping[str, str] = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping of fields",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
+
+
+def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mapping[str, Any]) -> str:
+    given = details["input"]
+    name = f"`{path[-1]}`" if path and isinstance(path[-1], str) else f"`{path_text(path)}`"
+    if path == ("version",):
+        return f"this program knows version 1 of the recipe language, not {_told(given)}"
+    if details["type"] == "literal_error":
+        choices = re.sub(r"'(\w+)'", r"\1", str(context["expected"]))
+        guess = did_you_mean(given, re.findall(r"\w+", choices)) if isinstance(given, str) else ""
+        return f"{name} is one of {choices}, not {_told(given)}{guess}"
+    wanted = context["wanted"] if details["type"] == WRONG_TYPE else _TYPES.get(details["type"])
+    if wanted is None:
+        return f"{name}: {details['msg']}"
+    quotes = "; write it in quotes" if "text" in wanted and isinstance(given, bool | int | float) else ""
+    return f"{name} has to be {wanted}, not {_told(given)}{quotes}"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)[:60]
+
+
+def _known_fields(path: DocumentPath) -> list[str]:
+    """The fields of the mapping at `path`, for suggestions."""
+    model: type[BaseModel] = Recipe
+    if path:
+        named: Mapping[str | int, type[BaseModel]] = {"target": TargetPolicy, "output": OutputPolicy}
+        model = named.get(path[-1], Pass if path[-2:-1] == ("passes",) else Rule)
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _problem(document: Document, finding: Finding) -> Problem:
+    locate = document.key_place if finding.at_key else document.place
+    return Problem(finding.message, locate(finding.path, finding.start, finding.end), finding.hint)
+
+
+def _in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """By line and column, without repeats, and not without end."""
+    unique = dict.fromkeys(problems)
+    ordered = sorted(unique, key=lambda problem: _spot(problem.place))
+    more = len(ordered) - MAX_PROBLEMS
+    return [*ordered[:MAX_PROBLEMS], *([Problem(f"and {more} more problems")] if more > 0 else [])]
+
+
+# --- overrides --------------------------------------------------------------------------------
+
+
+def _overridden(params: Mapping[str, Constant], overrides: Iterable[str]) -> dict[str, Constant]:
+    """The params that `NAME=VALUE` texts set. Raises UsageError with all that do not fit."""
+    values: dict[str, Constant] = {}
+    problems: list[Problem] = []
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals:
+            problems.append(Problem(f"`{override}` is not of the form NAME=VALUE"))
+        elif name not in params:
+            known = f"; the recipe has {', '.join(params)}" if params else "; the recipe has no params"
+            problems.append(Problem(f"unknown param `{name}`{did_you_mean(name, params) or known}"))
+        elif (value := _typed(text, params[name], name)) is None:
+            problems.append(Problem(f"`{name}` has to be {_type_name(params[name])}, not {text!r}"))
+        else:
+            values[name] = value
+    if problems:
+        raise UsageError(*problems)
+    return values
+
+
+def _typed(text: str, default: Constant, name: str) -> Constant | None:
+    """The text as a value of the default's type; None where it is not one."""
+    if isinstance(default, str):
+        return text
+    try:
+        document = parse_document(text, name)
+    except RecipeError:
+        return None
+    value = tuple(document.value) if isinstance(document.value, list) else document.value
+    if document.problems or isinstance(default, tuple) != isinstance(value, tuple):
+        return None
+    if isinstance(value, tuple):
+        return value if all(isinstance(item, str | int | float) for item in value) else None
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    return value if type(value) is type(default) else None
+
+
+def _type_name(default: Constant) -> str:
+    if isinstance(default, tuple):
+        return "a list such as [1, 2]"
+    return {bool: "true or false", int: "an integer", float: "a number"}.get(type(default), "text")

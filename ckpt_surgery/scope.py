@@ -1,0 +1,160 @@
+"""What the names in an expression stand for, and the error that points into an expression's text."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import regex
+
+from ckpt_surgery.errors import FunctionError, Problem, SurgeryError, did_you_mean
+from ckpt_surgery.nodes import Array
+
+Scalar = str | int | float | bool
+Constant = Scalar | tuple[Scalar, ...]
+"""What a param or a table entry may be."""
+
+
+class ExpressionError(SurgeryError):
+    """An expression or a template is refused, or fails; points at characters of its text."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, start: int, end: int, hint: str | None = None):
+        super().__init__(Problem(message, hint=hint))
+        self.message = message
+        self.start = start
+        """Character offset in the text of the expression or template."""
+        self.end = end
+        """Exclusive."""
+        self.hint = hint
+
+    def shifted(self, by: int) -> "ExpressionError":
+        """The same error, told of a text in which this one starts `by` characters in."""
+        return ExpressionError(self.message, self.start + by, self.end + by, self.hint)
+
+
+class Flaw(NamedTuple):
+    """What a static check finds, and where in the text."""
+
+    message: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class NameUse:
+    """A name that stands for a value."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class CallUse:
+    """A call of a function of the language."""
+
+    name: str
+    positional: int
+    keywords: tuple[str, ...]
+    literal: str | None
+    """The first argument, where it is a text written out: the pattern of `count('…')`."""
+    start: int
+    end: int
+    name_end: int
+    """The function's name is the characters `start` to `name_end`."""
+
+
+@dataclass(frozen=True)
+class GroupUse:
+    """`g[1]` with the group written out."""
+
+    group: int | str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """Bound to a name that means nothing here: using it is an error with this message."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A lookup table of the recipe: `matrix[m]`."""
+
+    name: str
+    entries: Mapping[str | int, Constant]
+
+    DEFAULT = "_"
+
+    def entry(self, key: object) -> Constant:
+        """The entry of this key, or the default entry `_`. Raises FunctionError where there is neither."""
+        if isinstance(key, str | int) and not isinstance(key, bool):
+            if key in self.entries:
+                return self.entries[key]
+            if self.DEFAULT in self.entries:
+                return self.entries[self.DEFAULT]
+        guess = did_you_mean(str(key), map(str, self.entries))
+        raise FunctionError(
+            f"table `{self.name}` has no entry {key!r}{guess}",
+            hint="Add it to the table, or an entry `_` that stands for all others.",
+        )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """`g[1]`: the groups of a match by number, or by name. One that did not take part is `''`."""
+
+    match: regex.Match[str]
+
+    def text(self, key: object) -> str:
+        """Raises FunctionError where the regular expression has no such group."""
+        if isinstance(key, str | int) and not isinstance(key, bool):
+            try:
+                return self.match[key] or ""
+            except IndexError:
+                pass
+        raise FunctionError(f"the regular expression has no group {key!r}")
+
+
+class Leaves(Protocol):
+    """What a source's name, or `target`, stands for: its leaves by the text of their key."""
+
+    def lookup(self, text: str) -> Array | None:
+        """The leaf's array, None where there is no such leaf. Raises SurgeryError where it is no array."""
+        ...
+
+    def keys(self) -> Collection[str]:
+        """The texts of all keys."""
+        ...
+
+
+class Hooks(Protocol):
+    """What `hooks` stands for where hooks are allowed."""
+
+    def call(self, name: str, arguments: Sequence[Any]) -> Any:
+        """The lazy result of the user's function. Raises SurgeryError where there is none of that name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scope:
+    """All that one evaluation sees."""
+
+    names: Mapping[str, Any]
+    """str, int, float, bool, list, tuple, Array, Series, Table, Groups, Leaves, Hooks or Unavailable."""
+    leaf_key: str = ""
+    """The text of the key that is being made: what `init` draws its random numbers from."""
+    count: Callable[[str], int] | None = None
+    """How many keys a regular expression matches; None where there are no keys to count."""
+
+
+def looked_up(name: str, leaves: Leaves, key: str) -> Array:
+    """`name[key]`. Raises FunctionError, with a close match, where there is no such leaf."""
+    found = leaves.lookup(key)
+    if found is None:
+        raise FunctionError(f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}")
+    return found

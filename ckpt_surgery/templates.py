@@ -1,0 +1,347 @@
+r"""Key templates: `\1`, `\g<name>`, `${expression}`, `$$`, `\\`, `\/`, and `[0]` for a list index."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import regex
+
+from ckpt_surgery.errors import did_you_mean
+from ckpt_surgery.expressions import Expression, check, parse
+from ckpt_surgery.keys import SEPARATOR
+from ckpt_surgery.operations import MAX_STRING, told
+from ckpt_surgery.scope import ExpressionError, Flaw, Scope
+
+MAX_TEXT = 4096
+"""Characters of a template."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One component of a key that a template gives."""
+
+    name: str
+    index: bool
+    """Written as a list index, `[0]`; `name` is then its digits."""
+    origin: int | None
+    """Offset in the matched text where this component was taken from, whole, by a group reference."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """Text that stands for itself; a `/` in it is part of a component (`\\/`)."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Slash:
+    """The end of a component."""
+
+    start: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """What a group of the regular expression matched."""
+
+    group: int | str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Inserted:
+    """`${expression}`."""
+
+    expression: Expression
+    start: int
+    """Of the expression's own text."""
+    end: int
+
+
+Piece = Literal | Slash | Group | Inserted
+
+
+class _Run(NamedTuple):
+    """Expanded text, before it is cut into components."""
+
+    text: str
+    origin: int | None
+    splits: bool
+    """Whether a `/` in the text ends a component."""
+    literal: bool
+
+
+@dataclass(frozen=True)
+class Template:
+    """A checked key template. Equal where the texts are."""
+
+    text: str
+    pieces: tuple[Piece, ...] = field(compare=False, repr=False)
+    names: frozenset[str] = field(compare=False, repr=False)
+    """Every name that its expressions use."""
+
+    def expand(self, match: regex.Match[str] | None, scope: Scope) -> tuple[Component, ...]:
+        """The components of the key. A group that did not take part gives no text.
+
+        Raises ExpressionError, with offsets in the template, for an empty component and for whatever
+        is wrong with an expression.
+        """
+        components: list[Component] = []
+        for segment in self._segments:
+            if isinstance(segment, Component):
+                components.append(segment)
+            else:
+                components.extend(_spelled(segment, match, scope))
+        if sum(len(component.name) for component in components) > MAX_STRING:
+            raise ExpressionError(f"the key is longer than {MAX_STRING} characters", 0, len(self.text))
+        return tuple(components)
+
+    @cached_property
+    def _segments(self) -> list[Component | list[Piece]]:
+        """What stands between slashes; ready where it is mere text."""
+        segments: list[list[Piece]] = [[]]
+        for piece in self.pieces:
+            if isinstance(piece, Slash):
+                segments.append([])
+            else:
+                segments[-1].append(piece)
+        return [_spelled(s, None, _NO_NAMES)[0] if _is_text(s) else s for s in segments]
+
+
+_NO_NAMES = Scope({})
+
+
+def _is_text(segment: Sequence[Piece]) -> bool:
+    return all(isinstance(piece, Literal) for piece in segment)
+
+
+def _spelled(segment: Sequence[Piece], match: regex.Match[str] | None, scope: Scope) -> list[Component]:
+    """The components of one segment: several where a group or an expression gives a `/`."""
+    runs = [_expanded(piece, match, scope) for piece in segment]
+    if len(runs) == 1 and runs[0].splits:
+        components = _split(runs[0])
+    else:
+        components = [_component(parts, segment[0].start) for parts in _cut(runs)]
+    if not all(component.name for component in components):
+        start, end = segment[0].start, segment[-1].end
+        raise ExpressionError("the key would have an empty component", start, end)
+    return components
+
+
+def _split(run: _Run) -> list[Component]:
+    components: list[Component] = []
+    origin = run.origin
+    for part in run.text.split(SEPARATOR):
+        components.append(Component(part, False, origin))
+        if origin is not None:
+            origin += len(part) + 1
+    return components
+
+
+def _cut(runs: Iterable[_Run]) -> list[list[_Run]]:
+    """Parts of runs by component. Empty parts are left out, so that `${a}${b}` can be taken whole."""
+    components: list[list[_Run]] = [[]]
+    for run in runs:
+        offset = 0
+        for i, part in enumerate(run.text.split(SEPARATOR) if run.splits else [run.text]):
+            if i:
+                components.append([])
+            if part:
+                origin = None if run.origin is None else run.origin + offset
+                components[-1].append(_Run(part, origin, run.splits, run.literal))
+            offset += len(part) + 1
+    return components
+
+
+def _component(parts: Sequence[_Run], start: int) -> Component:
+    name = "".join(part.text for part in parts)
+    if name and parts[0].literal and parts[-1].literal and name[0] == "[" and name[-1] == "]":
+        return _bracketed(name, start)
+    return Component(name, False, parts[0].origin if len(parts) == 1 else None)
+
+
+def _bracketed(name: str, start: int) -> Component:
+    digits = name[1:-1]
+    if not (digits.isascii() and digits.isdigit()):
+        return Component(name, False, None)
+    if digits[0] == "0" and digits != "0":
+        raise ExpressionError(f"the list index {name} has leading zeros", start, start + 1)
+    return Component(digits, True, None)
+
+
+def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> _Run:
+    if isinstance(piece, Literal):
+        return _Run(piece.text, None, splits=False, literal=True)
+    if isinstance(piece, Group):
+        return _of_group(piece.group, match, piece)
+    assert isinstance(piece, Inserted)
+    name = piece.expression.single_name
+    if name is not None and match is not None and name in match.re.groupindex:
+        return _of_group(name, match, piece)
+    try:
+        value = piece.expression.evaluate(scope)
+    except ExpressionError as error:
+        raise error.shifted(piece.start) from None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        message = f"a key is made of text and integers, not {told(value)}"
+        raise ExpressionError(message, piece.start, piece.end)
+    return _Run(str(value), None, splits=True, literal=False)
+
+
+def _of_group(group: int | str, match: regex.Match[str] | None, piece: Group | Inserted) -> _Run:
+    if match is None:
+        message = f"there is no match that could have a group {group!r}"
+        raise ExpressionError(message, piece.start, piece.end)
+    try:
+        text, origin = match[group], match.start(group)
+    except IndexError:
+        message = f"the regular expression has no group {group!r}"
+        raise ExpressionError(message, piece.start, piece.end) from None
+    return _Run(text or "", origin, splits=True, literal=False)
+
+
+# --- parsing ----------------------------------------------------------------------------------
+
+_TOKEN = re.compile(
+    r"\\(?:(?P<number>[1-9][0-9]?)|g<(?P<name>[^>]*)>|(?P<escaped>[\\/]))"
+    r"|\$(?:(?P<dollar>\$)|(?P<open>\{))"
+    r"|(?P<slash>/)"
+    r"|(?P<text>[^\\$/]+)"
+)
+
+
+def parse_template(text: str) -> Template:
+    """Parse a template. Raises ExpressionError with offsets in its text."""
+    if len(text) > MAX_TEXT:
+        raise ExpressionError(f"a template of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
+    pieces: list[Piece] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _stray(text, at)
+        piece = _inserted(text, match.end()) if match["open"] else _simple_piece(match)
+        pieces.append(piece)
+        at = piece.end + 1 if isinstance(piece, Inserted) else match.end()
+    _refuse_empty_components(text, pieces)
+    template = Template(
+        text,
+        tuple(pieces),
+        frozenset(name for p in pieces if isinstance(p, Inserted) for name in p.expression.names),
+    )
+    # Mere text is spelled now, so that what is wrong with it is told now.
+    _ = template._segments
+    return template
+
+
+def _stray(text: str, at: int) -> ExpressionError:
+    if text[at] == "$":
+        return ExpressionError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
+    escape = text[at : at + 2]
+    return ExpressionError(
+        f"`{escape}` means nothing in a template; a backslash is written `\\\\`", at, at + len(escape)
+    )
+
+
+def _simple_piece(match: re.Match[str]) -> Piece:
+    start, end = match.span()
+    if match["number"] is not None:
+        return Group(int(match["number"]), start, end)
+    if match["name"] is not None:
+        return _named_group(match["name"], start, end)
+    if match["slash"] is not None:
+        return Slash(start)
+    return Literal(match["escaped"] or match["dollar"] or match["text"], start, end)
+
+
+def _named_group(name: str, start: int, end: int) -> Group:
+    if name.isascii() and name.isdigit() and len(name) <= 4:
+        return Group(int(name), start, end)
+    if not name.isidentifier():
+        raise ExpressionError(f"`\\g<{name}>` names no group", start, end)
+    return Group(name, start, end)
+
+
+def _inserted(text: str, start: int) -> Inserted:
+    end = _closing_brace(text, start)
+    try:
+        return Inserted(parse(text[start:end]), start, end)
+    except ExpressionError as error:
+        raise error.shifted(start) from None
+
+
+def _closing_brace(text: str, start: int) -> int:
+    """Where the expression that begins at `start` ends: strings and inner brackets are passed over."""
+    depth, at = 0, start
+    while at < len(text):
+        character = text[at]
+        if character in "'\"":
+            at = _closing_quote(text, at)
+        elif character in "([{":
+            depth += 1
+        elif character == "}" and depth == 0:
+            return at
+        elif character in ")]}":
+            depth -= 1
+        at += 1
+    raise ExpressionError("`${` is not closed by `}`", start - 2, start)
+
+
+def _closing_quote(text: str, at: int) -> int:
+    quote, start = text[at], at
+    at += 1
+    while at < len(text) and text[at] != quote:
+        at += 2 if text[at] == "\\" else 1
+    if at >= len(text):
+        raise ExpressionError("the text is not closed by a quote", start, start + 1)
+    return at
+
+
+def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
+    """Written so: `a//b`, `/a`, `a/`, or nothing at all."""
+    before_is_slash, last = True, -1
+    for piece in pieces:
+        if isinstance(piece, Slash) and before_is_slash:
+            raise ExpressionError("the key has an empty component here", piece.start, piece.start + 1)
+        before_is_slash = isinstance(piece, Slash)
+        last = piece.start
+    if before_is_slash:
+        raise ExpressionError("the key has an empty component here", max(last, 0), max(last, 0) + 1)
+
+
+def check_template(
+    template: Template, known: Iterable[str], pattern: regex.Pattern[str] | None
+) -> list[Flaw]:
+    """What can be told without a match: groups that `pattern` lacks, and flaws of the expressions.
+
+    `pattern` None: nothing is matched, so every group is unknown.
+    """
+    names = frozenset(known)
+    flaws: list[Flaw] = []
+    for piece in template.pieces:
+        if isinstance(piece, Group):
+            flaws += _group_flaws(piece.group, pattern, piece.start, piece.end)
+        elif isinstance(piece, Inserted):
+            inner = [*check(piece.expression, names), *check_groups(piece.expression, pattern)]
+            flaws += [Flaw(f.message, f.start + piece.start, f.end + piece.start) for f in inner]
+    return flaws
+
+
+def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> list[Flaw]:
+    """`g[3]` where the regular expression has two groups."""
+    return [f for use in expression.groups for f in _group_flaws(use.group, pattern, use.start, use.end)]
+
+
+def _group_flaws(group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int) -> list[Flaw]:
+    if pattern is None:
+        return [Flaw(f"there is no regular expression here that could have a group {group!r}", start, end)]
+    if group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
+        return []
+    guess = did_you_mean(str(group), pattern.groupindex)
+    return [Flaw(f"the regular expression has no group {group!r}{guess}", start, end)]

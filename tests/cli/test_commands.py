@@ -1,0 +1,486 @@
+"""Streams, exit codes and messages. The library's answers are made by hand; real ones: test_program.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ckpt_surgery import api
+from ckpt_surgery.cli import cli
+from ckpt_surgery.errors import (
+    DataError,
+    DestinationError,
+    Interrupted,
+    Place,
+    PlanError,
+    Problem,
+    SourceError,
+    StorageError,
+    UsageError,
+    VerificationError,
+)
+from ckpt_surgery.report import diff_trees
+
+ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
+TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
+
+
+class Calls(list):
+    """The calls of a function of the library, which answers with a value or raises it."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def __call__(self, *args, **options):
+        self.append((args, options))
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer(*args, **options) if callable(self.answer) else self.answer
+
+
+@pytest.fixture
+def library(monkeypatch):
+    def replace(name: str, answer) -> Calls:
+        calls = Calls(answer)
+        monkeypatch.setattr(api, name, calls)
+        return calls
+
+    return replace
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> str:
+    path = tmp_path / "tower.yaml"
+    path.write_text(ONE)
+    return str(path)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> str:
+    path = tmp_path / "two.yaml"
+    path.write_text(TWO)
+    return str(path)
+
+
+def run(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(
+        cli, arguments, env={"COLUMNS": "100", "NO_COLOR": None, **env}, prog_name="ckpt-surgery"
+    )
+
+
+def result_of(plan):
+    def apply(*paths, on_plan, progress, **options):
+        on_plan(plan)
+        if progress is not None:
+            progress(api.Progress(1, 2))
+        return api.Result(plan, 0.25, "/out", "none", ("the lock of a dead process was removed",))
+
+    return apply
+
+
+# --- plan --------------------------------------------------------------------------------------------
+
+
+def test_plan_prints_the_diff_and_then_its_warnings(library, recipe, tower):
+    calls = library("plan", tower)
+    done = run("plan", recipe, "a")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.rstrip("\n").split("\n")
+    assert lines[0] == "recipe       tower.yaml"
+    assert "DROPPED      ema                                 1 × f32[2048]        not in target" in lines
+    assert lines[-1] == "warning: 1 of 2 elements of `a[b]` are used by no output"
+    ((paths, options),) = calls
+    assert paths == (recipe, "a")
+    assert options["dst"] is None
+
+
+def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
+    calls = library("plan", plain)
+    out = str(tmp_path / "plan.json")
+    done = run(
+        *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
+        *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
+        *("--workers", "2", "--out", out),
+    )
+    assert done.exit_code == 0, done.output
+    ((paths, options),) = calls
+    assert paths == (recipe, "a")
+    assert options == {
+        "target": "t",
+        "set": ("n=1", "m=x=y"),
+        "step": 3,
+        "item": "i",
+        "format": "orbax",
+        "dst": "b",
+        "dst_step": 4,
+        "dst_item": "j",
+        "memory": 1 << 20,
+        "workers": 2,
+        "out": out,
+    }
+
+
+def test_the_recipe_says_which_path_is_the_destination(library, two, plain):
+    calls = library("plan", plain)
+    assert run("plan", two, "a", "b").exit_code == 0
+    assert run("plan", two, "a", "b", "c").exit_code == 0
+    assert [(paths[1:], options["dst"]) for paths, options in calls] == [
+        (("a", "b"), None),
+        (("a", "b"), "c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"), [(["a"], "missing: lora"), (["a", "b", "c", "d"], "too many: d")]
+)
+def test_a_wrong_number_of_paths(library, two, plain, paths, message):
+    calls = library("plan", plain)
+    done = run("plan", two, *paths)
+    assert done.exit_code == 2
+    assert "the recipe takes 2 sources (base, lora)" in done.stderr
+    assert message in done.stderr
+    assert calls == []
+
+
+def test_plan_json_has_stdout_for_itself(library, recipe, tower):
+    library("plan", tower)
+    done = run("plan", recipe, "a", "--json")
+    assert json.loads(done.stdout)["summary"]["renamed"] == 48
+    assert done.stdout.isascii()
+    assert "DROPPED      ema" in done.stderr
+    assert "warning: 1 of 2" in done.stderr
+
+
+def test_plan_json_to_a_file(library, recipe, tower, tmp_path):
+    library("plan", tower)
+    path = tmp_path / "plan.json"
+    done = run("plan", recipe, "a", "--json", str(path))
+    assert "DROPPED      ema" in done.stdout
+    assert len(json.loads(path.read_text())["leaves"]) == 52
+
+
+@pytest.mark.parametrize("option", ["--json", "--out"])
+@pytest.mark.parametrize(("path", "message"), [("missing/x.json", "does not exist"), (".", "is a directory")])
+def test_a_document_that_cannot_be_written_is_refused_first(
+    library, recipe, plain, tmp_path, option, path, message
+):
+    calls = library("plan", plain)
+    done = run("plan", recipe, "a", option, str(tmp_path / path))
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert calls == []
+
+
+def test_a_document_that_cannot_be_written_after_all(library, recipe, plain):
+    library("plan", plain)
+    done = run("plan", recipe, "a", "--json", "/dev/full")
+    assert done.exit_code == 5
+    assert "error: /dev/full cannot be written: No space left on device (ENOSPC)" in done.stderr
+
+
+@pytest.mark.parametrize(("fixture", "code"), [("plain", 0), ("tower", 2)])
+def test_detailed_exitcode_tells_of_changes(library, recipe, request, fixture, code):
+    library("plan", request.getfixturevalue(fixture))
+    assert run("plan", recipe, "a", "--detailed-exitcode").exit_code == code
+    assert run("apply", recipe, "a", "b", "--dry-run", "--detailed-exitcode").exit_code == code
+    assert run("plan", recipe, "a").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a"], ["a", "b", "c"], [], ["a", "--wrong"], ["a", "--step", "x"]], ids=" ".join
+)
+def test_detailed_exitcode_never_takes_an_error_for_changes(library, recipe, arguments):
+    library("plan", PlanError("no"))
+    assert run("plan", recipe, *arguments, "--detailed-exitcode").exit_code == 1
+
+
+def test_quiet_plans_print_warnings_only(library, recipe, tower):
+    library("plan", tower)
+    for arguments in (["-q", "plan", recipe, "a"], ["plan", recipe, "a", "-q"]):
+        done = run(*arguments)
+        assert done.stdout == ""
+        assert done.stderr == "warning: 1 of 2 elements of `a[b]` are used by no output\n"
+
+
+# --- apply -------------------------------------------------------------------------------------------
+
+
+def test_apply_prints_diff_and_summary(library, recipe, tower):
+    calls = library("apply", result_of(tower))
+    done = run("apply", recipe, "a", "b", "--overwrite", "--memory", "2GiB", "--workers", "3")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.rstrip("\n").split("\n")
+    assert lines[0] == "recipe       tower.yaml"
+    assert lines[-3:] == [
+        "warning: 1 of 2 elements of `a[b]` are used by no output",
+        "warning: the lock of a dead process was removed",
+        "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
+        " · 1.50 GiB in 0.25 s · /out",
+    ]
+    ((paths, options),) = calls
+    assert paths == (recipe, "a")
+    assert (options["dst"], options["overwrite"], options["memory"], options["workers"]) == (
+        "b",
+        True,
+        2 << 30,
+        3,
+    )
+
+
+def test_apply_json_adds_what_happened(library, recipe, tower):
+    library("apply", result_of(tower))
+    done = run("apply", recipe, "a", "b", "--json", "-")
+    document = json.loads(done.stdout)
+    assert (document["seconds"], document["destination"], document["verified"]) == (0.25, "/out", "none")
+    assert document["summary"]["dropped"] == 4
+    assert "done  1 kept" in done.stderr
+
+
+def test_a_failed_apply_writes_no_document(library, recipe):
+    library("apply", DataError("overflow"))
+    done = run("apply", recipe, "a", "b", "--json", "-")
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "error: overflow\n")
+
+
+def test_dry_runs_only_plan(library, recipe, tower):
+    planned, applied = library("plan", tower), library("apply", None)
+    done = run("apply", recipe, "a", "b", "--dry-run", "--json")
+    assert json.loads(done.stdout)["schema"] == 1
+    assert len(planned) == 1
+    assert planned[0][1]["dst"] == "b"
+    assert applied == []
+
+
+def test_apply_needs_a_destination(library, recipe):
+    library("apply", None)
+    done = run("apply", recipe, "a")
+    assert done.exit_code == 2
+    assert done.stderr == "error: DST is missing\n  Name the directory to write after the sources.\n"
+
+
+def test_a_saved_plan_knows_its_sources(library, tower):
+    calls = library("apply", result_of(tower))
+    assert run("apply", "plan.json").exit_code == 0
+    assert run("apply", "plan.json", "out").exit_code == 0
+    assert [(paths, options["dst"]) for paths, options in calls] == [
+        (("plan.json",), None),
+        (("plan.json",), "out"),
+    ]
+
+
+# --- inspect, diff, lint, schema ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(library, leaves) -> Calls:
+    return library("inspect", api.Inspection("/ckpt", "orbax", 10, "default", {}, leaves))
+
+
+def test_inspect(checkpoint):
+    done = run("inspect", "/ckpt", "--step", "10", "--item", "default")
+    assert done.stdout.startswith("/ckpt  (orbax, step 10, item default)\n27 leaves, 509 MiB\n\nparams\n")
+    assert checkpoint == [(("/ckpt",), {"step": 10, "item": "default"})]
+    assert "params/layer_{0..11}/ln" in run("inspect", "/ckpt", "--flat").stdout
+    assert "params/layer_7/ln" in run("inspect", "/ckpt", "--flat", "--full").stdout
+    assert "C zstd" in run("inspect", "/ckpt", "-v").stdout
+
+
+def test_inspect_json(checkpoint):
+    done = run("inspect", "/ckpt", "--json")
+    document = json.loads(done.stdout)
+    assert (document["format"], len(document["leaves"])) == ("orbax", 27)
+    assert done.stderr.startswith("/ckpt  (orbax")
+
+
+def test_diff(library, leaves):
+    a = {leaf.key.text: leaf for leaf in leaves}
+    b = {key: leaf for key, leaf in a.items() if key != "step"}
+    calls = library("diff", lambda *paths, **options: diff_trees(a, b if paths == ("a", "b") else a))
+    done = run("diff", "a", "b", "--values", "--step", "3", "--memory", "1GiB")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("only in A    step ")
+    assert calls[0][1] == {"step": 3, "item": None, "values": True, "memory": 1 << 30}
+    assert run("diff", "a", "b", "--exit-code").exit_code == 3
+    assert run("diff", "a", "a", "--exit-code").exit_code == 0
+    document = json.loads(run("diff", "a", "b", "--json").stdout)
+    assert [leaf["key"] for leaf in document["only_a"]] == ["step"]
+
+
+def test_lint(library):
+    place = Place("r.yaml", "rules[0].value", 4, 12, "    value: tr\x1bnpose(x)", 8)
+    problem = Problem("unknown function", place, "Did you mean `transpose`?")
+    library("lint", [("r.yaml", (problem,)), ("s.yaml", ())])
+    done = run("lint", "r.yaml", "s.yaml")
+    assert done.exit_code == 2
+    assert done.stdout == (
+        "r.yaml:4:12  rules[0].value\n"
+        "        value: tr\\x1bnpose(x)\n"
+        "               ^^^^^^^^^^^\n"
+        "  unknown function\n"
+        "  Did you mean `transpose`?\n"
+        "\n"
+        "s.yaml: no problems\n"
+        "1 problem\n"
+    )
+
+
+def test_lint_without_problems(library):
+    library("lint", [("r.yaml", ())])
+    done = run("lint", "r.yaml")
+    assert (done.exit_code, done.stdout) == (0, "r.yaml: no problems\n")
+
+
+def test_schema(library):
+    library("schema", {"type": "object"})
+    assert json.loads(run("schema").stdout) == {"type": "object"}
+
+
+# --- errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SourceError("x"), 1),
+        (DataError("x"), 1),
+        (UsageError("x"), 2),
+        (PlanError("x"), 2),
+        (VerificationError("x"), 3),
+        (DestinationError("x"), 4),
+        (StorageError("x"), 5),
+        (Interrupted(signal.SIGINT, "x"), 130),
+        (Interrupted(signal.SIGTERM, "x"), 143),
+        (KeyboardInterrupt(), 130),
+        (ValueError("x"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_exit_codes(library, error, code):
+    library("inspect", error)
+    done = run("inspect", "a")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_all_problems_are_reported_and_stay_on_their_lines(library):
+    library("inspect", PlanError(Problem("`\x1b[31ma\nb`", hint="Rename."), "second"))
+    assert run("inspect", "a").stderr == "error: `\\x1b[31ma\\nb`\n  Rename.\n\nsecond\n"
+
+
+def test_markup_in_messages_is_text(library):
+    library("inspect", SourceError("[red]x[/red] [link=http://a]"))
+    assert run("inspect", "a", FORCE_COLOR="1").stderr.endswith("[red]x[/red] [link=http://a]\n")
+
+
+def test_a_bug_says_how_to_report_it(library):
+    library("inspect", ValueError("\x1bboom"))
+    done = run("inspect", "a")
+    assert done.stderr.startswith(
+        "error: internal error: ValueError: \\x1bboom\nThis is a bug in ckpt-surgery"
+    )
+    assert "-vv" in done.stderr
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), SourceError("boom")])
+def test_tracebacks_need_vv(library, error):
+    library("inspect", error)
+    for arguments in (["-vv", "inspect", "a"], ["inspect", "a", "-vv"], ["-v", "inspect", "a", "-v"]):
+        assert "Traceback (most recent call last)" in run(*arguments).stderr
+    assert "Traceback" not in run("inspect", "a", "-v").stderr
+
+
+def test_wrong_usage():
+    assert run("inspect").exit_code == 2
+    assert run("inspect", "a", "--wrong").exit_code == 2
+    done = run("inspct", "a")
+    assert done.exit_code == 2
+    assert "There is no command `inspct`; did you mean `inspect`?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--memory", "2Gi", "`2Gi` is not a size"),
+        ("--format", "zip", "`zip` is none of: "),
+        ("--set", "n", "`n` is not of the form NAME=VALUE"),
+        ("--set", "=1", "`=1` is not of the form NAME=VALUE"),
+        ("--step", "-1", "-1 is not in the range"),
+        ("--workers", "0", "0 is not in the range"),
+    ],
+)
+def test_values_of_options_are_checked(recipe, option, value, message):
+    done = run("plan", recipe, "a", option, value)
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+# --- colour and terminals ----------------------------------------------------------------------------
+
+
+def test_colour_is_for_terminals(library, recipe, tower):
+    library("plan", tower)
+    assert "\x1b[" not in run("plan", recipe, "a").stdout
+    assert "\x1b[1;31mDROPPED" in run("plan", recipe, "a", FORCE_COLOR="1", TERM="xterm-256color").stdout
+
+
+@pytest.mark.parametrize("arguments", [["--no-color"], []])
+def test_colour_can_be_refused(library, recipe, tower, arguments):
+    library("plan", tower)
+    env = {"FORCE_COLOR": "1", "TERM": "xterm-256color", **({} if arguments else {"NO_COLOR": "1"})}
+    done = run("plan", recipe, "a", *arguments, **env)
+    assert "\x1b[" not in done.stdout
+    assert "DROPPED" in done.stdout
+
+
+def test_keys_bring_no_colour_of_their_own(library, recipe, hostile):
+    library("plan", hostile)
+    text = run("plan", recipe, "a", FORCE_COLOR="1", TERM="xterm-256color").stdout
+    assert "[red]a[/red]" in text
+    assert "\x1b[31mb" not in text
+    assert "\\x1b[31mb" in text
+
+
+def test_columns_are_obeyed(library, recipe, tower):
+    library("plan", tower)
+    narrow, wide = (run("plan", recipe, "a", COLUMNS=width).stdout for width in ("70", "100"))
+    assert "kernel\n                                       48 × bf16" in narrow
+    assert "kernel  48 × bf16" in wide
+
+
+def test_every_command_has_help():
+    for name in cli.list_commands(None):
+        done = run(name, "--help")
+        assert done.exit_code == 0
+        assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
+    assert cli.list_commands(None) == ["apply", "diff", "inspect", "lint", "plan", "schema"]
+
+
+SLOW_READER = """
+import sys
+from ckpt_surgery import api
+from ckpt_surgery.cli import main
+api.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
+sys.argv = ["ckpt-surgery", "schema"]
+main()
+"""
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW_READER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ),
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.read(1)
+        program.stdout.close()
+        assert program.stderr.read() == b""

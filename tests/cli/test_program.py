@@ -1,0 +1,190 @@
+"""The program itself, on checkpoints that Orbax wrote and reads back."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+RECIPE = r"""
+version: 1
+params: {factor: 2}
+rules:
+  - match: 'params/layer_(?P<n>\d+)/wi'
+    to: 'model/block_${n}/kernel'
+  - match: 'params/layer_(?P<n>\d+)/ln'
+    to: 'model/scale'
+    by: int(n)
+    value: stack(xs, axis=0) * factor
+  - match: 'opt/.*'
+    drop: true
+"""
+LAYERS = 12
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "src"
+    layers = {
+        f"layer_{i}": {"wi": jnp.full((4, 8), i, jnp.bfloat16), "ln": np.full(3, i + 0.5, np.float32)}
+        for i in range(LAYERS)
+    }
+    tree = {"params": layers, "opt": {"mu": np.array([np.nan, 1.0, 3.0])}, "step": 7}
+    ocp.PyTreeCheckpointer().save(path, tree)
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", **env}
+    command = [sys.executable, "-m", "ckpt_surgery", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_apply_writes_what_plan_said(source, recipe, tmp_path):
+    planned = run("plan", recipe, source, "--json")
+    assert planned.returncode == 0, planned.stderr
+    destination = tmp_path / "dst"
+    applied = run("apply", recipe, source, destination, "--json")
+    assert applied.returncode == 0, applied.stderr
+    before, after = json.loads(planned.stdout), json.loads(applied.stdout)
+    assert after["destination"] == str(destination)
+    assert (before["leaves"], before["dropped"]) == (after["leaves"], after["dropped"])
+    assert before["summary"] | {"kept": 1, "renamed": 12, "transformed": 1, "dropped": 1} == before["summary"]
+    assert "renamed      model/block_{0..11}/kernel  12 × bf16[4,8]" in applied.stderr
+    assert "\n             ← params/layer_{0..11}/wi\n" in applied.stderr
+    assert "\nDROPPED      opt/mu " in applied.stderr
+
+    restored = ocp.PyTreeCheckpointer().restore(destination)
+    assert restored["step"] == 7
+    expected = 2 * np.arange(0.5, LAYERS)[:, None] * np.ones(3)
+    np.testing.assert_array_equal(restored["model"]["scale"], expected)
+    np.testing.assert_array_equal(
+        np.asarray(restored["model"]["block_11"]["kernel"], np.float32), np.full((4, 8), 11)
+    )
+    assert set(restored) == {"model", "step"}
+
+
+def test_a_saved_plan_does_the_same(source, recipe, tmp_path):
+    saved, destination = tmp_path / "plan.json", tmp_path / "dst"
+    assert run("plan", recipe, source, "--set", "factor=4", "--out", saved).returncode == 0
+    done = run("apply", saved, destination)
+    assert done.returncode == 0, done.stderr
+    restored = ocp.PyTreeCheckpointer().restore(destination)
+    assert restored["model"]["scale"][0, 0] == 2.0
+
+
+def test_an_existing_destination_is_refused_and_untouched(source, recipe, tmp_path):
+    destination = tmp_path / "dst"
+    destination.mkdir()
+    (destination / "precious").write_text("x")
+    done = run("apply", recipe, source, destination)
+    assert done.returncode == 4
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in destination.iterdir()] == ["precious"]
+
+
+def test_dry_runs_write_nothing(source, recipe, tmp_path):
+    done = run("apply", recipe, source, tmp_path / "dst", "--dry-run", "--detailed-exitcode")
+    assert done.returncode == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml"]
+
+
+def test_inspect_lists_what_orbax_wrote(source):
+    done = run("inspect", source, "--json", "-")
+    document = json.loads(done.stdout)
+    listed = {leaf["key"]: leaf for leaf in document["leaves"]}
+    assert (document["format"], len(listed)) == ("orbax", 2 * LAYERS + 2)
+    assert listed["params/layer_3/wi"] == {
+        "key": "params/layer_3/wi",
+        "shape": [4, 8],
+        "dtype": "bfloat16",
+        "bytes": 64,
+        "kind": "array",
+        "chunks": [4, 8],
+    }
+    assert listed["step"]["kind"] == "scalar"
+    assert "  wi                      12 ×  bf16[4,8]   768 B" in done.stderr
+
+
+def test_inspect_stats_are_the_values(source):
+    done = run("inspect", source, "--stats", "--json", "-")
+    listed = {leaf["key"]: leaf for leaf in json.loads(done.stdout)["leaves"]}
+    numbers = {name: listed["opt/mu"][name] for name in ("min", "max", "mean", "std", "nan", "inf")}
+    assert numbers == {"min": 1.0, "max": 3.0, "mean": 2.0, "std": 1.0, "nan": 1, "inf": 0}
+    assert listed["params/layer_5/ln"]["mean"] == 5.5
+
+
+def test_diff_compares_values(source, tmp_path):
+    other = tmp_path / "other"
+    doubled = tmp_path / "double.yaml"
+    doubled.write_text("version: 1\nrules:\n  - match: 'params/layer_4/ln'\n    value: x * 2\n")
+    assert run("apply", doubled, source, other).returncode == 0
+    assert run("diff", source, other, "--exit-code").returncode == 0
+    done = run("diff", source, other, "--values", "--exit-code", "--json")
+    assert done.returncode == 3
+    (unequal,) = [value for value in json.loads(done.stdout)["values"] if not value["equal"]]
+    assert unequal == {
+        "key": "params/layer_4/ln",
+        "equal": False,
+        "max_abs": 4.5,
+        "max_rel": 0.5,
+        "cosine": pytest.approx(1.0),
+    }
+    assert "values       params/layer_4/ln  max abs 4.5" in done.stderr
+
+
+def test_problems_have_their_place(source, tmp_path):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("version: 1\nrules:\n  - match: 'a'\n    value: tranpose(x)\n  - mtach: 'b'\n")
+    for done in (run("lint", broken), run("plan", broken, source)):
+        assert done.returncode == 2
+        text = done.stdout + done.stderr
+        assert f"{broken}:4:" in text
+        assert f"{broken}:5:" in text
+        assert "did you mean `transpose`?" in text
+        assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "missing"],
+        ["diff", "missing", "missing"],
+        ["plan", "missing.yaml", "missing"],
+        ["apply", "missing.json", "missing"],
+        ["lint", "missing.yaml"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_missing_is_said_without_a_traceback(tmp_path, arguments):
+    done = run(arguments[0], *(tmp_path / name for name in arguments[1:]))
+    assert done.returncode in (1, 2)
+    assert "missing" in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "internal error" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_hostile_keys_are_escaped(tmp_path):
+    path = tmp_path / "src"
+    ocp.PyTreeCheckpointer().save(path, {"[red]a": np.ones(2), "b\x1b[31m": np.ones(3)})
+    done = run("inspect", path, FORCE_COLOR="1", TERM="xterm-256color")
+    assert done.returncode == 0, done.stderr
+    assert "[red]a" in done.stdout
+    assert "b\\x1b[31m" in done.stdout
+    assert "\x1b[31m" not in done.stdout
+    document = json.loads(run("inspect", path, "--json").stdout)
+    assert {leaf["key"] for leaf in document["leaves"]} == {"[red]a", "b\x1b[31m"}

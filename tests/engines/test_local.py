@@ -1,0 +1,63 @@
+"""Threads bounded by bytes in flight."""
+
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.engines.local import run_all
+from ckpt_surgery.errors import DataError
+
+
+class Load:
+    """Counts the bytes in flight."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.now = 0
+        self.peak = 0
+        self.done: list[int] = []
+
+    def work(self, item: tuple[int, int]) -> None:
+        number, weight = item
+        with self.lock:
+            self.now += weight
+            self.peak = max(self.peak, self.now)
+        with self.lock:
+            self.now -= weight
+            self.done.append(number)
+
+
+@settings(deadline=None, max_examples=50)
+@given(weights=st.lists(st.integers(0, 100), max_size=40), budget=st.integers(1, 200), workers=st.integers(1, 4))
+def test_every_item_runs_once_and_within_the_budget(weights: list[int], budget: int, workers: int) -> None:
+    load = Load()
+    run_all(load.work, list(enumerate(weights)), lambda item: item[1], budget, workers)
+    assert sorted(load.done) == list(range(len(weights)))
+    assert load.peak <= max([budget, *weights])
+
+
+def test_tasks_overlap() -> None:
+    both = threading.Barrier(2, timeout=10)
+    run_all(lambda _: both.wait() and None, [1, 2], lambda _: 1, budget=2, workers=2)
+
+
+def test_an_item_over_the_budget_runs_alone() -> None:
+    load = Load()
+    run_all(load.work, [(0, 5), (1, 500), (2, 5)], lambda item: item[1], 10, 3)
+    assert sorted(load.done) == [0, 1, 2]
+    assert load.peak == 500
+
+
+def test_the_first_failure_is_raised_and_nothing_is_started_after_it() -> None:
+    started: list[int] = []
+
+    def work(item: int) -> None:
+        started.append(item)
+        if item == 3:
+            raise DataError("item 3 overflows")
+
+    with pytest.raises(DataError, match="item 3"):
+        run_all(work, range(1000), lambda _: 1, budget=1, workers=1)
+    assert max(started) == 3

@@ -1,0 +1,307 @@
+"""Casts: the values, and what becomes of those that a type does not have."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.functions.dtypes import (
+    Bitcast,
+    Cast,
+    bits,
+    computation,
+    dtype_named,
+    has_infinity,
+    has_nan,
+    kind,
+    limits,
+    nominal_of,
+    number_as,
+    promoted,
+)
+from tests.functions.evaluation import evaluate, numbers, same, spec_of
+
+NAN, INF = math.nan, math.inf
+
+NAMES = (
+    *("bool", "int2", "int4", "int8", "int16", "int32", "int64"),
+    *("uint2", "uint4", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+    *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
+)
+
+
+def cast(values: object, source: str, target: str, on_overflow: str = "error") -> np.ndarray:
+    return evaluate(Cast(dtype_named(target), on_overflow), [np.array(values).astype(dtype_named(source))])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_that_dtype(name: str) -> None:
+    assert dtype_named(name) == np.dtype(getattr(ml_dtypes, name, name))
+    assert dtype_named(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bfloat17", "unknown dtype `bfloat17`; did you mean `bfloat16`?"),
+        ("object", "unknown dtype `object`"),
+        ("longdouble", "unknown dtype `longdouble`"),  # not the same everywhere
+        ("<U3", "unknown dtype `<U3`"),
+    ],
+)
+def test_other_names_are_refused(name: str, message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        dtype_named(name)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "letter", "width", "computed", "low", "high"),
+    [
+        ("int4", "i", 4, "int8", -8, 7),
+        ("uint2", "u", 2, "uint8", 0, 3),
+        ("int64", "i", 64, "int64", -(2**63), 2**63 - 1),
+        ("bfloat16", "f", 16, "float32", -3.3895313892515355e38, 3.3895313892515355e38),
+        ("float8_e4m3fn", "f", 8, "float32", -448.0, 448.0),
+        ("float4_e2m1fn", "f", 4, "float32", -6.0, 6.0),
+        ("float64", "f", 64, "float64", -1.7976931348623157e308, 1.7976931348623157e308),
+    ],
+)
+def test_what_is_known_of_a_type(
+    name: str, letter: str, width: int, computed: str, low: float, high: float
+) -> None:
+    dtype = dtype_named(name)
+    assert (kind(dtype), bits(dtype), computation(dtype).name) == (letter, width, computed)
+    assert limits(dtype) == (low, high)
+
+
+def test_which_types_have_infinity_and_nan() -> None:
+    both = {n for n in NAMES if has_infinity(dtype_named(n))}
+    assert both == {
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+        *("float8_e3m4", "float8_e4m3", "float8_e5m2"),
+    }
+    nan_only = {n for n in NAMES if has_nan(dtype_named(n))} - both
+    assert nan_only == {
+        *("float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    }
+
+
+@pytest.mark.parametrize("source", NAMES)
+def test_values_that_both_types_have_are_cast_exactly(source: str) -> None:
+    for target in NAMES:
+        values = [1] if "float8_e8m0fnu" in (source, target) else [0, 1]
+        if kind(dtype_named(source)) != "c" or kind(dtype_named(target)) in "bc":
+            assert cast(values, source, target).astype(np.complex128).tolist() == values, target
+
+
+@pytest.mark.parametrize(
+    ("values", "source", "target", "result"),
+    [
+        ([1.7, -1.7, -128.9, 127.9], "float32", "int8", [1, -1, -128, 127]),  # truncated, so within range
+        ([0.1, 0.0, NAN, -2.0], "float32", "bool", [True, False, True, True]),
+        ([1 + 2**-8, 1 + 3 * 2**-8], "float32", "bfloat16", [1.0, 1 + 2**-6]),  # ties to even
+        ([NAN, INF, -INF], "float32", "float16", [NAN, INF, -INF]),
+        ([NAN, 448.0], "float32", "float8_e4m3fn", [NAN, 448.0]),
+        ([464.0, -464.0], "float32", "float8_e4m3fn", [448.0, -448.0]),  # half-way to 480, to even
+        ([6.9, -6.5], "float32", "float4_e2m1fn", [6.0, -6.0]),
+        ([65519.0], "float32", "float16", [65504.0]),  # just under half-way to 65536
+        ([-8, 7], "int32", "int4", [-8, 7]),
+        ([2**63 - 1], "int64", "float32", [2.0**63]),
+        ([1e30], "float64", "float32", [np.float32(1e30)]),
+    ],
+)
+def test_casts_that_fit(values: list[float], source: str, target: str, result: list[float]) -> None:
+    expected = np.array(result).astype(dtype_named(target))
+    for on_overflow in ("error", "saturate"):
+        assert same(cast(values, source, target, on_overflow), expected)
+
+
+TOO_LARGE = [
+    # values, source, target, the value named in the error, saturated, as IEEE has it (None: refused)
+    ([1.0, 1e5, -7e4], "float32", "float16", "100000.0", [1, 65504, -65504], [1, INF, -INF]),
+    ([65520.0], "float32", "float16", "65520.0", [65504], [INF]),
+    ([1e39, 1.0], "float64", "bfloat16", "1e+39", [3.3895313892515355e38, 1], [INF, 1]),
+    ([500.0, -1.0], "bfloat16", "float8_e4m3fn", "500.0", [448, -1], [NAN, -1]),
+    ([INF, -INF, NAN], "float32", "float8_e4m3fn", "inf", [448, -448, NAN], [NAN, NAN, NAN]),
+    ([INF], "float8_e4m3", "float8_e4m3fn", "inf", [448], [NAN]),  # a wider range, but no infinity
+    ([0.0, -3.0, 4.0], "float32", "float8_e8m0fnu", "-3.0", [2**-127, 2**-127, 4], [NAN, NAN, 4]),
+    ([7.0, -1e9, INF], "float32", "float4_e2m1fn", "inf", [6, -6, 6], None),
+    ([127, 128, -129], "int64", "int8", "-129", [127, 127, -128], None),
+    ([-1, 255], "int16", "uint8", "-1", [0, 255], None),
+    ([8, -8], "int8", "int4", "8", [7, -8], None),
+    ([128.0, 3e9, -INF], "float32", "int8", "-inf", [127, 127, -128], None),
+    ([2.0**63], "float64", "int64", "9.223372036854776e+18", [2**63 - 1], None),
+    ([2**64 - 1], "uint64", "int64", "18446744073709551615", [2**63 - 1], None),
+    ([70000], "int32", "float16", "70000", [65504], [INF]),
+]
+
+
+@pytest.mark.parametrize(("values", "source", "target", "worst", "clamped", "ieee"), TOO_LARGE)
+def test_casts_that_do_not_fit(
+    values: list[float],
+    source: str,
+    target: str,
+    worst: str,
+    clamped: list[float],
+    ieee: list[float] | None,
+) -> None:
+    with pytest.raises(DataError, match=r"out of range.*on_overflow='saturate'") as caught:
+        cast(values, source, target)
+    assert str(caught.value).startswith(f"cast to {target}: {worst} is out of range")
+    assert same(cast(values, source, target, "saturate"), np.array(clamped).astype(dtype_named(target)))
+    if ieee is None:
+        with pytest.raises(FunctionError, match=f"{target} has neither infinity nor NaN"):
+            cast(values, source, target, "inf")
+    else:
+        assert same(cast(values, source, target, "inf"), np.array(ieee).astype(dtype_named(target)))
+
+
+@pytest.mark.parametrize("on_overflow", ["error", "saturate"])
+@pytest.mark.parametrize("target", ["int32", "uint4", "float4_e2m1fn"])
+def test_nan_has_no_nearest_value(target: str, on_overflow: str) -> None:
+    with pytest.raises(DataError, match=f"cast to {target}: NaN has no value in this type"):
+        cast([1.0, NAN], "float32", target, on_overflow)
+
+
+def test_complex_numbers_lose_no_part_silently() -> None:
+    with pytest.raises(FunctionError, match="would drop the imaginary part"):
+        cast([1 + 0j], "complex64", "float32")
+    with pytest.raises(DataError, match=r"\(1\+1e\+40j\) is out of range"):
+        cast([1 + 1e40j], "complex128", "complex64")
+    assert cast([1 + 2j, 0], "complex64", "complex128").tolist() == [1 + 2j, 0]
+
+
+def test_a_misspelt_on_overflow() -> None:
+    with pytest.raises(FunctionError, match="not 'saturated'; did you mean `saturate`"):
+        Cast(np.dtype(np.int8), "saturated")
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    value=st.floats(width=32) | st.integers(-(2**40), 2**40).map(float),
+    target=st.sampled_from(
+        [n for n in NAMES if n not in ("float8_e8m0fnu", "int64", "uint64") and kind(dtype_named(n)) in "iuf"]
+    ),
+)
+def test_saturated_values_are_the_nearest_that_the_type_has(value: float, target: str) -> None:
+    dtype = dtype_named(target)
+    given_value = np.float32(value)
+    if math.isnan(given_value) and not has_nan(dtype):
+        return
+    found = float(cast([given_value], "float32", target, "saturate").astype(np.float64)[0])
+    low, high = map(float, limits(dtype))
+    if math.isnan(given_value):
+        assert math.isnan(found)
+    elif math.isinf(given_value) and has_infinity(dtype):
+        assert found == given_value
+    elif kind(dtype) in "iu":
+        assert found == math.trunc(min(max(float(given_value), low), high))
+    else:
+        clamped = np.array([min(max(float(given_value), low), high)]).astype(dtype)
+        assert found == float(clamped.astype(np.float64)[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("uint16[3,4]", "bfloat16"),
+        ("float32[2,4]", "uint8"),
+        ("int8[2,8]", "float64"),
+        ("complex64[3]", "float32"),
+        ("float32[2,2]", "float8_e4m3fn"),
+    ],
+)
+def test_bitcast_is_numpys_view(source: str, target: str) -> None:
+    array = numbers(source)
+    assert same(evaluate(Bitcast(dtype_named(target)), [array]), array.view(dtype_named(target)))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("int8[3]", "float32", "the last axis of int8[3] does not divide into items of float32 (4 bytes)"),
+        ("float32[]", "int8", "the last axis of float32[]"),
+        ("int4[4]", "int8", "not every byte is a value of int4"),
+        ("uint8[4]", "bool", "bitcast` from uint8 to bool"),
+    ],
+)
+def test_bitcasts_that_are_refused(source: str, target: str, message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        Bitcast(dtype_named(target)).infer([spec_of(numbers(source))])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "found"),
+    [
+        (3, "int4", 3),
+        (2.0, "int32", 2),
+        (2**64 - 1, "uint64", 2**64 - 1),
+        (True, "bool", True),
+        (0.1, "float32", np.float32(0.1)),
+        (INF, "bfloat16", INF),
+    ],
+)
+def test_numbers_of_the_recipe_take_a_dtype(number: float, dtype: str, found: float) -> None:
+    result = number_as(number, dtype_named(dtype))
+    assert (result.dtype.name, result.shape, result.item()) == (dtype, (), found)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "message"),
+    [
+        (2.5, "int8", "2.5 is not an integer, and the array is int8"),
+        (NAN, "int8", "nan is not an integer"),
+        (300, "int8", "300 is not a value of int8, which ends at -128 and 127"),
+        (-1, "uint64", "-1 is not a value of uint64"),
+        (2, "bool", "2 is not a value of bool"),
+        (1e300, "float32", "1e+300 is not a value of float32"),
+        (10**400, "float64", "is not a value of float64"),
+        (INF, "float8_e4m3fn", "inf is not a value of float8_e4m3fn"),
+    ],
+)
+def test_numbers_that_a_dtype_does_not_have(number: float, dtype: str, message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        number_as(number, dtype_named(dtype))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "work", "nominal"),
+    [
+        (("bfloat16", "float16"), "float32", "bfloat16"),
+        (("bfloat16", "float64"), "float64", "bfloat16"),
+        (("float32", "int8"), "float32", "float32"),
+        (("float32", "int32"), "float64", "float32"),  # float32 does not hold every int32
+        (("int8", "int32"), "int32", "int8"),
+        (("bool", "bfloat16"), "float32", "bfloat16"),  # a mask
+        (("bool", "bool"), "bool", "bool"),
+        (("int4", "int4"), "int8", "int4"),
+    ],
+)
+def test_types_of_several_arrays(names: tuple[str, ...], work: str, nominal: str) -> None:
+    dtypes = [dtype_named(name) for name in names]
+    assert promoted(dtypes, "+").name == work
+    assert nominal_of(promoted(dtypes, "+"), dtypes).name == nominal
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("int32", "bfloat16"), "`*` of int32 and bfloat16 would give int32 again"),
+        (("float32", "complex64"), "Cast the float32 array to complex64 first."),
+        (("int64", "uint64"), "no integer type holds both int64 and uint64"),
+    ],
+)
+def test_types_that_do_not_go_together(names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        promoted([dtype_named(name) for name in names], "*")
+    assert message in str(caught.value)

@@ -1,0 +1,442 @@
+"""What Orbax's `apply_transformations` does to trees, recipes do to checkpoints.
+
+Each row gives one case twice: as transforms, which Orbax applies here and now, and as a recipe. The
+behaviours are those that Orbax's own tests of `transform_utils` look at.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import flax.struct
+import jax
+import numpy as np
+import pytest
+from orbax.checkpoint.transform_utils import (
+    Transform,
+    apply_transformations,
+    intersect_trees,
+    merge_trees,
+)
+
+from ckpt_surgery.errors import PlanError, SurgeryError
+from tests.oracle.states import train_state
+from tests.oracle.trees import Tree, assert_same, operate, through_orbax
+
+UNSET = -1
+"""In a new tree: a value that must not survive."""
+
+ORIGINAL = {"a": 0, "b": 1, "c": {"a": 2, "e": 3}}
+
+
+@flax.struct.dataclass
+class Inner:
+    x: Mapping[str, int]
+    y: list[int]
+
+
+@flax.struct.dataclass
+class Before:
+    a: int
+    b: np.ndarray
+    c: Inner
+
+
+@flax.struct.dataclass
+class After:
+    a1: int
+    b: np.ndarray
+    c: Inner
+    d: float
+    e: int
+    f: list[int]
+
+
+@flax.struct.dataclass
+class Merged:
+    a: int
+    b: Mapping[str, int]
+    f: int
+    g: int
+
+
+@dataclass(frozen=True)
+class Case:
+    reason: str
+    original: Tree
+    transforms: Tree
+    new: Tree
+    recipe: str
+    default_to_original: bool = True
+
+    def oracle(self) -> Tree:
+        return apply_transformations(self.original, self.transforms, self.new, self.default_to_original)
+
+
+CASES = [
+    Case(
+        "no rule at all: the target's structure, the source's values",
+        original=ORIGINAL,
+        transforms={},
+        new={"a": UNSET, "b": UNSET, "c": {"a": UNSET, "e": UNSET}},
+        recipe="{version: 1, rules: []}",
+    ),
+    Case(
+        "a rule that changes nothing",
+        original=ORIGINAL,
+        transforms={".*": Transform()},
+        new={"a": UNSET, "b": UNSET, "c": {"a": UNSET, "e": UNSET}},
+        recipe="{version: 1, rules: [{fill: '.*'}]}",
+    ),
+    Case(
+        "nothing in common: all from the target",
+        original={"z": 5},
+        transforms={},
+        new={"a": 1},
+        recipe="{version: 1, rules: []}",
+    ),
+    Case(
+        "one leaf that is zero is a tree like any other",
+        original={"a": 0},
+        transforms={},
+        new={"a": UNSET},
+        recipe="{version: 1, rules: []}",
+    ),
+    Case(
+        "renamed, moved up, copied twice, dropped, taken from the target by rule and by default",
+        original=ORIGINAL,
+        transforms={
+            "a1": Transform(original_key="a"),
+            "c": {"a": Transform()},
+            "e1": Transform(original_key="c/e"),
+            "f": Transform(use_fallback=True),
+            "ca1": Transform(original_key="c/a"),
+            "ca2": Transform(original_key="c/a"),
+        },
+        new={"a1": UNSET, "c": {"a": UNSET}, "e1": UNSET, "f": None, "g": 100, "ca1": UNSET, "ca2": UNSET},
+        recipe="""
+version: 1
+rules:
+  - {fill: a1, from: a}
+  - {fill: c/a}
+  - {fill: e1, from: c/e}
+  - {fill: f, fallback: true}
+  - {fill: 'ca[12]', from: c/a}
+""",
+    ),
+    Case(
+        "some rules, the rest by default; a source leaf may also keep its place",
+        original=ORIGINAL,
+        transforms={
+            "a1": Transform(original_key="a"),
+            "e1": Transform(original_key="c/e"),
+            "e2": Transform(original_key="c/e"),
+        },
+        new={
+            "a": UNSET,
+            "a1": UNSET,
+            "c": {"a": UNSET, "e": UNSET},
+            "e1": UNSET,
+            "e2": UNSET,
+            "f": None,
+            "g": 2,
+        },
+        recipe="""
+version: 1
+rules:
+  - {fill: a1, from: a}
+  - {fill: e1, from: c/e}
+  - {fill: e2, from: c/e}
+""",
+    ),
+    Case(
+        "the target is preferred: fallback means the source's value then",
+        original=ORIGINAL,
+        transforms={"a": Transform(use_fallback=True), "b1": Transform(original_key="b")},
+        new={"a": UNSET, "c": {"a": 10, "e": 11}, "b1": UNSET, "f": None, "g": 2},
+        recipe="""
+version: 1
+target: {prefer: target}
+rules:
+  - {fill: a, fallback: true}
+  - {fill: b1, from: b}
+""",
+        default_to_original=False,
+    ),
+    Case(
+        "the source is preferred: fallback for a key that only the target has",
+        original=ORIGINAL,
+        transforms={"f": Transform(use_fallback=True)},
+        new={"a": 2, "b": 3, "c": {"a": 7, "e": 8}, "f": 20},
+        recipe="{version: 1, rules: [{fill: f, fallback: true}]}",
+    ),
+    Case(
+        "regular expressions with groups, on several levels, with and without a value",
+        original={
+            "a1": 1,
+            "c": {"a2": {"d": 2}, "a3": 3},
+            "d": {"e1": 2, "e2": 4},
+            "f": {"e3": 6, "e4": {"a": 1}},
+        },
+        transforms={
+            r"(.*)x(\d.*)": Transform(original_key=r"\1a\2"),
+            r"(.*)y(\d)": Transform(original_key=r"\1e\2", value_fn=lambda v: v * 2),
+        },
+        new={
+            "x1": UNSET,
+            "c": {"x2": {"d": UNSET}, "x3": UNSET},
+            "d": {"y1": UNSET, "y2": UNSET},
+            "f": {"y3": UNSET},
+        },
+        recipe=r"""
+version: 1
+rules:
+  - {fill: '(.*)x(\d.*)', from: '\1a\2'}
+  - {fill: '(.*)y(\d)', from: '\1e\2', value: x * 2}
+""",
+    ),
+    Case(
+        "groups with names",
+        original={"dense_1": {"kernel": 2, "bias": 3}},
+        transforms={
+            r"(?P<layer>[a-z]+_\d)_(?P<weight>[a-z]+)": Transform(original_key=r"\g<layer>/\g<weight>")
+        },
+        new={"dense_1_kernel": UNSET, "dense_1_bias": UNSET},
+        recipe=r"""
+version: 1
+rules:
+  - {fill: '(?P<layer>[a-z]+_\d)_(?P<weight>[a-z]+)', from: '\g<layer>/\g<weight>'}
+""",
+    ),
+    Case(
+        "part of the tree: what the target lacks is dropped",
+        original=ORIGINAL,
+        transforms={"a": Transform(), "c": {"e": Transform()}},
+        new={"a": UNSET, "c": {"e": UNSET}},
+        recipe="{version: 1, rules: [{fill: a}, {fill: c/e}]}",
+    ),
+    Case(
+        "a value function on every leaf",
+        original={"a": np.arange(3.0), "b": {"c": np.arange(4, dtype=np.int16)}, "n": 5, "r": 0.5},
+        transforms={".*": Transform(value_fn=lambda v: v * 2)},
+        new={"a": np.zeros(3), "b": {"c": np.zeros(4, np.int16)}, "n": UNSET, "r": UNSET},
+        recipe="{version: 1, rules: [{fill: '.*', value: x * 2}]}",
+    ),
+    Case(
+        "functions of several values: many to one, one to many, many to many",
+        original=ORIGINAL,
+        transforms={
+            "a": Transform(multi_value_fn=lambda _, tree: tree["a"] * 2 + 20),
+            "c": {"a": Transform(multi_value_fn=lambda _, tree: tree["c"]["a"] + tree["c"]["e"])},
+            "w": Transform(multi_value_fn=lambda _, tree: tree["a"] + tree["b"]),
+            "x1": Transform(multi_value_fn=lambda _, tree: tree["a"] + tree["b"] * 2),
+            "y": Transform(multi_value_fn=lambda _, tree: tree["a"]),
+            "z": Transform(multi_value_fn=lambda _, tree: tree["a"]),
+        },
+        new={"a": UNSET, "c": {"a": UNSET}, "w": UNSET, "x1": UNSET, "y": UNSET, "z": UNSET},
+        recipe="""
+version: 1
+rules:
+  - {fill: a, value: "source['a'] * 2 + 20"}
+  - {fill: c/a, value: "x + source['c/e']"}
+  - {fill: w, value: "source['a'] + source['b']"}
+  - {fill: x1, value: "source['a'] + source['b'] * 2"}
+  - {fill: '[yz]', value: "source['a']"}
+""",
+    ),
+    Case(
+        "trees that are not dicts: dataclasses and lists",
+        original=Before(a=10, b=np.arange(3), c=Inner(x={"i": 0, "j": 1}, y=[4, 5, 6])),
+        transforms=After(
+            a1=Transform(original_key="a"),
+            b=Transform(multi_value_fn=lambda _, tree: tree.b * 2),
+            c=Inner(x={"i": Transform(), "j": Transform()}, y=[Transform(), Transform(), Transform()]),
+            d=Transform(use_fallback=True),
+            e=Transform(multi_value_fn=lambda _, tree: tree.c.y[0]),
+            f=[
+                Transform(multi_value_fn=lambda _, tree: tree.c.y[1]),
+                Transform(multi_value_fn=lambda _, tree: tree.c.y[2]),
+            ],
+        ),
+        new=After(
+            a1=UNSET,
+            b=np.zeros(3, int),
+            c=Inner(x={"i": UNSET, "j": UNSET}, y=[UNSET] * 3),
+            d=7,
+            e=UNSET,
+            f=[UNSET] * 2,
+        ),
+        recipe="""
+version: 1
+rules:
+  - {fill: a1, from: a}
+  - {fill: b, value: x * 2}
+  - {fill: 'c/.*'}
+  - {fill: d, fallback: true}
+  - {fill: e, value: "source['c/y/0']"}
+  - {fill: 'f/(?P<i>.*)', value: "source[f'c/y/{int(i) + 1}']"}
+""",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
+def test_as_orbax(tmp_path: Path, case: Case) -> None:
+    ours = operate(tmp_path, case.recipe, case.original, target=case.new)
+    assert_same(ours, through_orbax(tmp_path, case.oracle()))
+
+
+# --- refused by both ------------------------------------------------------------------------------
+
+REFUSED = [
+    Case(
+        "the rule's own key is not in the source",
+        original={"a": 1},
+        transforms={"b": Transform()},
+        new={"b": UNSET},
+        recipe="{version: 1, rules: [{fill: b}]}",
+    ),
+    Case(
+        "the original key is not in the source",
+        original=ORIGINAL,
+        transforms={r"(\w)1": Transform(original_key=r"\1")},
+        new={"a1": UNSET, "q1": UNSET},
+        recipe=r"{version: 1, rules: [{fill: '(\w)1', from: '\1'}]}",
+    ),
+    Case(
+        "the target is preferred, and fallback asks for a source leaf that is not there",
+        original=ORIGINAL,
+        transforms={"f": Transform(use_fallback=True)},
+        new={"a": 2, "f": 20},
+        recipe="{version: 1, target: {prefer: target}, rules: [{fill: f, fallback: true}]}",
+        default_to_original=False,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.reason)
+def test_refused_as_by_orbax(tmp_path: Path, case: Case) -> None:
+    with pytest.raises(ValueError, match="not found in origin tree"):
+        case.oracle()
+    with pytest.raises(PlanError):
+        operate(tmp_path, case.recipe, case.original, target=case.new)
+    assert not (tmp_path / "result").exists()
+
+
+def test_nothing_left_is_refused(tmp_path: Path) -> None:
+    """Orbax gives an empty tree, which it then refuses to save; a recipe is refused at once."""
+    empty = apply_transformations(ORIGINAL, {}, {})
+    assert empty == {}
+    with pytest.raises(ValueError, match="empty"):
+        through_orbax(tmp_path, empty)
+    with pytest.raises(SurgeryError):
+        operate(tmp_path, "{version: 1, unmatched: drop, rules: []}", ORIGINAL)
+    assert not (tmp_path / "result").exists()
+
+
+# --- training states ------------------------------------------------------------------------------
+
+
+def test_layers_inserted_into_a_train_state(tmp_path: Path) -> None:
+    old, new = train_state(8, 8, seed=1), train_state(8, 8, 8, 4, seed=2)
+    transforms = {
+        "(.*)Dense_0(.*)": Transform(use_fallback=True),
+        "(.*)Dense_1(.*)": Transform(original_key=r"\1Dense_0\2"),
+        "(.*)Dense_2(.*)": Transform(original_key=r"\1Dense_1\2"),
+    }
+    recipe = r"""
+version: 1
+rules:
+  - {fill: '(.*)Dense_0(.*)', fallback: true}
+  - {fill: '(.*)Dense_2(.*)', from: '\1Dense_1\2'}
+  - {fill: '(.*)Dense_1(.*)', from: '\1Dense_0\2'}
+"""
+    ours = operate(tmp_path, recipe, old, target=new)
+    assert_same(ours, through_orbax(tmp_path, apply_transformations(old, transforms, new)))
+
+
+def test_one_layer_of_a_train_state_with_the_target_preferred(tmp_path: Path) -> None:
+    old, new = train_state(16, 8, 8, 4, seed=1), train_state(16, 8, 8, 4, seed=2)
+    transforms = {"(.*)Dense_1(.*)": Transform(use_fallback=True)}
+    recipe = "{version: 1, target: {prefer: target}, rules: [{fill: '(.*)Dense_1(.*)', fallback: true}]}"
+    ours = operate(tmp_path, recipe, old, target=new)
+    expected = apply_transformations(old, transforms, new, default_to_original=False)
+    assert_same(ours, through_orbax(tmp_path, expected))
+
+
+# --- several trees --------------------------------------------------------------------------------
+
+ONE: dict[str, Any] = {"a": 1, "b": {"c": 2, "d": 3}}
+TWO: dict[str, Any] = {"a": 2, "b": {"c": 4, "e": 6}}
+FOUR: dict[str, Any] = {"f": 7, "g": 8}
+
+MERGE = """
+version: 1
+sources: [one, two, four]
+rules:
+  - {match: '.*', source: four}
+  - {match: '.*', source: two, when: 'not has(four[key])'}
+  - {match: '.*', source: one, when: 'not has(two[key]) and not has(four[key])'}
+  - {match: '.*', source: '*', drop: true}
+"""
+
+INTERSECT = """
+version: 1
+sources: [one, two]
+unmatched: drop
+rules:
+  - {match: '.*', source: two, when: 'has(one[key])'}
+"""
+
+
+def test_merged_trees(tmp_path: Path) -> None:
+    assert_same(operate(tmp_path, MERGE, ONE, TWO, FOUR), merge_trees(ONE, TWO, {}, FOUR))
+
+
+def test_merged_trees_in_a_targets_structure(tmp_path: Path) -> None:
+    target = Merged(a=UNSET, b={"c": UNSET, "d": UNSET, "e": UNSET}, f=UNSET, g=UNSET)
+    ours = operate(tmp_path, MERGE, ONE, TWO, FOUR, target=target)
+    assert_same(ours, through_orbax(tmp_path, merge_trees(ONE, TWO, {}, FOUR, target=target)))
+
+
+def test_intersected_trees(tmp_path: Path) -> None:
+    assert_same(operate(tmp_path, INTERSECT, ONE, TWO), intersect_trees(ONE, TWO))
+
+
+def test_intersected_trees_with_nothing_in_common(tmp_path: Path) -> None:
+    assert intersect_trees(ONE, FOUR) == {}
+    with pytest.raises(SurgeryError):
+        operate(tmp_path, INTERSECT.replace("two", "four"), ONE, FOUR)
+
+
+# --- where the two differ on purpose --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("a.*", "ab"), ("ab", "a.*")], ids=["the wider first", "the narrower first"]
+)
+def test_the_first_rule_wins(tmp_path: Path, first: str, second: str) -> None:
+    """In Orbax the last match wins, in the sorted order of the expressions, whatever order they have."""
+    times: dict[str, Callable[[int], int]] = {"a.*": lambda v: v * 10, "ab": lambda v: v * 100}
+    original = {"ab": 1, "ac": 1}
+    transforms = {name: Transform(value_fn=times[name]) for name in (first, second)}
+    assert apply_transformations(original, transforms, original) == {"ab": 100, "ac": 10}
+
+    factors = {"a.*": 10, "ab": 100}
+    rules = [{"match": name, "value": f"x * {factors[name]}"} for name in (first, second)]
+    if first == "a.*":
+        rules[1]["optional"] = True  # nothing is left for it
+    ours = operate(tmp_path, {"version": 1, "rules": rules}, original)
+    assert ours == {"ab": factors[first], "ac": 10}
+
+
+def test_states_hold_what_the_cases_need() -> None:
+    names = {"/".join(str(getattr(p, "key", getattr(p, "name", getattr(p, "idx", p)))) for p in path)
+             for path, _ in jax.tree_util.tree_leaves_with_path(train_state(8, 4, seed=0))}  # fmt: skip
+    assert {
+        "step",
+        "params/params/Dense_0/kernel",
+        "opt_state/0/count",
+        "opt_state/0/nu/params/Dense_1/bias",
+    } <= names

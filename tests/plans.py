@@ -1,0 +1,63 @@
+"""Plans made from listings in memory, for tests of claims and planner."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest
+from ckpt_surgery.fitting import Target
+from ckpt_surgery.functions.dtypes import dtype_named
+from ckpt_surgery.keys import Key
+from ckpt_surgery.planner import Plan, make_plan
+from ckpt_surgery.recipe import TargetPolicy, parse_recipe
+
+MEMORY = 1 << 30
+
+
+def key(text: str) -> Key:
+    """`a/[0]/b` has a list index in it."""
+    names = text.split("/")
+    return Key(tuple(n.strip("[]") for n in names), tuple(n.startswith("[") for n in names))
+
+
+def leaf(text: str, described: str = "float32[2,3]") -> Leaf:
+    """A leaf from `dtype[shape]`, or from the name of a kind; `scalar:int64` is a scalar."""
+    if described in ("string", "empty"):
+        return Leaf(key(text), LeafKind(described), string="hello" if described == "string" else None)
+    if described == "prng_key":
+        return Leaf(key(text), LeafKind.PRNG_KEY, ArraySpec((2,), np.dtype(np.uint32)), prng_impl="threefry2x32")
+    if described.startswith("scalar:"):
+        return Leaf(key(text), LeafKind.SCALAR, ArraySpec((), dtype_named(described.removeprefix("scalar:"))))
+    dtype, _, shape = described.rstrip("]").partition("[")
+    spec = ArraySpec(tuple(int(n) for n in shape.split(",") if n), dtype_named(dtype))
+    return Leaf(key(text), LeafKind.ARRAY, spec, Manifest(spec, spec.shape, Codec("raw", "C", "{}"), {}))
+
+
+def listing(leaves: Mapping[str, str] | Sequence[str]) -> dict[str, Leaf]:
+    """Leaves by key: from names alone, or with descriptions."""
+    described = leaves if isinstance(leaves, Mapping) else dict.fromkeys(leaves, "float32[2,3]")
+    made = [leaf(text, description) for text, description in described.items()]
+    return {one.key.text: one for one in made}
+
+
+def plan_of(
+    recipe: str,
+    *sources: Mapping[str, str] | Sequence[str],
+    target: Mapping[str, str] | Sequence[str] | None = None,
+    readable: bool = True,
+    overrides: Sequence[str] = (),
+    memory: int = MEMORY,
+) -> Plan:
+    """The plan of a recipe's text over listings."""
+    loaded = parse_recipe(recipe, "recipe.yaml", overrides)
+    listings = {name: listing(given) for name, given in zip(loaded.recipe.sources, sources, strict=True)}
+    wanted = None
+    if target is not None:
+        wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
+    return make_plan(loaded, listings, wanted, [], {}, lambda leaves: [], memory, 2)
+
+
+def fates(plan: Plan) -> dict[str, str]:
+    """Output key → fate; dropped keys too, unless an output has the same name."""
+    gone = {d.leaf.key.text: "dropped" for d in plan.dropped}
+    return {**gone, **{s.leaf.key.text: str(s.fate) for s in plan.steps}}

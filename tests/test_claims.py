@@ -1,0 +1,319 @@
+"""Who claims what: rules, policies, the target, and everything that is refused."""
+
+import pytest
+
+from ckpt_surgery.errors import PlanError
+from tests.plans import fates, plan_of
+
+HEAD = "version: 1\n"
+
+
+def rules(text: str, head: str = HEAD) -> str:
+    return f"{head}rules:\n{text}"
+
+
+def test_no_rules_keep_everything() -> None:
+    assert fates(plan_of(HEAD, ["a", "b/c"])) == {"a": "kept", "b/c": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves", "wanted"),
+    [
+        ("- {match: a, to: z}", ["a", "b"], {"z": "renamed", "b": "kept"}),
+        ("- {match: 'l(\\d)/(.*)', to: 'm\\1/\\2'}", ["l0/w", "l1/w"], {"m0/w": "renamed", "m1/w": "renamed"}),
+        ("- {match: '(?P<p>.*)/k', to: '${upper(p)}/k'}", ["a/k"], {"A/k": "renamed"}),
+        ("- {match: 'a|b', to: '${{\"swap\": 1}[\"x\"]}'}", [], None),  # refused: see below
+        ("- {match: a, to: b}\n- {match: b, to: a}", ["a", "b"], {"a": "renamed", "b": "renamed"}),  # a swap
+        ("- {match: 'a', drop: true}", ["a", "b"], {"a": "dropped", "b": "kept"}),
+        ("- {match: '.*', value: x * 2}", ["a"], {"a": "transformed"}),
+        ("- {match: a, to: b, value: x.T}", ["a"], {"b": "transformed"}),
+        ("- {match: a, to: 'b/${x.shape[0]}'}", ["a"], {"b/2": "renamed"}),
+        ("- {match: a, to: '$$a'}", ["a"], {"$a": "renamed"}),
+        # first wins
+        ("- {match: 'a.*', to: 'first/\\g<0>'}\n- {match: '.*', to: 'second/\\g<0>'}", ["ab", "b"],
+         {"first/ab": "renamed", "second/b": "renamed"}),
+        ("- {match: '.*', when: 'x.ndim == 1', drop: true}", {"a": "float32[2]", "b": "float32[2,2]"},
+         {"a": "dropped", "b": "kept"}),
+        # one to many
+        ("- match: '(?P<p>.*)/qk'\n  to: {'${p}/q': 'x[:, :2]', '${p}/k': 'x[:, 2:]'}", ["a/qk"],
+         {"a/q": "transformed", "a/k": "transformed"}),
+        # many to one
+        ("- {match: 'l_(?P<n>\\d+)/w', to: l/w, by: int(n), value: stack(xs)}", ["l_1/w", "l_0/w"], {"l/w": "transformed"}),
+        # one to N
+        ("- {match: l, for: {i: 'range(x.shape[0])'}, to: 'l_${i}', value: 'x[i]'}", ["l"],
+         {"l_0": "transformed", "l_1": "transformed"}),
+        ("- {add: z, value: 'zeros((2, 3), \"float32\")'}", ["a"], {"a": "kept", "z": "added"}),
+        ("- {add: 'z_${i}', for: {i: 'range(2)'}, value: 'ones((i + 1,), \"float32\")'}", ["a"],
+         {"a": "kept", "z_0": "added", "z_1": "added"}),
+        ("- {match: q, drop: true, optional: true}", ["a"], {"a": "kept"}),
+    ],
+)
+def test_fates(text: str, leaves: object, wanted: dict[str, str] | None) -> None:
+    if wanted is None:
+        with pytest.raises(Exception):  # noqa: B017
+            plan_of(rules(text), leaves)
+        return
+    assert fates(plan_of(rules(text), leaves)) == wanted
+
+
+def specs(plan) -> dict[str, str]:
+    return {s.leaf.key.text: str(s.leaf.spec) for s in plan.steps}
+
+
+def test_a_stack_is_ordered_by_number_and_knows_its_shape() -> None:
+    text = "- {match: 'l_(\\d+)', to: l, value: stack(xs)}"
+    plan = plan_of(rules(text), ["l_10", "l_2", "l_1"])
+    assert specs(plan) == {"l": "float32[3,2,3]"}
+    assert plan.steps[0].sources == (("source", "l_1"), ("source", "l_2"), ("source", "l_10"))
+
+
+def test_a_gap_may_be_filled() -> None:
+    text = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: 'stack(xs, fill=0.0, count=5)'}"
+    assert specs(plan_of(rules(text), ["l_3", "l_1"])) == {"l": "float32[5,2,3]"}
+
+
+@pytest.mark.parametrize("kind", ["string", "empty", "prng_key"])
+def test_leaves_that_are_not_arrays_can_be_renamed_and_dropped(kind: str) -> None:
+    plan = plan_of(rules("- {match: a, to: z}\n- {match: b, drop: true}"), {"a": kind, "b": kind, "c": kind})
+    assert fates(plan) == {"z": "renamed", "b": "dropped", "c": "kept"}
+    assert [str(s.leaf.kind) for s in plan.steps] == [kind, kind]
+
+
+def test_scalars_stay_scalars() -> None:
+    leaves = {"n": "scalar:int64", "w": "float32[2]"}
+    plan = plan_of(rules("- {match: n, value: x + 1}\n- {match: w, value: 'sum(x, 0)'}"), leaves)
+    assert {s.leaf.key.text: (str(s.leaf.kind), str(s.leaf.spec)) for s in plan.steps} == {
+        "n": ("scalar", "int64[]"),
+        "w": ("array", "float32[]"),
+    }
+
+
+# --- lists and dicts --------------------------------------------------------------------------------------
+
+
+def kinds(plan) -> dict[str, tuple[bool, ...]]:
+    return {s.leaf.key.text: s.leaf.key.sequences for s in plan.steps}
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves", "wanted"),
+    [
+        ("- {match: 'o/0/(.*)', to: 'o/0/n/\\1'}", ["o/[0]/w"], {"o/0/n/w": (False, True, False, False)}),  # same list
+        ("- {match: 'o/(\\d)/w', to: 'p/\\1/w'}", ["o/[0]/w"], {"p/0/w": (False, True, False)}),  # carried by a group
+        ("- {match: '(.*)/w', to: 'p/\\1/v'}", ["o/[0]/w"], {"p/o/0/v": (False, False, True, False)}),  # several at once
+        ("- {match: 'o/0/w', to: 'p/0/w'}", ["o/[0]/w"], {"p/0/w": (False, False, False)}),  # new: a dict key
+        ("- {match: 'o/w', to: 'p/[0]/w'}", ["o/w"], {"p/0/w": (False, True, False)}),  # new, written as an index
+        ("- {match: 'o/(\\d)', to: 'o/x\\1'}", ["o/[0]"], {"o/x0": (False, False)}),  # no longer an index
+        ("- {match: 'a/b', to: 'a\\/b/c'}", ["a/b"], {"a/b/c": (False, False)}),  # an escaped slash: two components
+    ],
+)
+def test_container_kinds(text: str, leaves: list[str], wanted: dict[str, tuple[bool, ...]]) -> None:
+    assert kinds(plan_of(rules(text), leaves)) == wanted
+
+
+# --- sources, lookups, passes -------------------------------------------------------------------------------
+
+MERGE = """version: 1
+sources: [base, lora]
+params: {scale: 2.0}
+rules:
+  - match: '(?P<p>.*)/kernel'
+    when: has(lora[f'{p}/kernel/a'])
+    value: x + scale * (lora[f'{p}/kernel/a'] @ lora[f'{p}/kernel/b'])
+"""
+
+
+def test_lookups_count_as_used() -> None:
+    base = {"q/kernel": "float32[4,5]", "k/kernel": "float32[4,5]"}
+    lora = {"q/kernel/a": "float32[4,2]", "q/kernel/b": "float32[2,5]", "other": "float32[1]"}
+    plan = plan_of(MERGE, base, lora)
+    assert fates(plan) == {"q/kernel": "transformed", "k/kernel": "kept", "other": "dropped"}
+    assert plan.steps[0].sources == (("base", "q/kernel"), ("lora", "q/kernel/a"), ("lora", "q/kernel/b"))
+
+
+def test_a_leaf_that_is_looked_up_does_not_trip_unmatched_error() -> None:
+    text = "version: 1\nunmatched: error\nrules:\n- {match: a, value: \"x + source['b']\"}"
+    assert fates(plan_of(text, ["a", "b"])) == {"a": "transformed"}
+
+
+def test_several_sources_in_one_rule() -> None:
+    text = "version: 1\nsources: [s, t]\nrules:\n- {match: '.*', source: '*', value: mean(xs)}"
+    plan = plan_of(text, ["a", "b"], ["a", "b"])
+    assert fates(plan) == {"a": "transformed", "b": "transformed"}
+    assert plan.steps[0].sources == (("s", "a"), ("t", "a"))
+
+
+def test_passes_see_the_names_of_the_one_before_and_fates_are_judged_over_all() -> None:
+    text = """version: 1
+passes:
+  - rules: [{match: a, to: b}]
+  - rules: [{match: b, to: a}]
+"""
+    assert fates(plan_of(text, ["a"])) == {"a": "kept"}
+
+
+def test_a_pass_can_be_switched_off() -> None:
+    text = "version: 1\nparams: {active: false}\npasses:\n- {when: active, rules: [{match: a, to: b}]}\n"
+    assert fates(plan_of(text, ["a"])) == {"a": "kept"}
+    assert fates(plan_of(text, ["a"], overrides=["active=true"])) == {"b": "renamed"}
+
+
+def test_what_an_earlier_pass_dropped_is_told_with_its_rule() -> None:
+    text = """version: 1
+passes:
+  - rules: [{match: a, to: b}]
+  - rules: [{match: b, drop: true}]
+"""
+    plan = plan_of(text, ["a", "c"])
+    assert [(d.leaf.key.text, str(d.rule), d.why) for d in plan.dropped] == [("a", "passes[1].rules[0] (line 4)", "drop")]
+
+
+MIRROR = """version: 1
+passes:
+  - mirror: {params: [opt/0/mu, opt/0/nu]}
+    rules:
+      - {match: 'params/layer_(?P<n>\\d+)/(?P<r>.*)', to: 'params/layers/${r}', by: int(n), value: stack(xs)}
+"""
+
+
+def test_mirrored_trees() -> None:
+    leaves = [f"{tree}/layer_{n}/w" for tree in ("params", "opt/[0]/mu", "opt/[0]/nu") for n in (0, 1)]
+    plan = plan_of(MIRROR, leaves)
+    assert specs(plan) == dict.fromkeys(
+        ["params/layers/w", "opt/0/mu/layers/w", "opt/0/nu/layers/w"], "float32[2,2,3]"
+    )
+    assert kinds(plan)["opt/0/mu/layers/w"] == (False, True, False, False, False)
+    assert plan.steps[1].sources == (("source", "opt/0/mu/layer_0/w"), ("source", "opt/0/mu/layer_1/w"))
+
+
+def test_a_mirrored_value_that_is_more_than_layout_has_to_be_said() -> None:
+    text = "version: 1\npasses:\n- mirror: {params: [mu]}\n  rules: [{match: 'params/a', value: x + 1}]\n"
+    with pytest.raises(PlanError, match="mirror_value"):
+        plan_of(text, ["params/a", "mu/a"])
+    said = text.replace("x + 1}", "x + 1, mirror_value: x}")
+    assert fates(plan_of(said, ["params/a", "mu/a"])) == {"params/a": "transformed", "mu/a": "kept"}
+
+
+# --- the target -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "source", "target", "wanted"),
+    [
+        ("", "", ["a", "b"], ["a", "c"], {"a": "kept", "b": "dropped", "c": "defaulted"}),
+        ("target: {prefer: target}\n", "", ["a"], ["a"], {"a": "defaulted"}),
+        ("", "- {fill: z, from: a}", ["a", "b"], ["z", "b"], {"z": "renamed", "b": "kept"}),
+        ("", "- {fill: a, fallback: true}", ["a"], ["a"], {"a": "defaulted"}),
+        ("target: {prefer: target}\n", "- {fill: a, fallback: true}", ["a", "b"], ["a", "b"], {"a": "kept", "b": "defaulted"}),
+        ("", "- {fill: a, value: x * 2}", ["a"], ["a"], {"a": "transformed"}),
+        ("", "- {fill: z, value: \"source['a'] + source['b']\"}", ["a", "b"], ["z"], {"z": "transformed"}),
+        ("", "- {fill: 'x(\\d)/(.*)', from: 'b\\1/\\2'}", ["b1/c", "b2/c"], ["x1/c", "x2/c"], {"x1/c": "renamed", "x2/c": "renamed"}),
+        ("", "- {match: a, to: z}", ["a", "z"], ["z"], {"z": "renamed"}),  # a rule's output wins over the name
+        ("", "- {match: a, drop: true}", ["a"], ["a"], {"a": "defaulted"}),
+        ("unmatched: drop\n", "", ["a"], ["a"], {"a": "defaulted"}),
+    ],
+)
+def test_with_a_target(head: str, text: str, source: list[str], target: list[str], wanted: dict[str, str]) -> None:
+    recipe = f"version: 1\n{head}" + (f"rules:\n{text}" if text else "")
+    assert fates(plan_of(recipe, source, target=target)) == wanted
+
+
+def test_the_targets_dtype() -> None:
+    text = "version: 1\ntarget: {dtype: target}\n"
+    plan = plan_of(text, {"a": "float32[2]", "b": "float32[2]"}, target={"a": "bfloat16[2]", "b": "float32[2]"})
+    assert fates(plan) == {"a": "transformed", "b": "kept"}
+    assert specs(plan) == {"a": "bfloat16[2]", "b": "float32[2]"}
+    kept = plan_of("version: 1\n", {"a": "float32[2]"}, target={"a": "bfloat16[2]"})
+    assert specs(kept) == {"a": "float32[2]"}
+    assert kept.warnings == ("`a` is float32, in the target bfloat16; `target: {dtype: target}` casts",)
+
+
+def test_a_shape_that_disagrees() -> None:
+    source, target = {"a": "float32[2,3]"}, {"a": "float32[3,2]"}
+    with pytest.raises(PlanError, match=r"`a` has shape \[2, 3\], the target has \[3, 2\]"):
+        plan_of("version: 1\n", source, target=target)
+    plan = plan_of("version: 1\ntarget: {on_shape_mismatch: fallback}\n", source, target=target)
+    assert fates(plan) == {"a": "defaulted"}
+    assert len(plan.warnings) == 1
+
+
+def test_a_target_that_is_only_a_listing() -> None:
+    assert fates(plan_of("version: 1\n", ["a"], target=["a"], readable=False)) == {"a": "kept"}
+    with pytest.raises(PlanError, match="nothing gives `b`"):
+        plan_of("version: 1\n", ["a"], target=["a", "b"], readable=False)
+
+
+def test_the_targets_container_kinds_hold() -> None:
+    plan = plan_of("version: 1\n", ["o/0/w"], target=["o/[0]/w"])
+    assert kinds(plan) == {"o/0/w": (False, True, False)}
+    listed = plan_of("version: 1\n", ["o/[0]/w"], target=["o/0/w"], readable=False)
+    assert kinds(listed) == {"o/0/w": (False, True, False)}
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+STACK = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves", "says"),
+    [
+        ("- {match: 'a.*', to: z}", ["a1", "a2"], "two leaves would be called `z`: rules[0] (line 3) makes it from `a1`"),
+        ("- {match: a, to: z}\n- {match: b, to: z}", ["a", "b"], "rules[1] (line 4) makes it from `b`"),
+        ("- {match: a, to: b}", ["a", "b"], "`unmatched: keep` leaves it there from `b`"),
+        ("- {match: q, to: z}", ["a"], "the rule claims nothing: no key matches"),
+        ("- {match: parms, to: z}", ["params"], "did you mean `params`?"),
+        ("- {match: '.*', to: 'z/\\g<0>'}\n- {match: a, drop: true}", ["a"], "earlier rules claimed all 1 keys"),
+        ("- {match: a, when: 'x.ndim > 5', drop: true}", ["a"], "`when` is false for `a`"),
+        (STACK, ["l_0", "l_2"], "gap"),
+        (STACK, ["l_1", "l_2"], "gap"),
+        ("- {match: '(?P<s>.)_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}", ["a_0", "b_0"], "`by` gives 0 for 2 leaves"),
+        ("- {match: 'l_\\d', to: l, value: stack(xs)}", {"l_0": "float32[2]", "l_1": "float32[3]"}, "stack"),
+        ("- {match: a, value: 'x[5]'}", ["a"], "out of"),
+        ("- {match: a, value: 'reshape(x, (7,))'}", ["a"], "reshape"),
+        ("- {match: a, value: x + 1}", {"a": "string"}, "is a string, not an array"),
+        ("- {match: a, value: x + 1}", {"a": "prng_key"}, "is a typed PRNG key, not an array"),
+        ("- {match: a, value: key}", ["a"], "gives the string 'a', not an array or a number"),
+        ("- {match: a, value: \"source['b']\"}", ["a"], "no leaf 'b'"),
+        ("- {match: a, value: \"target['b']\"}", ["a"], "there is no target"),
+        ("- {fill: a}", ["a"], "`fill` needs a target"),
+        ("- {match: 'l_(?P<n>\\d)', to: 'l', value: 'stack(xs) + int(n)'}", ["l_0", "l_1"], "`n` differs between the 2 leaves"),
+        ("- {match: 'l_\\d', to: 'l', value: 'stack(xs) + x'}", ["l_0", "l_1"], "`x` differs between the 2 leaves"),
+    ],
+)
+def test_refusals(text: str, leaves: object, says: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_of(rules(text), leaves)
+    assert says in str(caught.value)
+    assert "recipe.yaml:" in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+def test_unmatched_error_names_the_keys() -> None:
+    with pytest.raises(PlanError, match=r"no rule claims `b`, `c`, `d`, and 1 more \(4 in all\)"):
+        plan_of("version: 1\nunmatched: error\nrules:\n- {match: a, to: z}", ["a", "b", "c", "d", "e"])
+
+
+def test_an_unknown_fill_key_and_a_missing_from() -> None:
+    with pytest.raises(PlanError, match="no key of the target is left for it"):
+        plan_of(rules("- {fill: q, from: a}"), ["a"], target=["b"])
+    with pytest.raises(PlanError, match="no source leaf is called `q`"):
+        plan_of(rules("- {fill: b, from: q}"), ["a"], target=["b"])
+
+
+def test_problems_of_several_rules_come_together_and_equal_ones_once() -> None:
+    text = "- {match: 'a.*', value: \"x + source['q']\"}\n- {match: nothing, drop: true}\n- {match: b, to: a1}"
+    with pytest.raises(PlanError) as caught:
+        plan_of(rules(text), ["a1", "a2", "a3", "a4", "b"])
+    told = [str(p) for p in caught.value.problems]
+    assert len(told) == 2
+    assert "at `a1`, `a2`, `a3`, and 1 more" in told[0]
+    assert "recipe.yaml:4" in told[1]
+
+
+def test_a_split_that_leaves_something_out_is_told() -> None:
+    text = "- match: a\n  to: {b: 'x[:, :2]', c: 'x[:, 3:]'}"
+    plan = plan_of(rules(text), {"a": "float32[2,4]"})
+    assert plan.warnings == ("2 of 8 elements of `a` are used by no output: [0:2, 2:3]",)
+    whole = plan_of(rules("- match: a\n  to: {b: 'x[:, :2]', c: 'x[:, 2:]'}"), {"a": "float32[2,4]"})
+    assert whole.warnings == ()

@@ -1,0 +1,664 @@
+"""Publication: what a destination holds after success, faults, kills, signals and competing runs."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery import commit, locks
+from ckpt_surgery.errors import DestinationError, Interrupted, StorageError, SurgeryError, UsageError
+
+OLD, NEW = "old", "new"
+
+
+def fill(directory: Path, generation: str) -> None:
+    """A tiny checkpoint whose two files both name the generation: a mix of two would show."""
+    (directory / "d").mkdir()
+    (directory / "d" / "data").write_text(generation)
+    (directory / "_METADATA").write_text(generation)
+
+
+def found(destination: Path) -> str | None:
+    """The generation at the destination, None where nothing is there. Fails on anything but a whole one."""
+    if not os.path.lexists(destination):
+        return None
+    files = sorted(p.relative_to(destination).as_posix() for p in destination.rglob("*"))
+    assert files == ["_METADATA", "d", "d/data"]
+    (generation,) = {(destination / name).read_text() for name in ("_METADATA", "d/data")}
+    return generation
+
+
+def put(destination: Path, generation: str, overwrite: bool = False) -> tuple[str, ...]:
+    with commit.staged(destination) as staging:
+        fill(staging.directory, generation)
+        commit.publish(staging, overwrite)
+    return staging.notices
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def lock_of(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.ckpt-surgery-lock")
+
+
+def write_lock(destination: Path, **changes: object) -> None:
+    """A lock as this process would write it, with some fields changed."""
+    owner = {name: getattr(locks._this_process(), name) for name in locks._Owner.__dataclass_fields__}
+    lock_of(destination).write_text(json.dumps(owner | changes))
+
+
+# --- success --------------------------------------------------------------------------------------
+
+
+def test_publishes_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
+    assert put(tmp_path / "out", NEW) == ()
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_nothing_is_visible_before_publication(tmp_path: Path) -> None:
+    with commit.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        assert found(tmp_path / "out") is None
+        assert staging.directory.parent == tmp_path
+        assert staging.directory.name.startswith(".out.ckpt-surgery-")
+
+
+def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
+    (tmp_path / "usual").mkdir()
+    put(tmp_path / "out", NEW)
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_overwrite_replaces_the_old_one(tmp_path: Path) -> None:
+    put(tmp_path / "out", OLD)
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_overwrite_of_a_single_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a checkpoint in one file")
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+
+
+def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(DestinationError, match="came into being"), commit.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        (tmp_path / "out").mkdir()
+        fill(tmp_path / "out", OLD)
+        commit.publish(staging, overwrite=False)
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == ["out"]
+
+
+def test_every_file_and_directory_is_synced_before_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, commit._renameat2
+
+    def recording_fsync(handle: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def recording_rename(source: Path, target: Path, flags: int) -> None:
+        done.append("rename")
+        rename(source, target, flags)
+
+    monkeypatch.setattr(os, "fsync", recording_fsync)
+    monkeypatch.setattr(commit, "_renameat2", recording_rename)
+    with commit.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        commit.publish(staging, overwrite=False)
+    assert done == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
+
+
+def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), commit.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        _ = 1 // 0
+    assert names(tmp_path) == []
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("src", "src"),
+        ("src", "src/"),  # a trailing slash
+        ("src", "src/step/.."),  # up again
+        ("src", "link"),  # the same directory by another name
+        ("link", "src"),
+        ("src", "src/step/out"),  # inside the source
+        ("src", "link/step/out"),
+        ("src/step", "src"),  # around the source
+        ("link/step", "src"),
+        ("src/step", "other/../link"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_destinations_that_would_harm_the_source(
+    tmp_path: Path, source: str, destination: str, overwrite: bool
+) -> None:
+    (tmp_path / "src" / "step").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to("src")
+    with pytest.raises(UsageError, match="source"):
+        commit.check_paths(
+            [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
+        )
+
+
+def test_neighbours_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    commit.check_paths([tmp_path / "src"], tmp_path / "src2", overwrite=False)
+    commit.check_paths([tmp_path / "src"], tmp_path / "src" / ".." / "out", overwrite=False)
+
+
+def test_every_source_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UsageError, match="/b"):
+        commit.check_paths([tmp_path / "a", tmp_path / "b"], tmp_path / "b" / "out", overwrite=False)
+
+
+def test_an_existing_destination(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DestinationError, match="--overwrite") as caught:
+        commit.check_paths([], tmp_path / "out", overwrite=False)
+    assert caught.value.exit_code == 4
+    commit.check_paths([], tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_link_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "latest").symlink_to("gone")
+    with pytest.raises(DestinationError, match="latest"):
+        commit.check_paths([], tmp_path / "latest", overwrite=overwrite)
+
+
+def test_the_working_directory_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home" / "work").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "home" / "work")
+    with pytest.raises(UsageError, match="working directory"):
+        commit.check_paths([], tmp_path / "home", overwrite=True)
+    with pytest.raises(UsageError, match="working directory"):
+        commit.check_paths([], Path("/"), overwrite=True)
+
+
+def test_a_missing_parent(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no such directory") as caught:
+        commit.check_paths([], tmp_path / "no" / "out", overwrite=False)
+    assert caught.value.exit_code == 5
+
+
+def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(StorageError, match="cannot be written"):
+        commit.check_paths([], tmp_path / "out", overwrite=False)
+
+
+def test_space(tmp_path: Path) -> None:
+    commit.check_space(tmp_path / "out", 1)
+    with pytest.raises(StorageError, match=r"1073741824\.00 GiB are to be written, [0-9.]+ are free"):
+        commit.check_space(tmp_path / "out", 2**60)
+
+
+def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as caught, commit.storage_errors(tmp_path):
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "d" / "0"))
+    assert str(caught.value) == (
+        f"{tmp_path}/d/0: No space left on device\n"
+        "  Free some space, or choose a destination on another file system."
+    )
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[31m").mkdir()
+    with pytest.raises(DestinationError) as caught:
+        commit.check_paths([], tmp_path / "a\x1b[31m", overwrite=False)
+    assert r"a\x1b[31m" in str(caught.value)
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="shorter name"), commit.staged(tmp_path / ("x" * 240)):
+        pass
+    assert names(tmp_path) == []
+
+
+# --- the lock -------------------------------------------------------------------------------------
+
+
+def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
+    with commit.staged(tmp_path / "out") as staging:
+        with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
+            put(tmp_path / "out", "second")
+        assert caught.value.exit_code == 4
+        fill(staging.directory, NEW)
+        commit.publish(staging, overwrite=False)
+    assert found(tmp_path / "out") == NEW
+
+
+def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
+    with commit.staged(tmp_path / "a") as staging:
+        put(tmp_path / "b", NEW)
+        put(tmp_path / "a.ckpt-surgery-0123456789abcdef", NEW)
+        assert staging.directory.is_dir()
+
+
+def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    left = tmp_path / ".out.ckpt-surgery-0123456789abcdef"
+    left.mkdir()
+    fill(left, "half")
+    write_lock(tmp_path / "out", pid=int(ended.stdout))
+    assert put(tmp_path / "out", NEW) == (
+        f"took over the lock of process {int(ended.stdout)} on {os.uname().nodename}, "
+        "which has ended without finishing",
+        f"removed {left}, which an unfinished run left behind",
+    )
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "dead"),
+    [
+        ({}, False),  # this very process
+        ({"started": "1"}, True),  # its number was given to another process
+        ({"boot": "another"}, True),  # the machine has restarted since
+        ({"host": "elsewhere"}, False),  # cannot be seen from here
+        ({"host": "elsewhere", "boot": "another", "pid": 1}, False),
+        ({"namespace": "pid:[1]", "started": "1"}, False),  # another container's processes
+    ],
+)
+def test_whether_a_lock_is_dead(tmp_path: Path, changes: dict[str, object], dead: bool) -> None:
+    write_lock(tmp_path / "out", **changes)
+    if dead:
+        assert len(put(tmp_path / "out", NEW)) == 1
+    else:
+        with pytest.raises(DestinationError, match="remove the lock file"):
+            put(tmp_path / "out", NEW)
+        assert names(tmp_path) == [lock_of(tmp_path / "out").name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
+    lock_of(tmp_path / "out").write_text(text)
+    (notice,) = put(tmp_path / "out", NEW)
+    assert "left behind unfinished" in notice
+
+
+def test_without_a_guard_a_half_written_lock_may_be_a_living_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(handle: int, operation: int) -> None:
+        raise OSError(errno.EBADF, "as a network file system may say")
+
+    monkeypatch.setattr(locks.fcntl, "flock", refused)
+    put(tmp_path / "a", NEW)
+    lock_of(tmp_path / "out").write_text("")
+    with pytest.raises(DestinationError, match="another run is writing"):
+        put(tmp_path / "out", NEW)
+
+
+def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert locks._start_time(child.pid) == ""
+    assert locks._start_time(os.getpid()) != ""
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+CALLS = ("open", "write", "mkdir", "fsync", "rename", "unlink", "rmdir", "scandir", "lstat", "close")
+
+
+@contextmanager
+def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Iterator[list[str]]:
+    """Let the n-th system call (from 0) fail where `fails(n)`. Gives the names of the calls made."""
+    made: list[str] = []
+
+    def faulty(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **keywords: object) -> object:
+            made.append(name)
+            failing = fails(len(made) - 1)
+            if name == "close" and failing:
+                real(*args, **keywords)  # close(2) frees the handle also when it fails
+            if failing:
+                raise OSError(errno.EIO, "Input/output error")
+            return real(*args, **keywords)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, faulty(name, getattr(os, name)))
+        patch.setattr(commit, "_renameat2", faulty("renameat2", commit._renameat2))
+        yield made
+
+
+def one_run(destination: Path) -> None:
+    """What is under test; the files are written without going through the faulty calls."""
+    with commit.staged(destination) as staging:
+        subprocess_free_fill(staging.directory)
+        commit.publish(staging, overwrite=True)
+
+
+def subprocess_free_fill(directory: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, REAL[name])
+        fill(directory, NEW)
+
+
+REAL = {name: getattr(os, name) for name in CALLS}
+
+
+def abandon(destination: Path) -> None:
+    """Make a lock that was left look like a dead run's (in these tests it is this very process's)."""
+    if lock_of(destination).exists() and lock_of(destination).stat().st_size:
+        write_lock(destination, started="1")
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+def test_a_fault_at_every_system_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool, before: str | None, stepwise: bool
+) -> None:
+    if stepwise:
+        monkeypatch.setattr(commit, "_renameat2", unsupported)
+    outcomes = set()
+    for n in range(200):
+        parent = tmp_path / str(n)
+        parent.mkdir()
+        destination = parent / "out"
+        if before:
+            put(destination, before)
+        with faults(monkeypatch, (lambda i, n=n: i >= n) if lasting else (lambda i, n=n: i == n)) as made:
+            outcome = attempt(destination)
+        outcomes.add(outcome)
+        check_promises(destination, before, outcome, stepwise)
+        if len(made) <= n:
+            break
+    assert len(made) <= n, "more system calls than this test expects"
+    assert outcomes == {"done", "failed"}
+
+
+def unsupported(source: Path, target: Path, flags: int) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def attempt(destination: Path) -> str:
+    try:
+        one_run(destination)
+    except StorageError:
+        return "failed"
+    return "done"
+
+
+def check_promises(destination: Path, before: str | None, outcome: str, stepwise: bool) -> None:
+    now = found(destination)
+    if outcome == "done":
+        assert now == NEW
+        assert names(destination.parent) == ["out"]
+    else:
+        assert now in ({before, NEW, None} if stepwise else {before, NEW})
+    abandon(destination)
+    put(destination, "next", overwrite=True)
+    assert found(destination) == "next"
+    assert names(destination.parent) == ["out"]
+
+
+def test_a_checkpoint_that_was_moved_aside_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "out", OLD)
+    (tmp_path / "out").rename(tmp_path / ".out.ckpt-surgery-old")
+    write_lock(tmp_path / "out", started="1")
+    with commit.staged(tmp_path / "out") as staging:
+        assert found(tmp_path / "out") == OLD
+    assert "put" in staging.notices[1]
+    assert found(tmp_path / "out") == OLD
+
+
+def test_plain_rename_refuses_what_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "_renameat2", unsupported)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DestinationError, match="came into being"):
+        put(tmp_path / "out", NEW)
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+
+
+def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object, **keywords: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(StorageError, match="the next run removes them"), commit.staged(tmp_path / "out"):
+        monkeypatch.setattr(os, "rmdir", refused)
+        raise StorageError("no space")
+    monkeypatch.undo()
+    assert lock_of(tmp_path / "out").name in names(tmp_path)
+
+
+# --- other processes: kills, signals, races -------------------------------------------------------
+
+CHILD = textwrap.dedent(
+    """
+    import os, signal, sys, time
+    from pathlib import Path
+    from ckpt_surgery import commit
+    from ckpt_surgery.errors import Interrupted, SurgeryError
+
+    destination, mode, generation = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+    def run():
+        with commit.interruptible(), commit.staged(destination) as staging:
+            (staging.directory / "d").mkdir()
+            (staging.directory / "d" / "data").write_text(generation)
+            (staging.directory / "_METADATA").write_text(generation)
+            if mode == "wait":
+                print("staged", flush=True)
+                sys.stdin.readline()
+            if mode == "sleep":
+                print("staged", flush=True)
+                time.sleep(60)
+            commit.publish(staging, overwrite=mode in ("loop", "die", "late"))
+        for notice in staging.notices:
+            print(notice)
+
+    def dying(real, left=[int(sys.argv[4]) if mode == "die" else 0]):
+        def call(*args, **keywords):
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            return real(*args, **keywords)
+        return call
+
+    if mode == "die":
+        for name in ("open", "write", "mkdir", "fsync", "unlink", "rmdir"):
+            setattr(os, name, dying(getattr(os, name)))
+        commit._renameat2 = dying(commit._renameat2)
+    if mode == "late":
+        rename = commit._renameat2
+        def late(*args):
+            os.kill(os.getpid(), signal.SIGTERM)
+            rename(*args)
+        commit._renameat2 = late
+    if mode == "limited":
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    try:
+        run()
+        while mode == "loop":
+            print("once", flush=True)
+            run()
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        sys.exit(128 + error.signal_number)
+    except SurgeryError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+    """
+)
+
+
+@pytest.fixture
+def child(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.Popen[str]]:
+    script = tmp_path_factory.mktemp("child") / "child.py"
+    script.write_text(CHILD)
+
+    def start(destination: Path, mode: str, generation: str = NEW, *more: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": os.getcwd()}
+        return subprocess.Popen(
+            [sys.executable, str(script), str(destination), mode, generation, *more],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    return start
+
+
+Child = Callable[..., "subprocess.Popen[str]"]
+
+
+def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, str]:
+    out, err = process.communicate(text, timeout=60)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_nothing(tmp_path: Path, child: Child, number: signal.Signals, code: int) -> None:
+    process = child(tmp_path / "out", "sleep")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(number)
+    returned, _, err = finish(process)
+    assert returned == code
+    assert err == f"stopped by {number.name}\n\nnothing was published: {tmp_path}/out is as it was before\n"
+    assert names(tmp_path) == []
+
+
+def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child) -> None:
+    put(tmp_path / "out", OLD)
+    returned, _, err = finish(child(tmp_path / "out", "late"))
+    assert returned == 143
+    assert err == f"stopped by SIGTERM\n\n{tmp_path}/out itself is new and complete\n"
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with commit.interruptible():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Interrupted) as caught, commit.interruptible():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    assert caught.value.signal_number == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_of_two_runs_the_first_wins(tmp_path: Path, child: Child) -> None:
+    first = child(tmp_path / "out", "wait", "first")
+    assert first.stdout is not None
+    first.stdout.readline()
+    code, _, err = finish(child(tmp_path / "out", "plain", "second"))
+    assert code == 4
+    assert f"process {first.pid}" in err
+    assert finish(first, "go\n")[0] == 0
+    assert found(tmp_path / "out") == "first"
+    assert names(tmp_path) == ["out"]
+
+
+def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
+    write_lock(tmp_path / "out", boot="another")
+    runs = [child(tmp_path / "out", "plain", str(i)) for i in range(4)]
+    codes = [finish(run)[0] for run in runs]
+    assert sorted(codes) == [0, 4, 4, 4]
+    assert found(tmp_path / "out") == str(codes.index(0))
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_full_disk_from_the_first_byte_on(tmp_path: Path, child: Child) -> None:
+    code, _, err = finish(child(tmp_path / "out", "limited"))
+    assert code == 5
+    assert err.startswith(f"{tmp_path}/.out.ckpt-surgery-lock: File too large")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("call", [0, 1, 2, 5, 8, 10, 11, 12, 13, 15])
+def test_killed_at_a_system_call(tmp_path: Path, child: Child, before: str | None, call: int) -> None:
+    if before:
+        put(tmp_path / "out", before)
+    code, _, _ = finish(child(tmp_path / "out", "die", NEW, str(call)))
+    assert code in (0, -signal.SIGKILL)
+    after_a_kill(tmp_path / "out", {before, NEW})
+
+
+def test_killed_at_random_moments(tmp_path: Path, child: Child) -> None:
+    kill_at_random_moments(tmp_path, child, times=4, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(50))
+def test_killed_at_many_random_moments(tmp_path: Path, child: Child, seed: int) -> None:
+    kill_at_random_moments(tmp_path, child, times=10, seed=seed)
+
+
+def kill_at_random_moments(directory: Path, child: Child, times: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for i in range(times):
+        process = child(directory / "out", "loop", str(i))
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.02))
+        process.kill()
+        finish(process)
+        after_a_kill(directory / "out", {str(i), "next"})
+
+
+def after_a_kill(destination: Path, allowed: set[str | None]) -> None:
+    assert found(destination) in allowed
+    assert len(names(destination.parent)) <= 3  # the destination, a lock, a temporary directory
+    put(destination, "next", overwrite=True)
+    assert found(destination) == "next"
+    assert names(destination.parent) == ["out"]
+
+
+def test_errors_carry_the_exit_code_of_their_kind() -> None:
+    kinds: list[type[SurgeryError]] = [UsageError, DestinationError, StorageError]
+    assert [kind.exit_code for kind in kinds] == [2, 4, 5]

@@ -1,0 +1,227 @@
+"""Streamed numbers against NumPy's own, on arrays in memory."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from ckpt_surgery import compare
+from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest, Region
+from ckpt_surgery.keys import Key
+
+MEMORY = 1 << 30
+
+
+@dataclass
+class Memory:
+    """A checkpoint of NumPy arrays that remembers what was read."""
+
+    arrays: Mapping[str, np.ndarray]
+    chunks: tuple[int, ...] | None = None
+    codec: str = "zstd"
+    path: str = "memory"
+    format: str = "memory"
+    step: int | None = None
+    item: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+
+    def leaves(self) -> Mapping[str, Leaf]:
+        return {key: self._leaf(key, np.asarray(a)) for key, a in self.arrays.items()}
+
+    def _leaf(self, key: str, array: np.ndarray) -> Leaf:
+        spec = ArraySpec(array.shape, array.dtype)
+        manifest = None
+        if self.chunks is not None:
+            manifest = Manifest(spec, self.chunks, Codec(self.codec, "C", "{}"), {})
+        return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        self.regions.append(region)
+        return np.asarray(self.arrays[leaf.key.text])[region.slices]
+
+    def fingerprint(self) -> str:
+        return ""
+
+
+def statistics_of(array: np.ndarray):
+    return compare.statistics(Memory({"w": array}), MEMORY)["w"]
+
+
+def difference_of(a: np.ndarray, b: np.ndarray):
+    (found,) = compare.value_differences(Memory({"w": a}), Memory({"w": b}), MEMORY)
+    return found
+
+
+def test_statistics_are_numpys():
+    array = np.random.default_rng(0).normal(size=(37, 11)).astype(np.float32)
+    found = statistics_of(array)
+    wide = array.astype(np.float64)
+    assert (found.minimum, found.maximum) == (wide.min(), wide.max())
+    assert found.mean == pytest.approx(wide.mean(), rel=1e-12)
+    assert found.std == pytest.approx(wide.std(), rel=1e-12)
+    assert (found.nan, found.inf) == (0, 0)
+
+
+def test_statistics_leave_out_what_is_not_finite_and_count_it():
+    found = statistics_of(np.array([1.0, np.nan, np.inf, -np.inf, 3.0]))
+    assert (found.minimum, found.maximum, found.mean, found.std, found.nan, found.inf) == (1, 3, 2, 1, 1, 2)
+
+
+@pytest.mark.parametrize("array", [np.array([np.nan]), np.zeros((0, 3))], ids=["nothing finite", "empty"])
+def test_statistics_of_nothing(array):
+    found = statistics_of(array)
+    assert (found.minimum, found.maximum, found.mean, found.std) == (None,) * 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        (ml_dtypes.bfloat16, [1, 2, 3]),
+        (ml_dtypes.float8_e4m3fn, [1, 2, 3]),
+        (ml_dtypes.int4, [1, 2, 3]),
+        (np.uint8, [1, 2, 3]),
+        (np.float16, [1, 2, 3]),
+    ],
+)
+def test_statistics_of_every_kind_of_number(dtype, values):
+    found = statistics_of(np.array(values, dtype))
+    assert (found.minimum, found.maximum, found.mean) == (1, 3, 2)
+    assert found.std == pytest.approx(math.sqrt(2 / 3), rel=1e-12)
+
+
+def test_statistics_of_booleans_and_complex_numbers():
+    flags = statistics_of(np.array([True, False, True, True]))
+    assert (flags.minimum, flags.maximum, flags.mean) == (0, 1, 0.75)
+    waves = statistics_of(np.array([1 + 2j, complex(np.nan, 1)], np.complex64))
+    assert (waves.minimum, waves.maximum, waves.nan) == (1, 2, 1)
+
+
+def test_statistics_of_large_integers_are_exact():
+    found = statistics_of(np.array([2**63 - 1, -(2**63), 5], np.int64))
+    assert (found.minimum, found.maximum) == (-(2**63), 2**63 - 1)
+
+
+def test_statistics_without_arrays():
+    source = Memory({})
+    source.leaves = lambda: {"s": Leaf(Key.parse("s"), LeafKind.STRING, string="x")}  # type: ignore[method-assign]
+    assert compare.statistics(source, MEMORY) == {}
+
+
+def test_statistics_do_not_depend_on_the_pieces(monkeypatch):
+    array = np.random.default_rng(1).normal(size=1000) * 1e3 + 1e6
+    whole = statistics_of(array)
+    monkeypatch.setattr(compare, "PIECE", 7)
+    pieces = statistics_of(array)
+    assert (pieces.minimum, pieces.maximum) == (whole.minimum, whole.maximum)
+    assert pieces.mean == pytest.approx(whole.mean, rel=1e-12)
+    assert pieces.std == pytest.approx(whole.std, rel=1e-12)
+
+
+DIFFERENCES = [
+    ([1.0, 2.0], [1.0, 2.0], (True, 0.0, 0.0, 1.0), "equal"),
+    ([1.0, 2.5], [1.0, 2.0], (False, 0.5, 0.25, pytest.approx(6 / math.sqrt(7.25 * 5))), "apart"),
+    ([np.nan, 1.0], [np.nan, 1.0], (True, 0.0, 0.0, 1.0), "NaN in one place"),
+    ([np.nan, 1.0], [2.0, 1.0], (False, np.inf, np.inf, 1.0), "NaN in A only"),
+    ([np.inf, 1.0], [np.inf, 1.0], (True, 0.0, 0.0, 1.0), "one infinity"),
+    ([np.inf, 1.0], [-np.inf, 1.0], (False, np.inf, np.inf, 1.0), "two infinities"),
+    ([np.inf, 1.0], [3.0, 1.0], (False, np.inf, np.inf, 1.0), "infinite in A only"),
+    ([3.0, 1.0], [np.inf, 1.0], (False, np.inf, np.inf, 1.0), "infinite in B only"),
+    ([1.0, 1.0], [0.0, 1.0], (False, 1.0, np.inf, pytest.approx(1 / math.sqrt(2))), "zero in B"),
+    ([0.0, 0.0], [0.0, 0.0], (True, 0.0, 0.0, None), "zeros have no direction"),
+    ([-0.0], [0.0], (True, 0.0, 0.0, None), "signs of zero"),
+    ([1.0, -1.0], [-1.0, 1.0], (False, 2.0, 2.0, -1.0), "opposite"),
+    ([1e200], [1e200], (True, 0.0, 0.0, None), "squares beyond float64"),
+    ([1e100], [1e100], (True, 0.0, 0.0, pytest.approx(1)), "products of squares beyond float64"),
+    ([1e-100], [-1e-100], (False, 2e-100, 2.0, pytest.approx(-1)), "products of squares below float64"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "expected", "reason"), DIFFERENCES, ids=[row[-1] for row in DIFFERENCES])
+def test_value_differences(a, b, expected, reason):
+    found = difference_of(np.array(a), np.array(b))
+    assert (found.equal, found.max_abs, found.max_rel, found.cosine) == expected, reason
+
+
+def test_differences_of_integers_are_exact():
+    a, b = np.array([2**63 - 1, 2**62]), np.array([2**63 - 1, 2**62 + 1])
+    found = difference_of(a, b)
+    assert (found.equal, found.max_abs) == (False, 1.0)
+    extremes = difference_of(np.array([-(2**63)]), np.array([2**63 - 1]))
+    assert extremes.max_abs == float(2**64)
+    mixed = difference_of(np.array([2**64 - 1], np.uint64), np.array([-1], np.int64))
+    assert (mixed.equal, mixed.max_abs) == (False, float(2**64))
+
+
+def test_differences_across_dtypes():
+    a = np.array([1.0, 1.0009765625], np.float32)
+    found = difference_of(a, a.astype(ml_dtypes.bfloat16))
+    assert (found.equal, found.max_abs) == (False, 0.0009765625)
+
+
+def test_differences_of_complex_numbers():
+    found = difference_of(np.array([3 + 4j]), np.array([0j]))
+    assert (found.max_abs, found.max_rel) == (5.0, np.inf)
+
+
+def test_only_common_leaves_of_one_shape_are_compared():
+    a = Memory({"w": np.ones(2), "x": np.ones(2), "y": np.ones(2)})
+    b = Memory({"y": np.ones(2), "w": np.ones(2), "x": np.ones(3), "z": np.ones(2)})
+    assert [v.key for v in compare.value_differences(a, b, MEMORY)] == ["w", "y"]
+
+
+@settings(deadline=None, max_examples=60)
+@given(hnp.arrays(np.float32, hnp.array_shapes(max_dims=3), elements=st.floats(width=32)), st.integers(1, 9))
+def test_pieces_do_not_change_a_difference(array, piece):
+    other = array[::-1]
+    before = difference_of(array, other)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "PIECE", piece)
+        after = difference_of(array, other)
+    assert (after.equal, after.max_abs, after.max_rel) == (before.equal, before.max_abs, before.max_rel)
+    assert after.cosine == (None if before.cosine is None else pytest.approx(before.cosine, abs=1e-9))
+
+
+REGIONS = [
+    ((8, 8), (2, 8), "zstd", 8 * 8 * 32, [(4, 8)] * 2, "two chunks fit"),
+    ((8, 8), (2, 8), "zstd", 8, [(2, 8)] * 4, "one chunk at least, it is decoded whole"),
+    ((8, 8), (8, 8), "raw", 8 * 8 * 8, [(1, 8)] * 8, "raw bytes may be cut anywhere"),
+    ((8, 8), (3, 5), "zstd", 1 << 20, [(8, 8)], "all of it fits"),
+    ((0, 8), (1, 8), "zstd", 1 << 20, [], "nothing to read"),
+    ((), (), "zstd", 1 << 20, [()], "a scalar"),
+]
+
+
+@pytest.mark.parametrize(("shape", "chunks", "codec", "memory", "regions", "reason"), REGIONS)
+def test_read_regions(shape, chunks, codec, memory, regions, reason):
+    leaf = Memory({"w": np.zeros(shape)}, chunks, codec).leaves()["w"]
+    assert [region.shape for region in compare.read_regions(leaf, memory)] == regions, reason
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=3),
+    st.integers(1, 4096),
+    st.sampled_from(["raw", "zstd"]),
+)
+def test_read_regions_cover_everything_once(axes, memory, codec):
+    shape, chunks = tuple(n for n, _ in axes), tuple(c for _, c in axes)
+    leaf = Memory({"w": np.zeros(shape)}, chunks, codec).leaves()["w"]
+    seen = np.zeros(shape, int)
+    for region in compare.read_regions(leaf, memory):
+        assert all(start % c == 0 for start, c in zip(region.starts, chunks, strict=True)) or codec == "raw"
+        seen[region.slices] += 1
+    assert (seen == 1).all()
+
+
+def test_reading_is_bounded():
+    source = Memory({"w": np.ones((1024, 128))}, (8, 128))
+    compare.statistics(source, 1 << 20)
+    assert max(math.prod(region.shape) for region in source.regions) * 8 <= (1 << 20) // 8

@@ -1,0 +1,162 @@
+"""Chunks and tasks that stay within a budget."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import (
+    ArraySpec,
+    Codec,
+    Leaf,
+    LeafKind,
+    Manifest,
+    Region,
+    chunk_regions,
+    covering_chunks,
+)
+from ckpt_surgery.costs import WRITE_BUFFER, cut, grid_of, needed, output_chunks, size, working_set
+from ckpt_surgery.errors import PlanError
+from ckpt_surgery.execute import evaluate
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.layout import Reshape, Transpose
+from ckpt_surgery.functions.merge import Stack
+from ckpt_surgery.keys import Key
+from ckpt_surgery.nodes import Apply, Node, Read
+
+F32 = np.dtype(np.float32)
+MIB = 1 << 20
+
+
+def leaf(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype = F32) -> Read:
+    """A stored array without bytes."""
+    spec = ArraySpec(shape, dtype)
+    manifest = Manifest(spec, chunks, Codec("raw", "C", "{}"), {})
+    return Read("source", Leaf(Key.parse("a"), LeafKind.ARRAY, spec, manifest))
+
+
+@pytest.mark.parametrize(
+    ("shape", "near", "limit", "chunks"),
+    [
+        ((4, 6), (1, 1), 10**6, (4, 6)),  # fits: one chunk
+        ((1024, 1024), (1, 1), MIB, (256, 1024)),  # whole rows
+        ((1024, 1024), (1, 1), 4096, (1, 1024)),  # exactly one row
+        ((1024, 1024), (1, 1), 2048, (1, 512)),  # not even one row
+        ((1024, 1024), (512, 1024), 4 * MIB, (512, 1024)),  # the source's grid is good
+        ((1024, 1024), (1, 1024), 4 * MIB, (1024, 1024)),  # the source's chunks are tiny
+        ((1024, 1024), (1024, 256), MIB, (1024, 256)),  # columns, as the source has them
+        ((), (), 10, ()),  # a scalar
+        ((0, 3), (1, 1), 10, (1, 2)),  # nothing in it
+        ((10,), (1,), 12, (3,)),  # pieces as equal as can be
+    ],
+)
+def test_output_chunks(shape, near, limit, chunks) -> None:
+    assert output_chunks(ArraySpec(shape, F32), shape, near, limit) == chunks
+
+
+def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
+    assert output_chunks(ArraySpec((100, 8), F32), (10, 8), (1, 1), 3 * 32) == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("node", "grid"),
+    [
+        (leaf((64, 64), (16, 64)), (16, 64)),  # as it is stored
+        (Apply(Transpose(), (leaf((64, 32), (16, 32)),)), (32, 16)),  # the periods go with their axes
+        (Apply(Cast(np.dtype(np.float64)), (leaf((64,), (8,)),)), (8,)),
+        (Apply(Stack(), (leaf((6, 4), (3, 4)), leaf((6, 4), (3, 4)))), (1, 3, 4)),  # a part of its own each
+        (Apply(Reshape((8, 8)), (leaf((64,), (8,)),)), (8, 8)),  # anything else: the whole axis
+    ],
+)
+def test_grid_of(node: Node, grid: tuple[int, ...]) -> None:
+    assert grid_of(node) == grid
+
+
+@pytest.mark.parametrize(("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (6 << 30, "6.0 GiB")])
+def test_size(n: int, text: str) -> None:
+    assert size(n) == text
+
+
+def test_a_rename_reads_every_chunk_once() -> None:
+    source = leaf((8192, 8192), (512, 8192))
+    made = cut(source, 1 << 30)
+    assert made.chunks == (512, 8192)
+    assert made.read == source.spec.nbytes
+
+
+def test_a_transpose_is_cut_along_the_axis_that_reads_least() -> None:
+    """Rows of the result are columns of the source: the cut follows the source's chunks."""
+    source = leaf((8192, 8192), (512, 8192))
+    made = cut(Apply(Transpose(), (source,)), 512 * MIB)
+    assert made.block[0] == 8192
+    assert made.read == source.spec.nbytes
+
+
+def test_a_stack_reads_every_part_once() -> None:
+    parts = tuple(leaf((1024, 1024), (1024, 1024)) for _ in range(64))
+    made = cut(Apply(Stack(), parts), 512 * MIB)
+    assert made.read == sum(p.spec.nbytes for p in parts)
+    assert made.working_set <= 512 * MIB
+
+
+def test_a_chunk_larger_than_the_budget_is_refused_with_both_numbers() -> None:
+    with pytest.raises(PlanError, match=r"needs 8\.0 GiB at a time .* the budget is 512\.0 MiB") as caught:
+        cut(leaf((1 << 20, 1 << 10), (1 << 20, 1 << 10)), 512 * MIB)
+    assert "--memory 9GiB" in str(caught.value)
+
+
+SHAPES = st.lists(st.integers(1, 40), min_size=0, max_size=3).map(tuple)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    shape = draw(SHAPES)
+    chunks = tuple(draw(st.integers(1, n)) for n in shape)
+    node: Node = leaf(shape, chunks)
+    for function in draw(st.lists(st.sampled_from([Transpose(), Cast(np.dtype(np.float64))]), max_size=3)):
+        node = Apply(function, (node,))
+    return node
+
+
+@settings(deadline=None, max_examples=100)
+@given(node=nodes(), budget=st.integers(20_000, 10**6))
+def test_tasks_are_disjoint_whole_chunks_and_together_everything(node: Node, budget: int) -> None:
+    try:
+        made = cut(node, budget)
+    except PlanError:
+        return
+    seen = np.zeros(node.spec.shape, int)
+    for region in chunk_regions(node.spec.shape, made.block):
+        seen[region.slices] += 1
+        assert covering_chunks(region, node.spec.shape, made.chunks) == region
+    assert (seen == 1).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(node=nodes(), data=st.data())
+def test_the_working_set_bounds_what_evaluation_allocates(node: Node, data: st.DataObject) -> None:
+    starts = tuple(data.draw(st.integers(0, n - 1)) for n in node.spec.shape)
+    stops = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(starts, node.spec.shape, strict=True))
+    region = Region(starts, stops)
+
+    def read(source: str, leaf: Leaf, part: Region) -> np.ndarray:
+        return np.ones(part.shape, np.float32)
+
+    evaluate(node, region, read)
+    tracemalloc.start()
+    evaluate(node, region, read)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    objects = 20_000  # Python's own small objects, regions and specs
+    assert peak <= working_set(node, region) + objects
+
+
+def test_needed_names_the_regions_of_the_leaves() -> None:
+    source = leaf((4, 6), (4, 6))
+    node = Apply(Transpose(), (source,))
+    assert list(needed(node, Region((1, 0), (3, 4)))) == [(source, Region((0, 1), (4, 3)))]
+    assert math.prod(Region((1, 0), (3, 4)).shape) == 8
+    assert WRITE_BUFFER < 512 * MIB

@@ -1,0 +1,274 @@
+"""Every example in README and docs is run, and what they say of commands and functions is so."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from click.testing import CliRunner
+
+from ckpt_surgery import api, cli, formats, functions
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+    next: str = ""
+    """The text of the `text` block that follows directly: the leaves before and after."""
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(page, text[: m.start()].count("\n") + 1, m[1], m[2], m[3] or "") for m in FENCED.finditer(text)
+    ]
+
+
+ALL = [block for page in PAGES for block in blocks(page)]
+NAMED = re.compile(r"# (\S+\.yaml)\n")
+
+
+# --- pages that are read from top to bottom -------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/formats.md"])
+def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks(ROOT / page):
+        if block.language == "python":
+            exec(compile(block.text, str(block), "exec"), names)
+        elif block.language == "yaml":
+            named = NAMED.match(block.text)
+            assert named, f"{block}: the first line names the file"
+            (tmp_path / named[1]).write_text(block.text)
+        elif block.language == "console":
+            for line in block.text.splitlines():
+                run_line(line, block)
+
+
+def run_line(line: str, block: Block) -> None:
+    assert line.startswith("$ ckpt-surgery "), f"{block}: {line}"
+    command = [sys.executable, "-m", "ckpt_surgery", *line.split()[2:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, f"{block}: {line}\n{done.stdout}{done.stderr}"
+    assert done.stdout.strip(), f"{block}: {line} prints nothing"
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+
+# --- recipes with the leaves before and after -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaves:
+    sources: Mapping[str, Mapping[str, str]]
+    target: Mapping[str, str] | None
+    result: Mapping[str, str]
+
+
+ROW = re.compile(r"(\w*)\s+(\S+)\s+(\S+)")
+SPEC = re.compile(r"(\w+)\[([\d,]*)\]")
+
+
+def read_leaves(text: str) -> Leaves:
+    sections: dict[str, dict[str, str]] = {}
+    name = ""
+    for line in text.splitlines():
+        row = ROW.fullmatch(line)
+        assert row, line
+        name = row[1] or name
+        sections.setdefault(name, {})[row[2]] = row[3]
+    result, target = sections.pop("result"), sections.pop("target", None)
+    return Leaves(sections, target, result)
+
+
+def save(path: Path, leaves: Mapping[str, str]) -> Path:
+    tree: dict[str, Any] = {}
+    for key, spec in leaves.items():
+        inner = tree
+        *containers, last = key.split("/")
+        for name in containers:
+            inner = inner.setdefault(name, {})
+        inner[last] = value(spec)
+    ocp.PyTreeCheckpointer().save(path, tree)
+    return path
+
+
+def value(text: str) -> np.ndarray | int:
+    spec = SPEC.fullmatch(text)
+    assert spec, text
+    if not spec[2]:
+        return 7
+    return np.ones([int(n) for n in spec[2].split(",")], np.dtype(spec[1]))
+
+
+def whole(recipe: str) -> str:
+    """A list of rules becomes a recipe."""
+    if recipe.startswith("version:"):
+        return recipe
+    return "version: 1\nrules:\n" + "".join(f"  {line}\n" for line in recipe.splitlines())
+
+
+def check(block: Block, directory: Path) -> None:
+    leaves = read_leaves(block.next)
+    (directory / "recipe.yaml").write_text(whole(block.text))
+    sources = [save(directory / name, tree) for name, tree in leaves.sources.items()]
+    target = None if leaves.target is None else save(directory / "target", leaves.target)
+    api.apply(directory / "recipe.yaml", *sources, dst=directory / "result", target=target)
+    found = {leaf.key.text: str(leaf.spec) for leaf in api.inspect(directory / "result").leaves}
+    assert found == leaves.result
+
+
+SHOWN = [b for b in ALL if b.language == "yaml" and b.page.name == "recipe.md"]
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=str)
+def test_a_recipe_does_what_the_page_says(block: Block, tmp_path: Path) -> None:
+    assert block.next, "the leaves before and after follow in a `text` block"
+    check(block, tmp_path)
+
+
+def test_rows_are_read_as_meant() -> None:
+    text = "base    a/b  float32[2,3]\n        c    int64[]\nresult  a/b  float32[2,3]\n"
+    assert read_leaves(text) == Leaves(
+        {"base": {"a/b": "float32[2,3]", "c": "int64[]"}}, None, {"a/b": "float32[2,3]"}
+    )
+
+
+# --- extending ------------------------------------------------------------------------------------
+
+
+def code(first_line: str) -> str:
+    (block,) = [b for b in blocks(ROOT / "docs/extending.md") if b.text.startswith(f"# {first_line}\n")]
+    return block.text
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The page's function and format, installed as another package would: by entry points."""
+    (tmp_path / "plugins").mkdir()
+    entries = []
+    for kind in ("functions", "formats"):
+        (tmp_path / "plugins" / f"docs_{kind}.py").write_text(code(kind))
+        entries.append(importlib.metadata.EntryPoint("docs", f"docs_{kind}", f"ckpt_surgery.{kind}"))
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda *, group: [e for e in entries if e.group == group]
+    )
+    functions.registry.cache_clear()
+    formats.formats.cache_clear()
+    yield
+    functions.registry.cache_clear()
+    formats.formats.cache_clear()
+    for kind in ("functions", "formats"):
+        sys.modules.pop(f"docs_{kind}", None)
+
+
+@pytest.mark.usefixtures("plugins")
+def test_the_function_of_the_page(tmp_path: Path) -> None:
+    (block,) = [b for b in ALL if b.page.name == "extending.md" and b.language == "yaml"]
+    check(block, tmp_path)
+    ocp.PyTreeCheckpointer().save(tmp_path / "numbers", {"kernel": np.arange(12).reshape(4, 3)})
+    api.apply(tmp_path / "recipe.yaml", tmp_path / "numbers", dst=tmp_path / "rolled")
+    rolled = ocp.PyTreeCheckpointer().restore(tmp_path / "rolled")["kernel"]
+    np.testing.assert_array_equal(rolled, np.roll(np.arange(12).reshape(4, 3), 1, axis=0))
+
+
+@pytest.mark.usefixtures("plugins")
+def test_the_format_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "arrays" / "dense").mkdir(parents=True)
+    kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "arrays" / "dense" / "kernel.npy", kernel)
+    assert api.inspect(tmp_path / "arrays").format == "npy"
+    (tmp_path / "recipe.yaml").write_text("{version: 1, rules: [{match: '(.*)/kernel', to: '\\1/w'}]}")
+    api.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
+    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")
+    np.testing.assert_array_equal(restored["dense"]["w"], kernel)
+
+
+def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "count.py").write_text(code("command"))
+    monkeypatch.setattr(cli, "__path__", [*cli.__path__, str(tmp_path)])
+    save(tmp_path / "checkpoint", {"a": "float32[2]", "b/c": "int64[]"})
+    result = CliRunner().invoke(cli.cli, ["count", str(tmp_path / "checkpoint")])
+    monkeypatch.delitem(sys.modules, "ckpt_surgery.cli.count")
+    assert (result.exit_code, result.output) == (0, "2\n")
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+def test_every_command_is_documented() -> None:
+    documented = re.findall(r"^\| `(\w+) ?.*?` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    help_text = CliRunner().invoke(cli.cli, ["--help"]).output
+    assert sorted(documented) == sorted(
+        re.findall(r"^  (\w+)  ", help_text.partition("Commands:")[2], re.MULTILINE)
+    )
+
+
+def test_every_function_is_documented() -> None:
+    page = (ROOT / "docs/recipe.md").read_text().partition("### What expressions may contain")[2]
+    table = page.partition("| group |")[2].partition("\n\n")[0]
+    words = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`[^`]*`", table))))
+    built_in = {"has", "count"}
+    assert set(functions.registry()) | built_in <= words
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_two_commands_of_the_readme() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("demo", "test", "setup"):
+        assert f"make {target}" in (ROOT / "README.md").read_text()
+        assert re.search(rf"^{target}: ", makefile, re.MULTILINE)
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "make test"
+
+
+def test_check_runs_what_ci_runs() -> None:
+    steps = re.findall(r"^make (.*)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    check_target = re.search(r"^check: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert check_target
+    assert check_target[1] == " ".join(steps)
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("Orbax restored the result into the new training state; step 6 is done.\n")
+    for word in ("renamed", "transformed", "dropped", "defaulted"):
+        assert word in done.stdout.lower()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,78 @@
+"""Whole runs in memory: every element once, right, and whatever the budget."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.errors import DataError, PlanError
+from ckpt_surgery.execute import Progress, run
+from ckpt_surgery.fitting import Target
+from ckpt_surgery.planner import Plan, make_plan
+from ckpt_surgery.recipe import parse_recipe
+from ckpt_surgery.schedule import make_tasks
+from tests.memory import MemorySink, MemorySource
+
+
+def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
+    loaded = parse_recipe(recipe, "recipe.yaml")
+    sink = MemorySink()
+    none: Target | None = None
+    plan = make_plan(loaded, {"source": source.leaves()}, none, [], {}, sink.refusals, memory, 2)
+    run(plan, {"source": source}, sink, memory, 2, progress)
+    assert sink.finished
+    assert all((count == 1).all() for count in sink.writes.values())
+    return plan, sink
+
+
+RECIPE = """version: 1
+rules:
+  - {match: 't/(.*)', to: 'transposed/\\1', value: x.T}
+  - {match: 's_(\\d+)', to: stacked, value: stack(xs)}
+  - {match: half, value: 'cast(x, "bfloat16")'}
+  - {match: double, value: x * 2}
+"""
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), memory=st.integers(20_000, 10**6))
+def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, memory: int) -> None:
+    shape = st.tuples(st.integers(1, 30), st.integers(1, 30))
+    part = data.draw(shape)
+    shapes = {"t/w": data.draw(shape), "half": data.draw(shape), "double": data.draw(shape), "s_0": part, "s_1": part}
+    generator = np.random.default_rng(0)
+    arrays = {text: generator.standard_normal(s).astype(np.float32) for text, s in shapes.items()}
+    chunks = {text: tuple(data.draw(st.integers(1, n)) for n in s) for text, s in shapes.items()}
+    try:
+        _, sink = carried_out(RECIPE, MemorySource(arrays, chunks), memory)
+    except PlanError as error:
+        assert "the budget is" in str(error)
+        return
+    np.testing.assert_array_equal(sink.arrays["transposed/w"], arrays["t/w"].T)
+    np.testing.assert_array_equal(sink.arrays["stacked"], np.stack([arrays["s_0"], arrays["s_1"]]))
+    np.testing.assert_array_equal(sink.arrays["half"], arrays["half"].astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(sink.arrays["double"], arrays["double"] * 2)
+
+
+def test_progress_counts_bytes_up_to_all() -> None:
+    seen: list[Progress] = []
+    arrays = {"a": np.zeros((1000, 1000), np.float32), "b": np.zeros(10, np.float32)}
+    carried_out("version: 1\n", MemorySource(arrays, {"a": (10, 1000)}), 1_000_000, seen.append)
+    assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
+    assert seen[-1] == Progress(4_000_040, 4_000_040)
+    assert len(seen) > 3
+
+
+def test_tasks_of_a_plan_stay_within_the_predicted_peak() -> None:
+    arrays = {"a": np.zeros((1000, 1000), np.float32)}
+    plan, _ = carried_out("version: 1\n", MemorySource(arrays, {"a": (10, 1000)}), 2_000_000)
+    assert plan.costs.peak_memory <= 2_000_000
+    assert all(task.working_set <= plan.costs.peak_memory for task in make_tasks(plan))
+    assert plan.costs.bytes_out == 4_000_000 == plan.costs.bytes_computed
+
+
+def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
+    arrays = {"a": np.array([1.0, 70000.0], np.float32)}
+    with pytest.raises(DataError, match=r"`a` \(rules\[0\] \(line 3\)\): .*70000"):
+        carried_out("version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}", MemorySource(arrays), 10**6)

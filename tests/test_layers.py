@@ -1,0 +1,178 @@
+"""Who may import whom. A new module takes its place in the table first."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
+
+LAYERS = (
+    "errors",
+    "keys",
+    "documents",  # YAML with positions
+    "arrays",
+    "functions",
+    "nodes",
+    "scope",  # what an expression sees
+    "operations",  # what its operators and calls do
+    "expressions",
+    "templates",
+    "regexes",
+    "language",  # the models of a recipe
+    "lint",
+    "recipe",
+    "entries",  # what passes hand to each other
+    "passes",
+    "fitting",  # the target
+    "listings",  # a target without values
+    "claims",
+    "costs",
+    "planner",
+    "schedule",
+    "formats",
+    "engines",
+    "execute",
+    "locks",
+    "commit",
+    "folding",
+    "report",
+    "compare",
+    "api",
+    "cli",
+    "__init__",
+    "__main__",
+)
+"""A module imports only from those before it, and a package's modules from one another."""
+
+ONLY = {
+    "formats": {"errors", "keys", "arrays"},
+    "engines": {"errors", "keys", "arrays"},
+    "locks": {"errors", "keys"},
+    "commit": {"errors", "keys", "locks"},
+    "folding": {"keys"},
+    "report": {"errors", "keys", "arrays", "nodes", "entries", "planner", "folding"},
+    "compare": {"errors", "keys", "arrays", "report"},
+    "__main__": {"cli"},
+}
+"""Where less is allowed than the order alone would."""
+
+HOME = {
+    "click": {"cli"},
+    "rich": {"cli"},
+    "orbax": {"formats"},
+    "tensorstore": {"formats"},
+    "jax": {"functions", "formats"},
+    "flax": set(),
+    "optax": set(),
+    "torch": set(),
+}
+"""The only modules that may import these at all."""
+
+HEAVY = {"jax", "orbax", "tensorstore"}
+"""Imported only inside functions: `--help` must not wait for them."""
+
+
+@dataclass(frozen=True)
+class Import:
+    file: str
+    line: int
+    layer: str
+    """Of the importing module: `formats` for everything in that package."""
+    target: str
+    """A layer of this package, or the first name of another one."""
+    ours: bool
+    at_top: bool
+    """Outside any function: happens when the module is imported."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.target}"
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    yield from imports_in(path.read_text(), path.relative_to(PACKAGE).as_posix(), layer_of(path))
+
+
+def imports_in(text: str, file: str, layer: str) -> Iterator[Import]:
+    tree = ast.parse(text)
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {id(node) for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        for name in imported_names(node):
+            first, *rest = name.split(".")
+            ours = first == "ckpt_surgery"
+            target = (rest[0] if rest else "__init__") if ours else first
+            yield Import(file, getattr(node, "lineno", 0), layer, target, ours, id(node) not in inside)
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute"
+        if node.module == "ckpt_surgery":
+            return [f"ckpt_surgery.{alias.name}" for alias in node.names]
+        return [node.module or ""]
+    return []
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+IMPORTS = [found for path in FILES for found in imports_of(path)]
+
+
+def broken(wrong: list[Import]) -> str:
+    return "\n".join(map(str, wrong))
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {layer_of(path) for path in FILES} <= set(LAYERS)
+
+
+def test_modules_import_only_from_the_layers_before() -> None:
+    order = {name: i for i, name in enumerate(LAYERS)}
+    inner = [i for i in IMPORTS if i.ours and i.target != i.layer]
+    wrong = [i for i in inner if order[i.target] > order[i.layer]]
+    assert not wrong, broken(wrong)
+
+
+@pytest.mark.parametrize("layer", ONLY)
+def test_some_layers_import_even_less(layer: str) -> None:
+    wrong = [i for i in IMPORTS if i.layer == layer and i.ours and i.target not in {*ONLY[layer], layer}]
+    assert not wrong, broken(wrong)
+
+
+@pytest.mark.parametrize("library", HOME)
+def test_libraries_stay_where_they_belong(library: str) -> None:
+    wrong = [i for i in IMPORTS if not i.ours and i.target == library and i.layer not in HOME[library]]
+    assert not wrong, broken(wrong)
+
+
+def test_heavy_libraries_are_imported_inside_functions() -> None:
+    wrong = [i for i in IMPORTS if not i.ours and i.target in HEAVY and i.at_top]
+    assert not wrong, broken(wrong)
+
+
+SAMPLE = """
+import jax.numpy
+def read():
+    import tensorstore as ts
+    from ckpt_surgery.formats.orbax import x
+    from ckpt_surgery import api, keys
+"""
+
+
+def test_imports_are_found_wherever_they_are() -> None:
+    found = [(i.line, i.target, i.ours, i.at_top) for i in imports_in(SAMPLE, "sample.py", "sample")]
+    assert found == [
+        (2, "jax", False, True),
+        (4, "tensorstore", False, False),
+        (5, "formats", True, False),
+        (6, "api", True, False),
+        (6, "keys", True, False),
+    ]

@@ -1,0 +1,466 @@
+"""Rows and JSON documents from plans, listings and comparisons made by hand."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifest
+from ckpt_surgery.keys import Key
+from ckpt_surgery.nodes import Read
+from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step, Transfer
+from ckpt_surgery.report import (
+    Statistics,
+    ValueDifference,
+    counts,
+    describe,
+    diff_trees,
+    difference_json,
+    difference_rows,
+    has_changes,
+    inspect_json,
+    json_text,
+    leaf_rows,
+    plan_json,
+    plan_rows,
+    sharding_text,
+    short_spec,
+)
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F32 = np.dtype(np.float32)
+FIRST = RuleRef("rules[0]", 12)
+SECOND = RuleRef("rules[1]", 20)
+
+
+def array(key: str, shape=(2, 3), dtype=F32, **more: Any) -> Leaf:
+    return Leaf(Key.parse(key), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype)), **more)
+
+
+def step(key: str, fate: Fate, sources=(), rule=None, leaf=None, transfer=Transfer.COMPUTE) -> Step:
+    leaf = leaf or array(key)
+    return Step(leaf, Read("source", leaf), fate, rule, tuple(sources), transfer)
+
+
+def a_plan(steps, dropped=(), names=("source",), warnings=()) -> Plan:
+    inputs = tuple(Input(name, f"/ckpt/{name}", "orbax", 7, "f") for name in names)
+    costs = Costs(600, 100, 200, 300, 650, 1024)
+    return Plan("r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), tuple(warnings), costs)
+
+
+def test_rows_fold_layers_with_their_sources():
+    steps = [
+        step(f"params/block_{i}/w", Fate.RENAMED, [("source", f"params/layer_{i}/w")], FIRST)
+        for i in range(48)
+    ]
+    (row,) = plan_rows(a_plan(steps))
+    assert row.key == "params/block_{0..47}/w"
+    assert row.sources == ("params/layer_{0..47}/w",)
+    assert (row.fate, row.count, row.gathers, row.spec, row.nbytes) == ("renamed", 48, 1, "f32[2,3]", 48 * 24)
+    assert (row.rule, row.why) == (FIRST, "")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        step("w_1", Fate.RENAMED, [("source", "v_1")], FIRST),
+        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], SECOND),
+        step("w_1", Fate.TRANSFORMED, [("source", "u_1")], FIRST),
+        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array("w_1", (3, 2))),
+        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array("w_1", dtype=BF16)),
+        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, Leaf(Key.parse("w_1"), LeafKind.STRING)),
+    ],
+    ids=["fate", "rule", "source", "shape", "dtype", "kind"],
+)
+def test_rows_differ_where_leaves_do(other):
+    one = step("w_0", Fate.TRANSFORMED, [("source", "v_0")], FIRST)
+    assert [row.key for row in plan_rows(a_plan([one, other]))] == ["w_0", "w_1"]
+    same = step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST)
+    assert [row.key for row in plan_rows(a_plan([one, same]))] == ["w_{0,1}"]
+
+
+def test_many_to_one_counts_what_is_gathered():
+    (row,) = plan_rows(a_plan([step("w", Fate.TRANSFORMED, [("source", f"l_{i}") for i in range(4)], FIRST)]))
+    assert (row.key, row.sources, row.count, row.gathers) == ("w", ("l_{0..3}",), 1, 4)
+
+
+def test_sources_are_named_where_there_are_several():
+    steps = [step("w", Fate.TRANSFORMED, [("base", "w"), ("lora", "w/a")], FIRST)]
+    gone = [Dropped("lora", array("x"), None, "no output uses it")]
+    rows = plan_rows(a_plan(steps, gone, ("base", "lora")))
+    assert rows[0].sources == ("base:w", "lora:w/a")
+    assert rows[1].key == "lora:x"
+
+
+def test_the_target_is_always_named():
+    steps = [step("w", Fate.DEFAULTED, [("target", "w")])]
+    assert plan_rows(a_plan(steps, names=("source", "target")))[0].sources == ("target:w",)
+
+
+def test_dropped_leaves_come_last_with_their_reason():
+    steps = [step("w", Fate.KEPT, [("source", "w")])]
+    gone = [Dropped("source", array(f"opt/{i}"), SECOND, "drop") for i in range(3)]
+    gone.append(Dropped("source", array("opt/3"), None, "not in target"))
+    rows = plan_rows(a_plan(steps, gone))
+    assert [(r.fate, r.key, r.count, r.rule, r.why) for r in rows] == [
+        ("kept", "w", 1, None, ""),
+        ("dropped", "opt/{0..2}", 3, SECOND, "drop"),
+        ("dropped", "opt/3", 1, None, "not in target"),
+    ]
+
+
+def test_full_rows_are_not_folded():
+    steps = [step(f"w_{i}", Fate.KEPT, [("source", f"w_{i}")]) for i in range(3)]
+    assert [row.key for row in plan_rows(a_plan(steps), full=True)] == ["w_0", "w_1", "w_2"]
+
+
+def test_keys_are_escaped():
+    assert plan_rows(a_plan([step("\x1b[31m", Fate.KEPT)]))[0].key == "\\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("steps", "dropped", "changed"),
+    [
+        ([step("w", Fate.KEPT)], [], False),
+        ([], [], False),
+        ([step("w", Fate.RENAMED)], [], True),
+        ([step("w", Fate.KEPT)], [Dropped("source", array("x"), None, "drop")], True),
+    ],
+    ids=["kept", "nothing", "renamed", "dropped"],
+)
+def test_has_changes(steps, dropped, changed):
+    assert has_changes(a_plan(steps, dropped)) is changed
+
+
+def test_counts():
+    steps = [step("a", Fate.KEPT), step("b", Fate.ADDED), step("c", Fate.ADDED)]
+    assert counts(a_plan(steps, [Dropped("source", array("x"), None, "drop")])) == {
+        "kept": 1,
+        "renamed": 0,
+        "transformed": 0,
+        "defaulted": 0,
+        "added": 2,
+        "dropped": 1,
+    }
+
+
+def test_plan_json_is_as_documented():
+    steps = [
+        step(
+            "model/w",
+            Fate.RENAMED,
+            [("source", "params/w")],
+            FIRST,
+            array("model/w", (2, 2), BF16),
+            Transfer.LINK,
+        ),
+        step("note", Fate.KEPT, [("source", "note")], None, Leaf(Key.parse("note"), LeafKind.STRING)),
+    ]
+    gone = [Dropped("source", array("opt/x"), RuleRef("rules[3]", 30), "drop")]
+    assert plan_json(a_plan(steps, gone, warnings=["mind this"])) == {
+        "schema": 1,
+        "recipe": {"path": "r.yaml", "sha256": "ab12"},
+        "sources": {"source": {"path": "/ckpt/source", "format": "orbax", "leaves": 7}},
+        "summary": {
+            "kept": 1,
+            "renamed": 1,
+            "transformed": 0,
+            "defaulted": 0,
+            "added": 0,
+            "dropped": 1,
+            "bytes_out": 600,
+            "bytes_linked": 100,
+            "bytes_copied": 200,
+            "bytes_computed": 300,
+            "peak_memory": 1024,
+        },
+        "leaves": [
+            {
+                "key": "model/w",
+                "fate": "renamed",
+                "sources": ["source:params/w"],
+                "rule": "rules[0]",
+                "line": 12,
+                "shape": [2, 2],
+                "dtype": "bfloat16",
+                "transfer": "link",
+            },
+            {
+                "key": "note",
+                "fate": "kept",
+                "sources": ["source:note"],
+                "rule": None,
+                "line": None,
+                "shape": None,
+                "dtype": None,
+                "transfer": "compute",
+            },
+        ],
+        "dropped": [{"source": "source:opt/x", "rule": "rules[3]", "why": "drop"}],
+        "warnings": ["mind this"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        (BF16, "bf16[2,8]"),
+        (np.float32, "f32[2,8]"),
+        (np.int8, "i8[2,8]"),
+        (np.uint16, "u16[2,8]"),
+        (np.bool_, "bool[2,8]"),
+        (np.complex64, "c64[2,8]"),
+        (ml_dtypes.float8_e4m3fn, "f8_e4m3fn[2,8]"),
+        (ml_dtypes.int4, "i4[2,8]"),
+    ],
+)
+def test_short_spec(dtype, text):
+    assert short_spec(ArraySpec((2, 8), np.dtype(dtype))) == text
+
+
+@pytest.mark.parametrize(
+    ("leaf", "text"),
+    [
+        (array("k", ()), "f32[]"),
+        (Leaf(Key.parse("k"), LeafKind.SCALAR, ArraySpec((), np.dtype(np.int64))), "scalar i64"),
+        (Leaf(Key.parse("k"), LeafKind.STRING, string="x"), "string"),
+        (Leaf(Key.parse("k"), LeafKind.EMPTY, empty="Dict"), "empty Dict"),
+        (
+            Leaf(Key.parse("k"), LeafKind.PRNG_KEY, ArraySpec((2,), np.dtype(np.uint32)), prng_impl="rbg"),
+            "prng_key(rbg) u32[2]",
+        ),
+    ],
+)
+def test_describe(leaf, text):
+    assert describe(leaf) == text
+
+
+NAMED = {
+    "sharding_type": "NamedSharding",
+    "shape": [4, 2],
+    "axis_names": ["x", "y"],
+    "partition_spec": ["x", None, ["x", "y"]],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (json.dumps(NAMED), "P('x', None, ('x', 'y')) on mesh x:4,y:2"),
+        (json.dumps({**NAMED, "partition_spec": []}), "P() on mesh x:4,y:2"),
+        ('{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}', "cpu:0"),
+        ('{"sharding_type": "OtherSharding"}', "OtherSharding"),
+        ('{"sharding_type": "NamedSharding", "partition_spec": 3}', "NamedSharding"),
+        ('{"sharding_type": "a\\u001b[31m"}', "a\\x1b[31m"),
+        ("[]", "unknown"),
+        ("{", "unknown"),
+        ("[" * 100_000, "unknown"),
+    ],
+)
+def test_sharding_text(text, short):
+    assert sharding_text(text) == short
+
+
+def test_sharding_text_of_what_orbax_writes():
+    import jax
+    from orbax.checkpoint._src.metadata.sharding import from_jax_sharding
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "model"))
+    written = from_jax_sharding(sharding).to_serialized_string()
+    assert sharding_text(written) == "P(None, 'model') on mesh data:1,model:1"
+
+
+def stored(key: str, chunks=(1, 3)) -> Leaf:
+    spec = ArraySpec((2, 3), F32)
+    manifest = Manifest(spec, chunks, Codec("zstd", "C", "{}"), {(0, 0): Chunk("d/0", 0, 12)})
+    return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
+
+
+def test_leaf_rows_fold_only_what_looks_the_same():
+    leaves = [stored("l_0"), stored("l_1"), stored("l_2", (2, 3)), array("l_3")]
+    rows = leaf_rows(leaves)
+    assert [(r.key, r.count, r.spec, r.nbytes, r.chunks) for r in rows] == [
+        ("l_{0,1}", 2, "f32[2,3]", 48, "[1,3] C zstd"),
+        ("l_2", 1, "f32[2,3]", 24, "[2,3] C zstd"),
+        ("l_3", 1, "f32[2,3]", 24, ""),
+    ]
+    assert [row.key for row in leaf_rows(leaves, full=True)] == ["l_0", "l_1", "l_2", "l_3"]
+
+
+def test_leaf_rows_are_apart_where_shardings_are():
+    leaves = [
+        array("l_0", sharding='{"device_str": "cpu:0"}'),
+        array("l_1", sharding='{"device_str": "cpu:1"}'),
+    ]
+    assert [(r.key, r.sharding) for r in leaf_rows(leaves)] == [("l_0", "cpu:0"), ("l_1", "cpu:1")]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: str = "/ckpt"
+    format: str = "orbax"
+    step: int | None = 10
+    item: str | None = "default"
+    metadata: dict[str, Any] = field(default_factory=lambda: {"epoch": 3})
+
+
+def test_inspect_json_is_as_documented():
+    leaves = [stored("params/w"), Leaf(Key.parse("note"), LeafKind.STRING, string="x")]
+    assert inspect_json(Checkpoint(), leaves) == {
+        "schema": 1,
+        "path": "/ckpt",
+        "format": "orbax",
+        "step": 10,
+        "item": "default",
+        "bytes": 24,
+        "metadata": {"epoch": 3},
+        "leaves": [
+            {
+                "key": "params/w",
+                "shape": [2, 3],
+                "dtype": "float32",
+                "bytes": 24,
+                "kind": "array",
+                "chunks": [1, 3],
+            },
+            {"key": "note", "shape": None, "dtype": None, "bytes": 0, "kind": "string", "chunks": None},
+        ],
+    }
+
+
+def test_inspect_json_with_statistics():
+    numbers = Statistics(-1.0, 2.0, 0.5, 1.25, 3, 4)
+    (leaf, note) = inspect_json(
+        Checkpoint(), [array("w"), Leaf(Key.parse("note"), LeafKind.STRING)], {"w": numbers}
+    )["leaves"]
+    assert {k: leaf[k] for k in ("min", "max", "mean", "std", "nan", "inf")} == {
+        "min": -1.0,
+        "max": 2.0,
+        "mean": 0.5,
+        "std": 1.25,
+        "nan": 3,
+        "inf": 4,
+    }
+    assert "min" not in note
+
+
+def listing(*leaves: Leaf) -> dict[str, Leaf]:
+    return {leaf.key.text: leaf for leaf in leaves}
+
+
+def test_diff_trees():
+    a = listing(array("same"), array("gone"), array("w", (2, 3)), array("x", dtype=F32), array("y"))
+    b = listing(
+        array("w", (3, 2)),
+        array("same"),
+        array("new"),
+        array("x", dtype=BF16),
+        Leaf(Key.parse("y"), LeafKind.STRING),
+    )
+    found = diff_trees(a, b)
+    assert [leaf.key.text for leaf in found.only_a] == ["gone"]
+    assert [leaf.key.text for leaf in found.only_b] == ["new"]
+    assert [(c.key, c.what) for c in found.changed] == [
+        ("w", ("shape",)),
+        ("x", ("dtype",)),
+        ("y", ("kind",)),
+    ]
+    assert found.common == 4
+    assert found.different
+
+
+def test_diff_trees_of_equal_listings():
+    a = listing(array("w"), Leaf(Key.parse("s"), LeafKind.STRING, string="x"))
+    assert not diff_trees(a, dict(reversed(a.items()))).different
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (
+            Leaf(Key.parse("k"), LeafKind.STRING, string="x"),
+            Leaf(Key.parse("k"), LeafKind.STRING, string="y"),
+        ),
+        (
+            Leaf(Key.parse("k"), LeafKind.EMPTY, empty="Dict"),
+            Leaf(Key.parse("k"), LeafKind.EMPTY, empty="List"),
+        ),
+        (
+            Leaf(Key.parse("k"), LeafKind.PRNG_KEY, ArraySpec((2,), F32), prng_impl="a"),
+            Leaf(Key.parse("k"), LeafKind.PRNG_KEY, ArraySpec((2,), F32), prng_impl="b"),
+        ),
+    ],
+    ids=["string", "empty", "prng"],
+)
+def test_diff_trees_compares_what_listings_say_of_values(change):
+    found = diff_trees(*map(listing, change))
+    assert [c.what for c in found.changed] == [("value",)]
+
+
+def test_difference_rows_fold():
+    a = listing(*(array(f"l_{i}") for i in range(3)), *(array(f"m_{i}") for i in range(3)))
+    b = listing(*(array(f"l_{i}", dtype=BF16) for i in range(3)), array("n"))
+    assert [(r.side, r.key, r.count, r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [
+        ("only in A", "m_{0..2}", 3, "f32[2,3]", ""),
+        ("only in B", "n", 1, "", "f32[2,3]"),
+        ("changed", "l_{0..2}", 3, "f32[2,3]", "bf16[2,3]"),
+    ]
+    assert len(difference_rows(diff_trees(a, b), full=True)) == 7
+
+
+def test_difference_rows_show_strings():
+    a, b = (listing(Leaf(Key.parse("s"), LeafKind.STRING, string=text)) for text in ("x\n", "y"))
+    assert [(r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [('"x\\n"', '"y"')]
+
+
+def test_difference_json():
+    from dataclasses import replace
+
+    found = diff_trees(listing(array("w"), array("x")), listing(array("w", dtype=BF16)))
+    assert difference_json(found) == {
+        "schema": 1,
+        "different": True,
+        "common": 1,
+        "only_a": [{"key": "x", "kind": "array", "shape": [2, 3], "dtype": "float32"}],
+        "only_b": [],
+        "changed": [
+            {
+                "key": "w",
+                "what": ["dtype"],
+                "a": {"kind": "array", "shape": [2, 3], "dtype": "float32"},
+                "b": {"kind": "array", "shape": [2, 3], "dtype": "bfloat16"},
+            }
+        ],
+        "values": None,
+    }
+    with_values = replace(found, values=(ValueDifference("w", False, 0.5, math.inf, None),))
+    assert difference_json(with_values)["values"] == [
+        {"key": "w", "equal": False, "max_abs": 0.5, "max_rel": math.inf, "cosine": None}
+    ]
+
+
+@pytest.mark.parametrize(("equal", "different"), [(True, False), (False, True)])
+def test_values_make_a_difference(equal, different):
+    from dataclasses import replace
+
+    same = diff_trees(listing(array("w")), listing(array("w")))
+    assert replace(same, values=(ValueDifference("w", equal, 0.0, 0.0, 1.0),)).different is different
+
+
+def test_json_text_is_one_strict_document():
+    text = json_text(
+        {"n": [math.nan, math.inf, -math.inf, 1.5], "t": (1, None, True), "o": F32, "k": "\x1b\u202e"}
+    )
+    assert text.endswith("}\n")
+    assert text.isascii()
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "n": ["NaN", "Infinity", "-Infinity", 1.5],
+        "t": [1, None, True],
+        "o": "float32",
+        "k": "\x1b\u202e",
+    }

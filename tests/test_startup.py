@@ -1,0 +1,82 @@
+"""What people wait for at start-up: nothing heavy is imported until something needs it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"jax", "jaxlib", "orbax", "tensorstore", "torch", "flax"}
+
+RECIPE = """\
+version: 1
+rules:
+  - match: 'a/(?P<n>.*)'
+    to: 'b/${n}'
+    value: cast(x * 2, 'bfloat16')
+  - add: 'c'
+    value: init('lecun_normal', (4, 4), 'float32', seed=0)
+"""
+
+
+def loaded_by(code: str, *arguments: str) -> set[str]:
+    """Which heavy libraries have been imported once `code` has run in a fresh interpreter."""
+    script = (
+        "import sys\n"
+        "try:\n"
+        f"    {code}\n"
+        "except SystemExit as done:\n"
+        "    assert not done.code, done.code\n"
+        "print('\\nmodules:', *{name.partition('.')[0] for name in sys.modules})\n"
+    )
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return HEAVY & set(done.stdout.rpartition("modules:")[2].split())
+
+
+COMMAND_LINE = "from ckpt_surgery.cli import main; main()"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["apply", "--help"], ["inspect", "--help"], ["schema"]],
+    ids=" ".join,
+)
+def test_what_needs_no_checkpoint_imports_nothing_heavy(arguments: list[str]) -> None:
+    assert loaded_by(COMMAND_LINE, *arguments) == set()
+
+
+def test_lint_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    assert loaded_by(COMMAND_LINE, "lint", str(tmp_path / "recipe.yaml")) == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["ckpt_surgery", "ckpt_surgery.recipe", "ckpt_surgery.commit", "ckpt_surgery.api"]
+)
+def test_importing_the_library_imports_nothing_heavy(module: str) -> None:
+    assert loaded_by(f"import {module}") == set()
+
+
+def test_the_probe_itself() -> None:
+    assert loaded_by("import tensorstore") == {"tensorstore"}
+
+
+@pytest.mark.parametrize("program", [["-m", "ckpt_surgery"], ["-c", COMMAND_LINE]])
+def test_help_does_without_the_libraries_that_only_commands_need(program: list[str]) -> None:
+    """numpy and pydantic cost more than the whole of `--help` may take."""
+    command = [sys.executable, "-X", "importtime", *program, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "click" in imported
+    assert imported.isdisjoint({"numpy", "pydantic", "ml_dtypes", "regex", *HEAVY})
+
+
+def test_both_programs_are_the_same() -> None:
+    script = Path(sys.executable).parent / "ckpt-surgery"
+    texts = [
+        subprocess.run([*program, "--version"], capture_output=True, text=True, check=True).stdout
+        for program in ([str(script)], [sys.executable, "-m", "ckpt_surgery"])
+    ]
+    assert texts == ["ckpt-surgery, version 0.1.0\n"] * 2
