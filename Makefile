@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-all lint types check format schema clean
+.PHONY: setup demo test test-all lint types check format bench schema clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,11 @@ check: lint types test
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+SIZE ?= 1GB
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.bench --size $(SIZE)
 
 schema: $(STAMP)
 	$(BIN)/ckpt-surgery schema > recipe.schema.json

@@ -80,7 +80,7 @@ def many_leaves(bench: Bench) -> Iterator[Line]:
 def many_rules(bench: Bench) -> Iterator[Line]:
     source = bench.checkpoint("leaves", 45_000)
     names = ("query", "key", "value", "out", "wi", "wo", "norm1", "norm2")
-    rules = [f"  - {{match: 'params/layer_(\\d+)/(.*){n}(.*)', to: 'model/{n}_\\1/\\2\\3'}}\n" for n in names]
+    rules = [f"  - {{match: 'params/layer_(\\d+)/(.*{n}.*)', to: 'model/{n}_\\1/\\2'}}\n" for n in names]
     spare = [f"  - {{match: 'opt_state/{i}/.*', drop: true, optional: true}}\n" for i in range(12)]
     recipe = bench.recipe("twenty-rules", RULES + "".join(spare + rules))
     yield Line(
@@ -143,9 +143,11 @@ def main() -> None:
     parser.add_argument("--leaves", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", choices=[case.__name__ for case in CASES], action="append")
+    parser.add_argument("--scratch", type=Path, help="an empty directory to work in, on the disk that counts")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="ckpt-surgery-bench-") as scratch:
-        bench = Bench(Path(scratch), options.size, options.leaves, options.runs)
+    with tempfile.TemporaryDirectory(prefix="ckpt-surgery-bench-") as temporary:
+        scratch = options.scratch or Path(temporary)
+        bench = Bench(scratch, options.size, options.leaves, options.runs)
         cases = [c for c in CASES if not options.only or c.__name__ in options.only]
         lines = [line for case in cases for line in case(bench)]
     print(f"{machine()}; median of {options.runs} runs\n\n{table(lines)}")

@@ -4,14 +4,18 @@ Each function takes what the command of the same name takes, under the same name
 defaults. Errors are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
+import gc
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from ckpt_surgery import commit, compare, formats, report
 from ckpt_surgery.arrays import Leaf, Sink, Source
@@ -91,6 +95,18 @@ class Inspection:
     leaves: tuple[Leaf, ...]
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: planning makes millions of small values, and no cycles to find."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def plan(
     recipe: PathLike,
     *sources: PathLike,
@@ -116,7 +132,7 @@ def plan(
     prepared = _prepare(request)
     if out is not None:
         with commit.storage_errors(Path(out)):
-            Path(out).write_text(report.json_text(_saved(prepared)) + "\n", encoding="utf-8")
+            Path(out).write_text(report.json_text(_saved(prepared)), encoding="utf-8")
     return prepared.plan
 
 
@@ -164,6 +180,7 @@ def apply(
     return Result(prepared.plan, time.monotonic() - started, str(request.dst), "none", notices)
 
 
+@_uncollected()
 def inspect(
     path: PathLike, *, step: int | None = None, item: str | None = None, format: str | None = None
 ) -> Inspection:
@@ -193,8 +210,8 @@ def diff(
 
 def lint(recipes: Sequence[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
     """All problems of each recipe, without a checkpoint."""
-    found = []
-    for path in map(os.fspath, recipes):
+    found: list[tuple[str, tuple[Problem, ...]]] = []
+    for path in (os.fspath(recipe) for recipe in recipes):
         try:
             load_recipe(path)
             found.append((path, ()))
@@ -247,6 +264,7 @@ def _inputs_of(request: Request) -> list[str]:
     return [*request.sources, *([] if request.target is None else [request.target])]
 
 
+@_uncollected()
 def _prepare(request: Request) -> _Prepared:
     loaded = load_recipe(request.recipe, request.set)
     names = loaded.recipe.sources
@@ -355,7 +373,12 @@ def _replayed(
             hint="Give nothing but the destination.",
         )
     kept = {k: v for k, v in saved.items() if k not in ("fingerprints", "digest")}
-    request = Request(**{k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()})
+    try:
+        request = TypeAdapter(Request).validate_python(kept)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{path}: not a plan that `plan --out` saved: {where}: {first['msg']}") from None
     return replace(
         request,
         dst=request.dst if dst is None else os.fspath(dst),

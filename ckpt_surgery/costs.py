@@ -4,7 +4,7 @@ All of it is arithmetic on specs, manifests and the regions that functions say t
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape, covering_chunks, grid_counts
@@ -31,6 +31,14 @@ class Cut:
     """Bytes that the largest task holds at most."""
     read: int
     """Decoded bytes that all tasks read together."""
+
+
+def signature(node: Node) -> Hashable:
+    """Equal for values that are cut alike: what decides is shapes, types, grids and functions, not names."""
+    if isinstance(node, Read):
+        manifest = node.leaf.manifest
+        return node.spec, None if manifest is None else manifest.chunk_shape
+    return node.function, tuple(map(signature, node.inputs))
 
 
 def cut(value: Node, budget: int) -> Cut:
@@ -70,7 +78,7 @@ def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Sha
     `block`, what one task computes, on every axis that it does not cover.
     """
     fits = all(b % n == 0 or b >= s for n, b, s in zip(near, block, spec.shape, strict=True))
-    good = fits and SMALL_CHUNK <= math.prod(near) * spec.dtype.itemsize
+    good = fits and math.prod(near) * spec.dtype.itemsize >= SMALL_CHUNK
     chunks = [max(1, n) for n in (near if good else block)]
     for axis in range(spec.ndim):
         rest = math.prod(chunks[:axis] + chunks[axis + 1 :]) * spec.dtype.itemsize

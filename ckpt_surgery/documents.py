@@ -91,14 +91,16 @@ class Document:
     def at(self, start: int, stop: int, path: str = "") -> Place:
         """The place of characters `start` to `stop` of the text; the caret stays on the first line."""
         line = bisect_right(self._line_starts, start)
-        begin = self._line_starts[line - 1]
-        shown = self.text[begin:].splitlines()[0] if begin < len(self.text) else ""
+        begin, *following = self._line_starts[line - 1 : line + 1]
+        shown = self.text[begin : following[0] if following else None].rstrip("\r\n")
         width = max(1, min(stop - start, len(shown) - (start - begin)))
         return Place(self.path, path, line, start - begin + 1, _on_one_line(shown), width)
 
 
 def _on_one_line(line: str) -> str:
     """The line with every character that would move the caret or the terminal replaced, one for one."""
+    if line.isprintable():
+        return line
     return "".join(" " if c == "\t" else c if c.isprintable() else "�" for c in line)
 
 
@@ -115,13 +117,18 @@ def path_text(path: DocumentPath) -> str:
 
 # --- offsets inside a scalar ------------------------------------------------------------------
 
-_DOUBLE_TOKEN = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r"|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\(?:\r\n|.)|.",
-    re.DOTALL,
-)
-_SINGLE_TOKEN = re.compile(r"''|.", re.DOTALL)
+_TOKENS: Mapping[str, re.Pattern[str]] = {
+    "'": re.compile(r"''|.", re.DOTALL),
+    '"': re.compile(
+        r"\\(?:\r\n|[\r\n])[ \t]*"  # an escaped line break stands for nothing
+        r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+        r"|\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|.",
+        re.DOTALL,
+    ),
+}
 _ANY_TOKEN = re.compile(r".", re.DOTALL)
+_ESCAPED = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
+"""What single letters after a backslash mean (YAML 1.1, section 5.7); others mean themselves."""
 
 
 def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
@@ -135,47 +142,53 @@ def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
     for character in value:
         if not character.isspace():
             at = _next_visible(tokens, at)
-            if at == len(tokens) or not _stands_for(tokens[at][1], character):
+            if at == len(tokens) or tokens[at][1] != character:
                 return None
-        offsets.append(tokens[at][0] if at < len(tokens) else len(raw))
-        if at < len(tokens) and (not character.isspace() or _may_be_space(tokens[at][1])):
+        offsets.append(tokens[at][0] if at < len(tokens) else _end(raw, style))
+        if at < len(tokens) and character.isspace() == tokens[at][1].isspace():
             at += 1
-    last = offsets[-1] if offsets else 0
-    stop = next((offset for offset, _ in tokens[at:]), len(raw))
-    return [*offsets, max(last, stop if tokens[at:] else _end(raw, style))]
+    return [*offsets, tokens[at][0] if at < len(tokens) else _end(raw, style)]
 
 
 def _tokens(raw: str, style: str) -> Iterator[tuple[int, str]]:
-    """Pieces of the raw text that stand for one character each, with their offsets."""
+    """Pieces of the raw text that stand for one character each: offset and character."""
+    start, stop = (1, len(raw) - 1) if style in _TOKENS else (0, len(raw))
     if style in ("|", ">"):
-        start, stop, pattern = raw.find("\n") + 1 or len(raw), len(raw), _ANY_TOKEN
-    elif style == "'":
-        start, stop, pattern = 1, len(raw) - 1, _SINGLE_TOKEN
-    elif style == '"':
-        start, stop, pattern = 1, len(raw) - 1, _DOUBLE_TOKEN
-    else:
-        start, stop, pattern = 0, len(raw), _ANY_TOKEN
-    for match in pattern.finditer(raw, start, stop):
-        if not (style == '"' and match[0] in ("\\\n", "\\\r\n", "\\\r")):
-            yield match.start(), match[0]
+        start = raw.find("\n") + 1 or len(raw)  # after the header
+    for match in _TOKENS.get(style, _ANY_TOKEN).finditer(raw, start, stop):
+        character = _unescaped(match[0]) if style == '"' else match[0][0]
+        if character:
+            yield match.start(), character
+
+
+def _unescaped(token: str) -> str:
+    """The character that a piece of a double-quoted scalar stands for; nothing for an escaped line break."""
+    if token[0] != "\\":
+        return token
+    if token[1] in "\r\n":
+        return ""
+    if token[1] in "xuU" and len(token) > 2:
+        return _paired(
+            "".join(chr(int(digits, 16)) for digits in re.findall(r"\\[xuU]([0-9a-fA-F]+)", token))
+        )
+    return _ESCAPED.get(token[1], token[1])
+
+
+def _paired(text: str) -> str:
+    """Surrogate pairs, as JSON writes characters beyond U+FFFF, made one character; half a pair is U+FFFD."""
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _end(raw: str, style: str) -> int:
-    return len(raw) - 1 if style in ("'", '"') else len(raw)
+    return len(raw) - 1 if style in _TOKENS else len(raw)
 
 
 def _next_visible(tokens: Sequence[tuple[int, str]], at: int) -> int:
     while at < len(tokens) and tokens[at][1].isspace():
         at += 1
     return at
-
-
-def _stands_for(token: str, character: str) -> bool:
-    return token[0] == character or (token[0] == "\\" and len(token) > 1)
-
-
-def _may_be_space(token: str) -> bool:
-    return token.isspace() or (token[0] == "\\" and len(token) > 1)
 
 
 # --- scalars ----------------------------------------------------------------------------------
@@ -295,11 +308,9 @@ class _Builder:
 
     def _scalar(self, event: Any, path: DocumentPath) -> Scalar:
         start, stop = event.start_mark.index, event.end_mark.index
-        text = str(event.value)
-        if any("\ud800" <= c <= "\udfff" for c in text):
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            if "�" in text:
-                self.report("an escape gives half of a surrogate pair, which is not text", start, stop, path)
+        text = _paired(event.value)
+        if "�" in text and "�" not in event.value:
+            self.report("an escape gives half of a surrogate pair, which is not text", start, stop, path)
         if event.style is not None:
             return text
         value = _plain_value(text)
@@ -358,7 +369,7 @@ class _Abandoned(Exception):
 
 
 def _scalar_mark(event: Any) -> Mark:
-    return Mark(event.start_mark.index, event.end_mark.index, event.style or "", str(event.value))
+    return Mark(event.start_mark.index, event.end_mark.index, event.style or "", _paired(event.value))
 
 
 def _shown_tag(tag: str) -> str:

@@ -147,6 +147,8 @@ def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
     """Python tells of the inside of an f-string by a text of its own: then it is the whole."""
     if error.msg.startswith("f-string") or error.offset is None or error.lineno is None:
         return 0, len(text)
+    if error.offset == 0:  # the text ends too early
+        return len(text) - 1, len(text)
     starts = _line_starts(text)
     line = starts[min(error.lineno, len(starts)) - 1]
     start = max(0, min(line + error.offset - 1, len(text) - 1))

@@ -59,14 +59,14 @@ def fitted(run: PassRun, target: Target) -> Tree:
             or matched.get(text)
             or (own.get(text) if target.policy.prefer == "source" else None)
         )
-        entry = None if offered is None else _fitting(run, target, leaf, offered)
-        if entry is None and not target.readable:
+        fitting = None if offered is None else _fitting(run, target, leaf, offered)
+        if fitting is None and not target.readable:
             needy.append(text)
         else:
-            tree[text] = entry or own_value(leaf)
+            tree[text] = fitting or own_value(leaf)
     if needy:
         run.ledger.general(
-            f"nothing gives {few(needy)} ({len(needy)} in all); a target that is only a listing has no values",
+            f"nothing gives {few(needy)} ({len(needy)} in all); a mere listing as target has no values",
             "Add rules for them, or give a checkpoint as the target.",
         )
     _note_drops(run, tree, target, [*matched.values(), *own.values()])
@@ -98,7 +98,7 @@ def _filled(run: PassRun, target: Target) -> dict[str, Entry]:
             assert rule.fill is not None
             guess = did_you_mean(rule.fill.pattern, target.leaves)
             run.ledger.problem(
-                index, "fill", f"the rule claims nothing: no key of the target is left for it{guess}"
+                index, ("fill",), f"the rule claims nothing: no key of the target is left for it{guess}"
             )
     return filled
 
@@ -157,31 +157,28 @@ def _filling(
 def _fitting(run: PassRun, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
     """The entry under the target's key and, where that is asked for, with its dtype; None to fall back."""
     entry = replace(entry, key=leaf.key)
-    if (
-        (leaf.kind in HAS_ARRAY) != (entry.leaf.kind in HAS_ARRAY)
-        or leaf.spec is None
-        or entry.leaf.spec is None
-    ):
-        if leaf.kind is not entry.leaf.kind:
-            return _disagreement(
-                run, target, entry, f"`{leaf.key}` is {entry.leaf.kind}, the target has {leaf.kind} there"
-            )
+    misfit = _misfit(leaf, entry)
+    if misfit is not None:
+        _disagree(run, target, entry, misfit)
+        return None
+    casts = target.policy.dtype == "target" and leaf.kind in HAS_ARRAY
+    if not casts or leaf.spec is None or leaf.spec.dtype == entry.value.spec.dtype:
         return entry
-    spec = entry.value.spec
-    if spec.shape != leaf.spec.shape:
-        return _disagreement(
-            run,
-            target,
-            entry,
-            f"`{leaf.key}` has shape {list(spec.shape)}, the target has {list(leaf.spec.shape)}",
-        )
-    if target.policy.dtype == "target" and spec.dtype != leaf.spec.dtype and leaf.kind in HAS_ARRAY:
-        value = Apply(Cast(leaf.spec.dtype), (entry.value,))
-        return replace(entry, value=value, leaf=replace(entry.leaf, spec=value.spec, manifest=None))
-    return entry
+    value = Apply(Cast(leaf.spec.dtype), (entry.value,))
+    return replace(entry, value=value, leaf=replace(entry.leaf, spec=value.spec, manifest=None))
 
 
-def _disagreement(run: PassRun, target: Target, entry: Entry, message: str) -> None:
+def _misfit(leaf: Leaf, entry: Entry) -> str | None:
+    """How a value and the target's leaf disagree: in kind (array and scalar are one), or in shape."""
+    if leaf.kind is not entry.leaf.kind and not (leaf.kind in HAS_ARRAY and entry.leaf.kind in HAS_ARRAY):
+        return f"`{leaf.key}` is {entry.leaf.kind}, the target has {leaf.kind} there"
+    if leaf.spec is None or leaf.spec.shape == entry.value.spec.shape:
+        return None
+    return f"`{leaf.key}` has shape {list(entry.value.spec.shape)}, the target has {list(leaf.spec.shape)}"
+
+
+def _disagree(run: PassRun, target: Target, entry: Entry, message: str) -> None:
+    """Note that a value does not fit the target; it falls back, or that is a problem."""
     if target.policy.on_shape_mismatch == "fallback":
         run.ledger.warnings.append(f"{message}: the target's value is used")
         return

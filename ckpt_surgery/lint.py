@@ -341,7 +341,8 @@ class _RuleCheck:
         names = self._group_names | {"x", "key"}
         if field in ("to", "by", "value"):
             names |= self._variables
-        return names | {"xs"} if field == "value" and ("to" in self.written or "source" in self.written) else names
+        shared = field == "value" and ("to" in self.written or "source" in self.written)
+        return names | {"xs"} if shared else names
 
     def _fill_names(self, field: str) -> frozenset[str]:
         names = self._group_names | {"key"}

@@ -27,7 +27,9 @@ def read_listing(path: str) -> Mapping[str, Leaf]:
     document = _parsed(path)
     entries = document.get("leaves") if isinstance(document, dict) else document
     if not isinstance(entries, list):
-        raise SourceError(f"{shown(path)}: no list of leaves in it", hint="See the output of `inspect --json`.")
+        raise SourceError(
+            f"{shown(path)}: no list of leaves in it", hint="See the output of `inspect --json`."
+        )
     return _by_key(path, (_leaf(path, i, entry) for i, entry in enumerate(entries)))
 
 
@@ -60,7 +62,9 @@ def _leaf(path: str, index: int, entry: Any) -> Leaf:
         return Leaf(key, LeafKind(kind))
     shape = entry.get("shape")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise SourceError(f"{where} (`{shown(key.text)}`): `shape` has to be a list of integers, not {shape!r}")
+        raise SourceError(
+            f"{where} (`{shown(key.text)}`): `shape` has to be a list of integers, not {shape!r}"
+        )
     try:
         dtype = dtype_named(str(entry.get("dtype")))
     except FunctionError as error:

@@ -29,7 +29,7 @@ from ckpt_surgery.expressions import Expression, ExpressionError, Groups, Scope,
 from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import compile_pattern, fullmatch
+from ckpt_surgery.regexes import compile_pattern, fullmatch, literal_prefix
 from ckpt_surgery.templates import Template
 
 Names = Mapping[str, Any]
@@ -169,7 +169,7 @@ class PassRun:
     def _claim_all(self) -> None:
         for name, tree in self.trees.items():
             rules = [
-                (i, r)
+                (i, r, literal_prefix(r.match))
                 for i, r in enumerate(self.pass_.rules)
                 if r.match is not None and self.reads_from(r, name)
             ]
@@ -180,10 +180,12 @@ class PassRun:
         wanted = rule.source or self.first
         return wanted == "*" or source == wanted or (not isinstance(wanted, str) and source in wanted)
 
-    def _claim(self, entry: Entry, rules: Iterable[tuple[int, Rule]]) -> None:
+    def _claim(self, entry: Entry, rules: Iterable[tuple[int, Rule, str]]) -> None:
         views = self._views(entry.key.text)
-        for index, rule in rules:
+        for index, rule, prefix in rules:
             for text, mirror in views:
+                if not text.startswith(prefix):
+                    continue
                 match = self.match(index, ("match",), rule.match, text)
                 if match is None:
                     continue

@@ -5,7 +5,7 @@ executed are this one value.
 """
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ckpt_surgery.arrays import Leaf, Region
 from ckpt_surgery.claims import make_claims
-from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, needed
+from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, needed, signature
 from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
 from ckpt_surgery.errors import PlanError, Problem
@@ -158,12 +158,16 @@ def _fate(entry: Entry) -> Fate:
 def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[list[Step], list[Problem]]:
     done: list[Step] = []
     problems: list[Problem] = []
+    known: dict[Hashable, Cut] = {}
     for step in steps:
         if step.leaf.spec is None:
             done.append(step)
             continue
         try:
-            done.append(replace(step, cut=cut(step.value, memory)))
+            alike = signature(step.value)
+            if alike not in known:
+                known[alike] = cut(step.value, memory)
+            done.append(replace(step, cut=known[alike]))
         except PlanError as error:
             place = None if step.rule is None else loaded.place(step.rule.location)
             problems += [Problem(f"`{step.leaf.key}`: {p.message}", place, p.hint) for p in error.problems]

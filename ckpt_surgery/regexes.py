@@ -101,6 +101,23 @@ def _count_of(match: re.Match[str]) -> int:
     return int(digits)
 
 
+_PLAIN = re.compile(r"(?:[\w/ :@%=,~-]|\\[./\[\](){}*+?^$|\\-])*", re.ASCII)
+
+
+@functools.lru_cache(maxsize=1024)
+def literal_prefix(pattern: regex.Pattern[str]) -> str:
+    """Text that every match begins with, as far as it is easily told: a cheap test before the match."""
+    text = pattern.pattern
+    if "|" in text or pattern.flags & (regex.IGNORECASE | regex.VERBOSE):
+        return ""
+    found = _PLAIN.match(text)
+    assert found is not None
+    plain = re.findall(r"\\?.", found[0])
+    if text[found.end() : found.end() + 1] in ("*", "?", "+", "{"):
+        plain = plain[:-1]  # what a count follows may be absent
+    return "".join(token[-1] for token in plain)
+
+
 def fullmatch(pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
     """The match of the whole text, if there is one. Raises RecipeError after REGEX_TIMEOUT seconds."""
     try:

@@ -64,7 +64,8 @@ class Inserted:
     end: int
 
 
-Piece = Literal | Slash | Group | Inserted
+Text = Literal | Group | Inserted
+Piece = Text | Slash
 
 
 class _Run(NamedTuple):
@@ -103,9 +104,9 @@ class Template:
         return tuple(components)
 
     @cached_property
-    def _segments(self) -> list[Component | list[Piece]]:
+    def _segments(self) -> list[Component | list[Text]]:
         """What stands between slashes; ready where it is mere text."""
-        segments: list[list[Piece]] = [[]]
+        segments: list[list[Text]] = [[]]
         for piece in self.pieces:
             if isinstance(piece, Slash):
                 segments.append([])
@@ -117,11 +118,11 @@ class Template:
 _NO_NAMES = Scope({})
 
 
-def _is_text(segment: Sequence[Piece]) -> bool:
+def _is_text(segment: Sequence[Text]) -> bool:
     return all(isinstance(piece, Literal) for piece in segment)
 
 
-def _spelled(segment: Sequence[Piece], match: regex.Match[str] | None, scope: Scope) -> list[Component]:
+def _spelled(segment: Sequence[Text], match: regex.Match[str] | None, scope: Scope) -> list[Component]:
     """The components of one segment: several where a group or an expression gives a `/`."""
     runs = [_expanded(piece, match, scope) for piece in segment]
     if len(runs) == 1 and runs[0].splits:
@@ -175,12 +176,11 @@ def _bracketed(name: str, start: int) -> Component:
     return Component(digits, True, None)
 
 
-def _expanded(piece: Piece, match: regex.Match[str] | None, scope: Scope) -> _Run:
+def _expanded(piece: Text, match: regex.Match[str] | None, scope: Scope) -> _Run:
     if isinstance(piece, Literal):
         return _Run(piece.text, None, splits=False, literal=True)
     if isinstance(piece, Group):
         return _of_group(piece.group, match, piece)
-    assert isinstance(piece, Inserted)
     name = piece.expression.single_name
     if name is not None and match is not None and name in match.re.groupindex:
         return _of_group(name, match, piece)

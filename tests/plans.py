@@ -25,7 +25,9 @@ def leaf(text: str, described: str = "float32[2,3]") -> Leaf:
     if described in ("string", "empty"):
         return Leaf(key(text), LeafKind(described), string="hello" if described == "string" else None)
     if described == "prng_key":
-        return Leaf(key(text), LeafKind.PRNG_KEY, ArraySpec((2,), np.dtype(np.uint32)), prng_impl="threefry2x32")
+        return Leaf(
+            key(text), LeafKind.PRNG_KEY, ArraySpec((2,), np.dtype(np.uint32)), prng_impl="threefry2x32"
+        )
     if described.startswith("scalar:"):
         return Leaf(key(text), LeafKind.SCALAR, ArraySpec((), dtype_named(described.removeprefix("scalar:"))))
     dtype, _, shape = described.rstrip("]").partition("[")

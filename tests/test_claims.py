@@ -20,7 +20,11 @@ def test_no_rules_keep_everything() -> None:
     ("text", "leaves", "wanted"),
     [
         ("- {match: a, to: z}", ["a", "b"], {"z": "renamed", "b": "kept"}),
-        ("- {match: 'l(\\d)/(.*)', to: 'm\\1/\\2'}", ["l0/w", "l1/w"], {"m0/w": "renamed", "m1/w": "renamed"}),
+        (
+            "- {match: 'l(\\d)/(.*)', to: 'm\\1/\\2'}",
+            ["l0/w", "l1/w"],
+            {"m0/w": "renamed", "m1/w": "renamed"},
+        ),
         ("- {match: '(?P<p>.*)/k', to: '${upper(p)}/k'}", ["a/k"], {"A/k": "renamed"}),
         ("- {match: 'a|b', to: '${{\"swap\": 1}[\"x\"]}'}", [], None),  # refused: see below
         ("- {match: a, to: b}\n- {match: b, to: a}", ["a", "b"], {"a": "renamed", "b": "renamed"}),  # a swap
@@ -30,21 +34,40 @@ def test_no_rules_keep_everything() -> None:
         ("- {match: a, to: 'b/${x.shape[0]}'}", ["a"], {"b/2": "renamed"}),
         ("- {match: a, to: '$$a'}", ["a"], {"$a": "renamed"}),
         # first wins
-        ("- {match: 'a.*', to: 'first/\\g<0>'}\n- {match: '.*', to: 'second/\\g<0>'}", ["ab", "b"],
-         {"first/ab": "renamed", "second/b": "renamed"}),
-        ("- {match: '.*', when: 'x.ndim == 1', drop: true}", {"a": "float32[2]", "b": "float32[2,2]"},
-         {"a": "dropped", "b": "kept"}),
+        (
+            "- {match: 'a.*', to: 'first/\\g<0>'}\n- {match: '.*', to: 'second/\\g<0>'}",
+            ["ab", "b"],
+            {"first/ab": "renamed", "second/b": "renamed"},
+        ),
+        (
+            "- {match: '.*', when: 'x.ndim == 1', drop: true}",
+            {"a": "float32[2]", "b": "float32[2,2]"},
+            {"a": "dropped", "b": "kept"},
+        ),
         # one to many
-        ("- match: '(?P<p>.*)/qk'\n  to: {'${p}/q': 'x[:, :2]', '${p}/k': 'x[:, 2:]'}", ["a/qk"],
-         {"a/q": "transformed", "a/k": "transformed"}),
+        (
+            "- match: '(?P<p>.*)/qk'\n  to: {'${p}/q': 'x[:, :2]', '${p}/k': 'x[:, 2:]'}",
+            ["a/qk"],
+            {"a/q": "transformed", "a/k": "transformed"},
+        ),
         # many to one
-        ("- {match: 'l_(?P<n>\\d+)/w', to: l/w, by: int(n), value: stack(xs)}", ["l_1/w", "l_0/w"], {"l/w": "transformed"}),
+        (
+            "- {match: 'l_(?P<n>\\d+)/w', to: l/w, by: int(n), value: stack(xs)}",
+            ["l_1/w", "l_0/w"],
+            {"l/w": "transformed"},
+        ),
         # one to N
-        ("- {match: l, for: {i: 'range(x.shape[0])'}, to: 'l_${i}', value: 'x[i]'}", ["l"],
-         {"l_0": "transformed", "l_1": "transformed"}),
+        (
+            "- {match: l, for: {i: 'range(x.shape[0])'}, to: 'l_${i}', value: 'x[i]'}",
+            ["l"],
+            {"l_0": "transformed", "l_1": "transformed"},
+        ),
         ("- {add: z, value: 'zeros((2, 3), \"float32\")'}", ["a"], {"a": "kept", "z": "added"}),
-        ("- {add: 'z_${i}', for: {i: 'range(2)'}, value: 'ones((i + 1,), \"float32\")'}", ["a"],
-         {"a": "kept", "z_0": "added", "z_1": "added"}),
+        (
+            "- {add: 'z_${i}', for: {i: 'range(2)'}, value: 'ones((i + 1,), \"float32\")'}",
+            ["a"],
+            {"a": "kept", "z_0": "added", "z_1": "added"},
+        ),
         ("- {match: q, drop: true, optional: true}", ["a"], {"a": "kept"}),
     ],
 )
@@ -98,13 +121,33 @@ def kinds(plan) -> dict[str, tuple[bool, ...]]:
 @pytest.mark.parametrize(
     ("text", "leaves", "wanted"),
     [
-        ("- {match: 'o/0/(.*)', to: 'o/0/n/\\1'}", ["o/[0]/w"], {"o/0/n/w": (False, True, False, False)}),  # same list
-        ("- {match: 'o/(\\d)/w', to: 'p/\\1/w'}", ["o/[0]/w"], {"p/0/w": (False, True, False)}),  # carried by a group
-        ("- {match: '(.*)/w', to: 'p/\\1/v'}", ["o/[0]/w"], {"p/o/0/v": (False, False, True, False)}),  # several at once
+        (
+            "- {match: 'o/0/(.*)', to: 'o/0/n/\\1'}",
+            ["o/[0]/w"],
+            {"o/0/n/w": (False, True, False, False)},
+        ),  # same list
+        (
+            "- {match: 'o/(\\d)/w', to: 'p/\\1/w'}",
+            ["o/[0]/w"],
+            {"p/0/w": (False, True, False)},
+        ),  # carried by a group
+        (
+            "- {match: '(.*)/w', to: 'p/\\1/v'}",
+            ["o/[0]/w"],
+            {"p/o/0/v": (False, False, True, False)},
+        ),  # several at once
         ("- {match: 'o/0/w', to: 'p/0/w'}", ["o/[0]/w"], {"p/0/w": (False, False, False)}),  # new: a dict key
-        ("- {match: 'o/w', to: 'p/[0]/w'}", ["o/w"], {"p/0/w": (False, True, False)}),  # new, written as an index
+        (
+            "- {match: 'o/w', to: 'p/[0]/w'}",
+            ["o/w"],
+            {"p/0/w": (False, True, False)},
+        ),  # new, written as an index
         ("- {match: 'o/(\\d)', to: 'o/x\\1'}", ["o/[0]"], {"o/x0": (False, False)}),  # no longer an index
-        ("- {match: 'a/b', to: 'a\\/b/c'}", ["a/b"], {"a/b/c": (False, False)}),  # an escaped slash: two components
+        (
+            "- {match: 'a/b', to: 'a\\/b/c'}",
+            ["a/b"],
+            {"a/b/c": (False, False)},
+        ),  # an escaped slash: two components
     ],
 )
 def test_container_kinds(text: str, leaves: list[str], wanted: dict[str, tuple[bool, ...]]) -> None:
@@ -165,7 +208,9 @@ passes:
   - rules: [{match: b, drop: true}]
 """
     plan = plan_of(text, ["a", "c"])
-    assert [(d.leaf.key.text, str(d.rule), d.why) for d in plan.dropped] == [("a", "passes[1].rules[0] (line 4)", "drop")]
+    assert [(d.leaf.key.text, str(d.rule), d.why) for d in plan.dropped] == [
+        ("a", "passes[1].rules[0] (line 4)", "drop")
+    ]
 
 
 MIRROR = """version: 1
@@ -204,23 +249,45 @@ def test_a_mirrored_value_that_is_more_than_layout_has_to_be_said() -> None:
         ("target: {prefer: target}\n", "", ["a"], ["a"], {"a": "defaulted"}),
         ("", "- {fill: z, from: a}", ["a", "b"], ["z", "b"], {"z": "renamed", "b": "kept"}),
         ("", "- {fill: a, fallback: true}", ["a"], ["a"], {"a": "defaulted"}),
-        ("target: {prefer: target}\n", "- {fill: a, fallback: true}", ["a", "b"], ["a", "b"], {"a": "kept", "b": "defaulted"}),
+        (
+            "target: {prefer: target}\n",
+            "- {fill: a, fallback: true}",
+            ["a", "b"],
+            ["a", "b"],
+            {"a": "kept", "b": "defaulted"},
+        ),
         ("", "- {fill: a, value: x * 2}", ["a"], ["a"], {"a": "transformed"}),
         ("", "- {fill: z, value: \"source['a'] + source['b']\"}", ["a", "b"], ["z"], {"z": "transformed"}),
-        ("", "- {fill: 'x(\\d)/(.*)', from: 'b\\1/\\2'}", ["b1/c", "b2/c"], ["x1/c", "x2/c"], {"x1/c": "renamed", "x2/c": "renamed"}),
-        ("", "- {match: a, to: z}", ["a", "z"], ["z"], {"z": "renamed"}),  # a rule's output wins over the name
+        (
+            "",
+            "- {fill: 'x(\\d)/(.*)', from: 'b\\1/\\2'}",
+            ["b1/c", "b2/c"],
+            ["x1/c", "x2/c"],
+            {"x1/c": "renamed", "x2/c": "renamed"},
+        ),
+        (
+            "",
+            "- {match: a, to: z}",
+            ["a", "z"],
+            ["z"],
+            {"z": "renamed"},
+        ),  # a rule's output wins over the name
         ("", "- {match: a, drop: true}", ["a"], ["a"], {"a": "defaulted"}),
         ("unmatched: drop\n", "", ["a"], ["a"], {"a": "defaulted"}),
     ],
 )
-def test_with_a_target(head: str, text: str, source: list[str], target: list[str], wanted: dict[str, str]) -> None:
+def test_with_a_target(
+    head: str, text: str, source: list[str], target: list[str], wanted: dict[str, str]
+) -> None:
     recipe = f"version: 1\n{head}" + (f"rules:\n{text}" if text else "")
     assert fates(plan_of(recipe, source, target=target)) == wanted
 
 
 def test_the_targets_dtype() -> None:
     text = "version: 1\ntarget: {dtype: target}\n"
-    plan = plan_of(text, {"a": "float32[2]", "b": "float32[2]"}, target={"a": "bfloat16[2]", "b": "float32[2]"})
+    plan = plan_of(
+        text, {"a": "float32[2]", "b": "float32[2]"}, target={"a": "bfloat16[2]", "b": "float32[2]"}
+    )
     assert fates(plan) == {"a": "transformed", "b": "kept"}
     assert specs(plan) == {"a": "bfloat16[2]", "b": "float32[2]"}
     kept = plan_of("version: 1\n", {"a": "float32[2]"}, target={"a": "bfloat16[2]"})
@@ -258,16 +325,28 @@ STACK = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}"
 @pytest.mark.parametrize(
     ("text", "leaves", "says"),
     [
-        ("- {match: 'a.*', to: z}", ["a1", "a2"], "two leaves would be called `z`: rules[0] (line 3) makes it from `a1`"),
+        (
+            "- {match: 'a.*', to: z}",
+            ["a1", "a2"],
+            "two leaves would be called `z`: rules[0] (line 3) makes it from `a1`",
+        ),
         ("- {match: a, to: z}\n- {match: b, to: z}", ["a", "b"], "rules[1] (line 4) makes it from `b`"),
         ("- {match: a, to: b}", ["a", "b"], "`unmatched: keep` leaves it there from `b`"),
         ("- {match: q, to: z}", ["a"], "the rule claims nothing: no key matches"),
         ("- {match: parms, to: z}", ["params"], "did you mean `params`?"),
-        ("- {match: '.*', to: 'z/\\g<0>'}\n- {match: a, drop: true}", ["a"], "earlier rules claimed all 1 keys"),
+        (
+            "- {match: '.*', to: 'z/\\g<0>'}\n- {match: a, drop: true}",
+            ["a"],
+            "earlier rules claimed all 1 keys",
+        ),
         ("- {match: a, when: 'x.ndim > 5', drop: true}", ["a"], "`when` is false for `a`"),
         (STACK, ["l_0", "l_2"], "gap"),
         (STACK, ["l_1", "l_2"], "gap"),
-        ("- {match: '(?P<s>.)_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}", ["a_0", "b_0"], "`by` gives 0 for 2 leaves"),
+        (
+            "- {match: '(?P<s>.)_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}",
+            ["a_0", "b_0"],
+            "`by` gives 0 for 2 leaves",
+        ),
         ("- {match: 'l_\\d', to: l, value: stack(xs)}", {"l_0": "float32[2]", "l_1": "float32[3]"}, "stack"),
         ("- {match: a, value: 'x[5]'}", ["a"], "out of"),
         ("- {match: a, value: 'reshape(x, (7,))'}", ["a"], "reshape"),
@@ -277,8 +356,16 @@ STACK = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}"
         ("- {match: a, value: \"source['b']\"}", ["a"], "no leaf 'b'"),
         ("- {match: a, value: \"target['b']\"}", ["a"], "there is no target"),
         ("- {fill: a}", ["a"], "`fill` needs a target"),
-        ("- {match: 'l_(?P<n>\\d)', to: 'l', value: 'stack(xs) + int(n)'}", ["l_0", "l_1"], "`n` differs between the 2 leaves"),
-        ("- {match: 'l_\\d', to: 'l', value: 'stack(xs) + x'}", ["l_0", "l_1"], "`x` differs between the 2 leaves"),
+        (
+            "- {match: 'l_(?P<n>\\d)', to: 'l', value: 'stack(xs) + int(n)'}",
+            ["l_0", "l_1"],
+            "`n` differs between the 2 leaves",
+        ),
+        (
+            "- {match: 'l_\\d', to: 'l', value: 'stack(xs) + x'}",
+            ["l_0", "l_1"],
+            "`x` differs between the 2 leaves",
+        ),
     ],
 )
 def test_refusals(text: str, leaves: object, says: str) -> None:
@@ -302,7 +389,9 @@ def test_an_unknown_fill_key_and_a_missing_from() -> None:
 
 
 def test_problems_of_several_rules_come_together_and_equal_ones_once() -> None:
-    text = "- {match: 'a.*', value: \"x + source['q']\"}\n- {match: nothing, drop: true}\n- {match: b, to: a1}"
+    text = (
+        "- {match: 'a.*', value: \"x + source['q']\"}\n- {match: nothing, drop: true}\n- {match: b, to: a1}"
+    )
     with pytest.raises(PlanError) as caught:
         plan_of(rules(text), ["a1", "a2", "a3", "a4", "b"])
     told = [str(p) for p in caught.value.problems]

@@ -1,7 +1,6 @@
 """Publication: what a destination holds after success, faults, kills, signals and competing runs."""
 
 import errno
-import json
 import os
 import random
 import signal
@@ -15,49 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import commit, locks
+from ckpt_surgery import commit
 from ckpt_surgery.errors import DestinationError, Interrupted, StorageError, SurgeryError, UsageError
-
-OLD, NEW = "old", "new"
-
-
-def fill(directory: Path, generation: str) -> None:
-    """A tiny checkpoint whose two files both name the generation: a mix of two would show."""
-    (directory / "d").mkdir()
-    (directory / "d" / "data").write_text(generation)
-    (directory / "_METADATA").write_text(generation)
-
-
-def found(destination: Path) -> str | None:
-    """The generation at the destination, None where nothing is there. Fails on anything but a whole one."""
-    if not os.path.lexists(destination):
-        return None
-    files = sorted(p.relative_to(destination).as_posix() for p in destination.rglob("*"))
-    assert files == ["_METADATA", "d", "d/data"]
-    (generation,) = {(destination / name).read_text() for name in ("_METADATA", "d/data")}
-    return generation
-
-
-def put(destination: Path, generation: str, overwrite: bool = False) -> tuple[str, ...]:
-    with commit.staged(destination) as staging:
-        fill(staging.directory, generation)
-        commit.publish(staging, overwrite)
-    return staging.notices
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory))
-
-
-def lock_of(destination: Path) -> Path:
-    return destination.with_name(f".{destination.name}.ckpt-surgery-lock")
-
-
-def write_lock(destination: Path, **changes: object) -> None:
-    """A lock as this process would write it, with some fields changed."""
-    owner = {name: getattr(locks._this_process(), name) for name in locks._Owner.__dataclass_fields__}
-    lock_of(destination).write_text(json.dumps(owner | changes))
-
+from tests.generations import NEW, OLD, fill, found, lock_of, names, put, write_lock
 
 # --- success --------------------------------------------------------------------------------------
 
@@ -246,91 +205,6 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="shorter name"), commit.staged(tmp_path / ("x" * 240)):
         pass
     assert names(tmp_path) == []
-
-
-# --- the lock -------------------------------------------------------------------------------------
-
-
-def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
-    with commit.staged(tmp_path / "out") as staging:
-        with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
-            put(tmp_path / "out", "second")
-        assert caught.value.exit_code == 4
-        fill(staging.directory, NEW)
-        commit.publish(staging, overwrite=False)
-    assert found(tmp_path / "out") == NEW
-
-
-def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
-    with commit.staged(tmp_path / "a") as staging:
-        put(tmp_path / "b", NEW)
-        put(tmp_path / "a.ckpt-surgery-0123456789abcdef", NEW)
-        assert staging.directory.is_dir()
-
-
-def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
-    )
-    left = tmp_path / ".out.ckpt-surgery-0123456789abcdef"
-    left.mkdir()
-    fill(left, "half")
-    write_lock(tmp_path / "out", pid=int(ended.stdout))
-    assert put(tmp_path / "out", NEW) == (
-        f"took over the lock of process {int(ended.stdout)} on {os.uname().nodename}, "
-        "which has ended without finishing",
-        f"removed {left}, which an unfinished run left behind",
-    )
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "dead"),
-    [
-        ({}, False),  # this very process
-        ({"started": "1"}, True),  # its number was given to another process
-        ({"boot": "another"}, True),  # the machine has restarted since
-        ({"host": "elsewhere"}, False),  # cannot be seen from here
-        ({"host": "elsewhere", "boot": "another", "pid": 1}, False),
-        ({"namespace": "pid:[1]", "started": "1"}, False),  # another container's processes
-    ],
-)
-def test_whether_a_lock_is_dead(tmp_path: Path, changes: dict[str, object], dead: bool) -> None:
-    write_lock(tmp_path / "out", **changes)
-    if dead:
-        assert len(put(tmp_path / "out", NEW)) == 1
-    else:
-        with pytest.raises(DestinationError, match="remove the lock file"):
-            put(tmp_path / "out", NEW)
-        assert names(tmp_path) == [lock_of(tmp_path / "out").name]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
-def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
-    lock_of(tmp_path / "out").write_text(text)
-    (notice,) = put(tmp_path / "out", NEW)
-    assert "left behind unfinished" in notice
-
-
-def test_without_a_guard_a_half_written_lock_may_be_a_living_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(handle: int, operation: int) -> None:
-        raise OSError(errno.EBADF, "as a network file system may say")
-
-    monkeypatch.setattr(locks.fcntl, "flock", refused)
-    put(tmp_path / "a", NEW)
-    lock_of(tmp_path / "out").write_text("")
-    with pytest.raises(DestinationError, match="another run is writing"):
-        put(tmp_path / "out", NEW)
-
-
-def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert locks._start_time(child.pid) == ""
-    assert locks._start_time(os.getpid()) != ""
 
 
 # --- faults ---------------------------------------------------------------------------------------

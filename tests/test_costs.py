@@ -75,7 +75,9 @@ def test_grid_of(node: Node, grid: tuple[int, ...]) -> None:
     assert grid_of(node) == grid
 
 
-@pytest.mark.parametrize(("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (6 << 30, "6.0 GiB")])
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (6 << 30, "6.0 GiB")]
+)
 def test_size(n: int, text: str) -> None:
     assert size(n) == text
 

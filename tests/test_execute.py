@@ -40,7 +40,13 @@ rules:
 def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, memory: int) -> None:
     shape = st.tuples(st.integers(1, 30), st.integers(1, 30))
     part = data.draw(shape)
-    shapes = {"t/w": data.draw(shape), "half": data.draw(shape), "double": data.draw(shape), "s_0": part, "s_1": part}
+    shapes = {
+        "t/w": data.draw(shape),
+        "half": data.draw(shape),
+        "double": data.draw(shape),
+        "s_0": part,
+        "s_1": part,
+    }
     generator = np.random.default_rng(0)
     arrays = {text: generator.standard_normal(s).astype(np.float32) for text, s in shapes.items()}
     chunks = {text: tuple(data.draw(st.integers(1, n)) for n in s) for text, s in shapes.items()}
@@ -75,4 +81,6 @@ def test_tasks_of_a_plan_stay_within_the_predicted_peak() -> None:
 def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
     arrays = {"a": np.array([1.0, 70000.0], np.float32)}
     with pytest.raises(DataError, match=r"`a` \(rules\[0\] \(line 3\)\): .*70000"):
-        carried_out("version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}", MemorySource(arrays), 10**6)
+        carried_out(
+            "version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}", MemorySource(arrays), 10**6
+        )

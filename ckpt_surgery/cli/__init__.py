@@ -13,7 +13,7 @@ import click
 
 from ckpt_surgery.cli.console import Settings, print_error, problem_text
 from ckpt_surgery.cli.options import global_options
-from ckpt_surgery.errors import Interrupted, SurgeryError, did_you_mean
+from ckpt_surgery.errors import Interrupted, StorageError, SurgeryError, did_you_mean
 from ckpt_surgery.keys import shown
 
 PROGRAM = "ckpt-surgery"
@@ -74,6 +74,11 @@ class Commands(click.Group):
             ctx.exit(KEYBOARD_INTERRUPT)
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click's own ways to end; a reader that has gone away needs no message
+        except OSError as error:
+            _traceback(ctx.obj)
+            file = "" if error.filename is None else f"{error.filename}: "
+            print_error(shown(f"{file}{error.strerror or error}"), ctx.obj)
+            return -StorageError.exit_code
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
             _traceback(ctx.obj)
             print_error(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx.obj)

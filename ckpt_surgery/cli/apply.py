@@ -1,11 +1,27 @@
 """`apply`: run a recipe."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
 from ckpt_surgery.cli.options import global_options, plan_options, split_paths
-from ckpt_surgery.cli.plan import change_code, finish_plan, is_saved_plan, show_plan, source_names
+from ckpt_surgery.cli.plan import (
+    Choices,
+    change_code,
+    finish_plan,
+    is_saved_plan,
+    make_plan,
+    show_plan,
+    source_names,
+)
 from ckpt_surgery.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ckpt_surgery import api
+    from ckpt_surgery.planner import Plan
 
 
 @click.command("apply", short_help="Run a recipe: write DST from SRC.")
@@ -40,54 +56,62 @@ def command(
     A recipe takes one SRC unless it names several `sources`. The diff is printed before any data is read.
     A plan saved with `plan --out` may stand for RECIPE and its sources: `apply plan.json DST`.
     """
-    from ckpt_surgery import api
-    from ckpt_surgery.cli.progress import reporting
-    from ckpt_surgery.cli.render import result_line, warning_lines
-    from ckpt_surgery.report import plan_json
-
+    choices = Choices(target, assignments, step, item, dst_step, dst_item, format_, memory, workers)
     sources, dst = _sources_and_destination(recipe, assignments, paths)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     if dry_run:
-        made = api.plan(
-            recipe,
-            *sources,
-            target=target,
-            set=assignments,
-            step=step,
-            item=item,
-            format=format_,
-            dst=dst,
-            dst_step=dst_step,
-            dst_item=dst_item,
-            memory=memory,
-            workers=workers,
-        )
+        made = make_plan(recipe, sources, dst, choices)
         show_plan(terminal, made, full)
         return finish_plan(made, json_to, detailed_exitcode)
+    result = _run(
+        recipe, sources, dst, choices, overwrite, terminal, lambda plan: show_plan(terminal, plan, full)
+    )
+    _finish(result, terminal, json_to)
+    return change_code(result.plan, detailed_exitcode)
+
+
+def _run(
+    recipe: str,
+    sources: tuple[str, ...],
+    dst: str | None,
+    choices: Choices,
+    overwrite: bool,
+    terminal: Terminal,
+    on_plan: "Callable[[Plan], None]",
+) -> "api.Result":
+    from ckpt_surgery import api
+    from ckpt_surgery.cli.progress import reporting
+
     with reporting(terminal.notes, terminal.settings.quiet) as progress:
-        result = api.apply(
+        return api.apply(
             recipe,
             *sources,
             dst=dst,
-            target=target,
-            set=assignments,
-            step=step,
-            item=item,
-            format=format_,
-            dst_step=dst_step,
-            dst_item=dst_item,
+            target=choices.target,
+            set=choices.assignments,
+            step=choices.step,
+            item=choices.item,
+            format=choices.format,
+            dst_step=choices.dst_step,
+            dst_item=choices.dst_item,
             overwrite=overwrite,
-            memory=memory,
-            workers=workers,
+            memory=choices.memory,
+            workers=choices.workers,
             progress=progress,
-            on_plan=lambda plan: show_plan(terminal, plan, full),
+            on_plan=on_plan,
         )
+
+
+def _finish(result: "api.Result", terminal: Terminal, json_to: str | None) -> None:
+    """Notices, the summary, and the JSON that was asked for."""
+    from ckpt_surgery.cli.render import result_line, warning_lines
+    from ckpt_surgery.report import plan_json
+
     terminal.warn(warning_lines(result.notices))
     terminal.show([result_line(result)])
     if json_to is not None:
         ran = {"seconds": result.seconds, "destination": result.destination, "verified": result.verified}
         write_document({**plan_json(result.plan), **ran}, json_to)
-    return change_code(result.plan, detailed_exitcode)
 
 
 def _sources_and_destination(

@@ -1,5 +1,6 @@
 """`plan`: what `apply` would do."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,22 @@ if TYPE_CHECKING:
     from ckpt_surgery.planner import Plan
 
 CHANGES = 2
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The options that `plan` and `apply` hand on to the library; there they have the same names."""
+
+    target: str | None
+    assignments: tuple[str, ...]
+    step: int | None
+    item: str | None
+    dst_step: int | None
+    dst_item: str | None
+    format: str | None
+    memory: int | None
+    """Bytes."""
+    workers: int | None
 
 
 @click.command("plan", short_help="Show what a recipe would do, from metadata alone.")
@@ -44,26 +61,34 @@ def command(
     A recipe takes one SRC unless it names several `sources`. With DST, what the destination allows is
     checked too.
     """
-    from ckpt_surgery import api
-
+    choices = Choices(target, assignments, step, item, dst_step, dst_item, format_, memory, workers)
     sources, dst = split_paths(source_names(recipe, assignments), paths)
-    made = api.plan(
-        recipe,
-        *sources,
-        target=target,
-        set=assignments,
-        step=step,
-        item=item,
-        format=format_,
-        dst=dst,
-        dst_step=dst_step,
-        dst_item=dst_item,
-        memory=memory,
-        workers=workers,
-        out=out,
-    )
+    made = make_plan(recipe, sources, dst, choices, out)
     show_plan(open_terminal(ctx.find_root().obj, json_to), made, full)
     return finish_plan(made, json_to, detailed_exitcode)
+
+
+def make_plan(
+    recipe: str, sources: tuple[str, ...], dst: str | None, choices: Choices, out: str | None = None
+) -> "Plan":
+    """What the library plans; `out` saves it."""
+    from ckpt_surgery import api
+
+    return api.plan(
+        recipe,
+        *sources,
+        target=choices.target,
+        set=choices.assignments,
+        step=choices.step,
+        item=choices.item,
+        format=choices.format,
+        dst=dst,
+        dst_step=choices.dst_step,
+        dst_item=choices.dst_item,
+        memory=choices.memory,
+        workers=choices.workers,
+        out=out,
+    )
 
 
 def source_names(recipe: str, assignments: tuple[str, ...]) -> tuple[str, ...]:

@@ -33,17 +33,25 @@ def reporting(console: Console, quiet: bool) -> Iterator[Report | None]:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[Report]:
-    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Display
 
-    columns = (BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-    with Display(*columns, console=console, transient=True) as display:
-        task = display.add_task("", total=None)
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False))
+    display = Display(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    task = display.add_task("", start=False)
+    started = time.monotonic()
 
-        def report(progress: "Progress") -> None:
-            display.update(task, completed=progress.done_bytes, total=progress.total_bytes)
+    def report(progress: "Progress") -> None:
+        text = progress_text(progress, time.monotonic() - started)
+        display.update(task, completed=progress.done_bytes, total=progress.total_bytes, description=text)
+        # not before the first bytes: the diff is printed until then, and a moving bar would write over it
+        display.start_task(task)
+        display.start()
 
+    try:
         yield report
+    finally:
+        display.stop()
 
 
 def lines(console: Console, clock: Callable[[], float]) -> Report:

@@ -127,7 +127,12 @@ def _input_line(source: Input) -> Text:
 
 
 def _word(fate: str) -> Text:
-    return Text(f"{fate.upper() if fate in LOUD else fate:<{WORD}}", STYLES[fate])
+    return _start(fate.upper() if fate in LOUD else fate, STYLES[fate])
+
+
+def _start(word: str, style: str) -> Text:
+    """The first column of a line; what is appended has a style of its own."""
+    return Text().append(f"{word:<{WORD}}", style)
 
 
 def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
@@ -263,12 +268,16 @@ def _inspection_head(found: "Inspection", verbose: bool) -> Iterator[Text]:
     about += [] if found.step is None else [f"step {found.step}"]
     about += [] if found.item is None else [f"item {shown(found.item)}"]
     size = bytes_text(sum(leaf.nbytes for leaf in found.leaves))
-    yield Text(shown(found.path), "bold").append(f"  ({', '.join(about)})", "not bold dim")
+    yield Text().append(shown(found.path), "bold").append(f"  ({', '.join(about)})", "dim")
     yield Text(f"{number_of(len(found.leaves), 'leaf')}, {size}")
     if found.metadata:
         text = json_text(found.metadata, indent=None).strip()
         cut = len(text) > MOST_METADATA and not verbose
-        yield Text("metadata ", "dim").append(f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text)
+        yield (
+            Text()
+            .append("metadata ", "dim")
+            .append(f"{text[:MOST_METADATA]}… (-v shows all)" if cut else text)
+        )
 
 
 def _tree(rows: Iterable[LeafRow]) -> Iterator[tuple[str, LeafRow | None]]:
@@ -355,7 +364,7 @@ def _before_after(row: DifferenceRow) -> str:
 
 def _side(side: str) -> Text:
     styles = {"only in A": "bold red", "only in B": "green", "changed": "yellow"}
-    return Text(f"{side:<{WORD}}", styles[side])
+    return _start(side, styles[side])
 
 
 def _value_lines(values: Sequence[ValueDifference], full: bool) -> Iterator[Text]:
@@ -365,13 +374,11 @@ def _value_lines(values: Sequence[ValueDifference], full: bool) -> Iterator[Text
     column = max((cell_len(shown(value.key)) for value in listed), default=0)
     for value in listed:
         key = shown(value.key)
-        line = Text(f"{'values':<{WORD}}", "yellow").append(key + " " * (column - cell_len(key) + 2))
+        line = _start("values", "yellow").append(key + " " * (column - cell_len(key) + 2))
         cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
         yield line.append(f"max abs {value.max_abs:<10.4g} max rel {value.max_rel:<10.4g} cosine {cosine}")
     if len(worst) > len(listed):
-        yield Text(f"{'values':<{WORD}}", "yellow").append(
-            f"and {len(worst) - len(listed):,} more leaves (--full)"
-        )
+        yield _start("values", "yellow").append(f"and {len(worst) - len(listed):,} more leaves (--full)")
 
 
 def _difference_summary(difference: Difference) -> Text:
@@ -379,7 +386,11 @@ def _difference_summary(difference: Difference) -> Text:
     if not difference.different:
         what = "keys, kinds, shapes, dtypes" + ("" if compared is None else " and values")
         note = "; --values compares the numbers too" if compared is None else ""
-        return Text("same ", "bold green").append(f"{what} ({number_of(difference.common, 'leaf')}){note}")
+        return (
+            Text()
+            .append("same ", "bold green")
+            .append(f"{what} ({number_of(difference.common, 'leaf')}){note}")
+        )
     unequal = sum(not value.equal for value in compared or ())
     parts = [
         (len(difference.only_a), "only in A"),
@@ -388,4 +399,6 @@ def _difference_summary(difference: Difference) -> Text:
         (unequal, "with other values"),
     ]
     text = ", ".join(f"{count:,} {what}" for count, what in parts if count)
-    return Text("different: ", "bold").append(f"{text}; {number_of(difference.common, 'leaf')} in both")
+    return (
+        Text().append("different: ", "bold").append(f"{text}; {number_of(difference.common, 'leaf')} in both")
+    )

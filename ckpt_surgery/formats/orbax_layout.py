@@ -59,10 +59,14 @@ def _is_item(directory: str) -> bool:
 
 
 def _is_checkpoint(directory: str) -> bool:
-    """Is one checkpoint (flat, or of named items), perhaps a damaged one."""
+    """Is one checkpoint (flat, or of named items), perhaps a damaged one.
+
+    Flat checkpoints in `3` and `10` are steps of their parent and not its items.
+    """
     if _has(directory, CHECKPOINT_METADATA, V1_MARKER, COMMIT_FILE) or _is_item(directory):
         return True
-    return any(_is_item(os.path.join(directory, name)) for name in _children(directory))
+    names = (name for name in _children(directory) if not _STEP_NAME.fullmatch(name))
+    return any(_is_item(os.path.join(directory, name)) for name in names)
 
 
 def _steps(directory: str) -> dict[str, int]:

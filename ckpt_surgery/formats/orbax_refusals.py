@@ -15,6 +15,8 @@ _HELD = frozenset((*NATIVE, *EXTENDED))
 
 def refusals(leaves: Sequence[Leaf]) -> list[str]:
     """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold all."""
+    if not leaves:
+        return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
     keys = [leaf.key for leaf in leaves]
     one_by_one = (sentence for leaf in leaves for sentence in _of_leaf(leaf))
     return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *_of_containers(keys)]

@@ -47,7 +47,7 @@ class Function:
     """What expressions call; empty for those that only syntax reaches (operators, subscripts)."""
     parameters: ClassVar[tuple[str, ...] | None] = None
     """The call's positional parameters, in order; None: `x`, then the fields. A name that is not a field
-    is an array; `*name` is a list of arrays: in last place all the remaining arguments, else one list."""
+    is an array; `*name` is a list of arrays, or, in last place after others, all remaining arguments."""
     remaining: ClassVar[str | None] = None
     """The field that collects keywords of free names, as `tuple[tuple[str, value], ...]`."""
     context: ClassVar[tuple[str, ...]] = ()
@@ -157,7 +157,7 @@ def _signature(cls: type[Function], called: str) -> _Signature:
     parameters = tuple(_parameter(name, hints.get(name), defaults) for name in names)
     # `tuple[tuple[str, value], ...]`
     free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
-    return _Signature(called, parameters, bool(names) and names[-1].startswith("*"), free)
+    return _Signature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
 
 
 def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> _Parameter:
@@ -194,7 +194,7 @@ def signature_problem(
 def _problem(signature: _Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
     names = [p.name for p in signature.parameters]
     if positional > len(names) and not signature.collects:
-        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given"
+        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {_usage(signature)}"
     for keyword in keywords:
         if keyword in names[:positional]:
             return f"`{signature.name}`: `{keyword}` is given twice"

@@ -199,7 +199,8 @@ def _summed_products(operands: Sequence[np.ndarray], outer: int, shape: Shape, d
     terms = [np.broadcast_to(operand, operand.shape[:outer] + summed) for operand in operands]
     result: np.ndarray = np.zeros(shape, dtype)
     for part in chunk_regions(shape, _blocks(shape)):
-        total = result[part.slices]
+        view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
+        total = result[view]
         cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
         for index in np.ndindex(*summed):
             total += functools.reduce(np.multiply, (term[(..., *index)] for term in cut))

@@ -358,6 +358,7 @@ def test_schema(library):
         (Interrupted(signal.SIGTERM, "x"), 143),
         (KeyboardInterrupt(), 130),
         (ValueError("x"), 1),
+        (OSError("x"), 5),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
@@ -386,6 +387,11 @@ def test_a_bug_says_how_to_report_it(library):
         "error: internal error: ValueError: \\x1bboom\nThis is a bug in ckpt-surgery"
     )
     assert "-vv" in done.stderr
+
+
+def test_io_errors_name_the_file(library):
+    library("inspect", PermissionError(13, "Permission denied", "/ckpt\x1b"))
+    assert run("inspect", "a").stderr == "error: /ckpt\\x1b: Permission denied\n"
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), SourceError("boom")])

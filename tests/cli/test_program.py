@@ -10,6 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from click.testing import CliRunner, Result
+
+from ckpt_surgery.cli import cli
 
 RECIPE = r"""
 version: 1
@@ -46,18 +49,21 @@ def recipe(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", **env}
-    command = [sys.executable, "-m", "ckpt_surgery", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+def run(*arguments: object, **env: str) -> Result:
+    return CliRunner().invoke(cli, list(map(str, arguments)), env={"COLUMNS": "100", "NO_COLOR": None, **env})
 
 
+restores = pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")
+"""Orbax's remark on a restore without a target: the sharding is the one that the file names."""
+
+
+@restores
 def test_apply_writes_what_plan_said(source, recipe, tmp_path):
     planned = run("plan", recipe, source, "--json")
-    assert planned.returncode == 0, planned.stderr
+    assert planned.exit_code == 0, planned.stderr
     destination = tmp_path / "dst"
     applied = run("apply", recipe, source, destination, "--json")
-    assert applied.returncode == 0, applied.stderr
+    assert applied.exit_code == 0, applied.stderr
     before, after = json.loads(planned.stdout), json.loads(applied.stdout)
     assert after["destination"] == str(destination)
     assert (before["leaves"], before["dropped"]) == (after["leaves"], after["dropped"])
@@ -76,11 +82,12 @@ def test_apply_writes_what_plan_said(source, recipe, tmp_path):
     assert set(restored) == {"model", "step"}
 
 
+@restores
 def test_a_saved_plan_does_the_same(source, recipe, tmp_path):
     saved, destination = tmp_path / "plan.json", tmp_path / "dst"
-    assert run("plan", recipe, source, "--set", "factor=4", "--out", saved).returncode == 0
+    assert run("plan", recipe, source, "--set", "factor=4", "--out", saved).exit_code == 0
     done = run("apply", saved, destination)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     restored = ocp.PyTreeCheckpointer().restore(destination)
     assert restored["model"]["scale"][0, 0] == 2.0
 
@@ -90,15 +97,28 @@ def test_an_existing_destination_is_refused_and_untouched(source, recipe, tmp_pa
     destination.mkdir()
     (destination / "precious").write_text("x")
     done = run("apply", recipe, source, destination)
-    assert done.returncode == 4
+    assert done.exit_code == 4
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
     assert [path.name for path in destination.iterdir()] == ["precious"]
 
 
+def test_as_a_program(source, recipe, tmp_path):
+    """Real streams and a real exit code."""
+    command = [sys.executable, "-m", "ckpt_surgery", "apply", recipe, source, tmp_path / "dst", "--json", "-"]
+    env = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(
+        [*command, "--detailed-exitcode"], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert json.loads(done.stdout)["destination"] == str(tmp_path / "dst")
+    assert done.stderr.startswith(f"recipe       {recipe}\n")
+    assert "\ndone  1 kept, 12 renamed, 1 transformed, 1 DROPPED · " in done.stderr
+
+
 def test_dry_runs_write_nothing(source, recipe, tmp_path):
     done = run("apply", recipe, source, tmp_path / "dst", "--dry-run", "--detailed-exitcode")
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml"]
 
 
@@ -131,10 +151,10 @@ def test_diff_compares_values(source, tmp_path):
     other = tmp_path / "other"
     doubled = tmp_path / "double.yaml"
     doubled.write_text("version: 1\nrules:\n  - match: 'params/layer_4/ln'\n    value: x * 2\n")
-    assert run("apply", doubled, source, other).returncode == 0
-    assert run("diff", source, other, "--exit-code").returncode == 0
+    assert run("apply", doubled, source, other).exit_code == 0
+    assert run("diff", source, other, "--exit-code").exit_code == 0
     done = run("diff", source, other, "--values", "--exit-code", "--json")
-    assert done.returncode == 3
+    assert done.exit_code == 3
     (unequal,) = [value for value in json.loads(done.stdout)["values"] if not value["equal"]]
     assert unequal == {
         "key": "params/layer_4/ln",
@@ -150,7 +170,7 @@ def test_problems_have_their_place(source, tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("version: 1\nrules:\n  - match: 'a'\n    value: tranpose(x)\n  - mtach: 'b'\n")
     for done in (run("lint", broken), run("plan", broken, source)):
-        assert done.returncode == 2
+        assert done.exit_code == 2
         text = done.stdout + done.stderr
         assert f"{broken}:4:" in text
         assert f"{broken}:5:" in text
@@ -171,7 +191,7 @@ def test_problems_have_their_place(source, tmp_path):
 )
 def test_what_is_missing_is_said_without_a_traceback(tmp_path, arguments):
     done = run(arguments[0], *(tmp_path / name for name in arguments[1:]))
-    assert done.returncode in (1, 2)
+    assert done.exit_code in (1, 2)
     assert "missing" in done.stderr
     assert done.stderr.startswith("error: ")
     assert "internal error" not in done.stderr
@@ -182,7 +202,7 @@ def test_hostile_keys_are_escaped(tmp_path):
     path = tmp_path / "src"
     ocp.PyTreeCheckpointer().save(path, {"[red]a": np.ones(2), "b\x1b[31m": np.ones(3)})
     done = run("inspect", path, FORCE_COLOR="1", TERM="xterm-256color")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "[red]a" in done.stdout
     assert "b\\x1b[31m" in done.stdout
     assert "\x1b[31m" not in done.stdout

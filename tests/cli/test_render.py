@@ -1,8 +1,10 @@
 """The text that people see, to the character, at a width of 100 columns."""
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
 from ckpt_surgery.api import Inspection, Progress, Result
@@ -79,7 +81,7 @@ def test_a_plan_without_leaves(make_plan):
 def test_losses_stand_out(tower, fate, style):
     lines = render.plan_lines(tower, full=False, verbose=False, width=100)
     first = next(line for line in lines if line.plain.startswith(fate))
-    assert any(str(span.style) == style for span in first.spans) or str(first.style) == style
+    assert [str(span.style) for span in first.spans if span.start == 0] == [style]
 
 
 def test_hostile_keys_stay_on_their_line(hostile):
@@ -281,6 +283,28 @@ def test_progress_without_a_terminal_is_a_line_every_ten_seconds():
         "250 MiB of 0.98 GiB, 25.0 MiB/s, 30.0 s left",
         "500 MiB of 0.98 GiB, 24.4 MiB/s, 20.5 s left",
     ]
+
+
+def test_a_terminal_gets_a_bar_once_there_is_something_to_tell():
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, color_system=None)
+    with progress.reporting(console, quiet=False) as report:
+        assert out.getvalue() == ""
+        report(Progress(1 << 30, 4 << 30))
+        report(Progress(2 << 30, 4 << 30))
+    assert "2.00 GiB of 4.00 GiB, " in out.getvalue()
+
+
+def test_what_is_no_terminal_gets_no_animation():
+    out = io.StringIO()
+    with progress.reporting(Console(file=out, width=100), quiet=False) as report:
+        report(Progress(1, 2))
+    assert out.getvalue() == ""
+
+
+def test_quiet_runs_report_nothing():
+    with progress.reporting(Console(file=io.StringIO(), force_terminal=True), quiet=True) as report:
+        assert report is None
 
 
 def test_progress_before_anything_is_done():

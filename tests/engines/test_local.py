@@ -30,7 +30,9 @@ class Load:
 
 
 @settings(deadline=None, max_examples=50)
-@given(weights=st.lists(st.integers(0, 100), max_size=40), budget=st.integers(1, 200), workers=st.integers(1, 4))
+@given(
+    weights=st.lists(st.integers(0, 100), max_size=40), budget=st.integers(1, 200), workers=st.integers(1, 4)
+)
 def test_every_item_runs_once_and_within_the_budget(weights: list[int], budget: int, workers: int) -> None:
     load = Load()
     run_all(load.work, list(enumerate(weights)), lambda item: item[1], budget, workers)

@@ -92,13 +92,17 @@ def test_a_value_outside_its_file(tmp_path: Path) -> None:
     chunk = index.locate(b"x/0")
     assert chunk is not None
     store = Store(str(tmp_path), {}, index, zarr=2)
-    with pytest.raises(SourceError, match="data file d/.* is missing"):
+    with pytest.raises(SourceError, match=r"data file d/.* is missing"):
         store.chunk("x", "0")
 
 
 def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
-    array = np.arange(4.0).reshape((1,) * 28 + (2, 2))
-    checkpoints.save_pytree(tmp_path / "c", {"x": array}, zarr3=True)
-    index = read_database(str(tmp_path / "c"))
-    assert isinstance(index.entries[b"x/zarr.json"], str)  # a location, not the text
-    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), {"x": array})
+    path = tmp_path / "c"
+    arrays = {"x": np.arange(4.0), "y": np.arange(6).reshape(2, 3)}
+    checkpoints.save_pytree(path, arrays)
+    index = read_database(str(path))
+    values = index.values(list(index.entries))
+    (path / "manifest.ocdbt").unlink()
+    database(path, values, max_inline_value_bytes=1)
+    assert isinstance(read_database(str(path)).entries[b"x/.zarray"], str)  # a location, not the text
+    checkpoints.assert_same(checkpoints.values(open_source(str(path))), arrays)

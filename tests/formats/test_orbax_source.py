@@ -58,6 +58,15 @@ def test_a_step_and_an_item_can_be_named_by_their_paths(checkpoint: Checkpoint) 
         checkpoints.assert_same(checkpoints.values(open_source(str(path))), checkpoints.expected())
 
 
+def test_flat_checkpoints_beside_each_other_are_steps(tmp_path: Path) -> None:
+    for name, size in (("checkpoint_9", 9), ("checkpoint_10", 10)):  # as flax.training.checkpoints saves
+        checkpoints.save_pytree(tmp_path / name, {"x": np.arange(size)})
+        (tmp_path / name / "_CHECKPOINT_METADATA").unlink()  # older versions of Orbax wrote none
+    source = open_source(str(tmp_path))
+    assert (source.step, source.item) == (10, None)
+    checkpoints.assert_same(checkpoints.values(source), {"x": np.arange(10)})
+
+
 @pytest.mark.parametrize(
     ("layout", "metadata"),
     [

@@ -161,7 +161,8 @@ def test_casts_that_do_not_fit(
         with pytest.raises(FunctionError, match=f"{target} has neither infinity nor NaN"):
             cast(values, source, target, "inf")
     else:
-        assert same(cast(values, source, target, "inf"), np.array(ieee).astype(dtype_named(target)))
+        found = cast(values, source, target, "inf").astype(np.float64)
+        np.testing.assert_array_equal(found, ieee)  # a NaN may have a sign
 
 
 @pytest.mark.parametrize("on_overflow", ["error", "saturate"])

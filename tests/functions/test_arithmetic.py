@@ -1,0 +1,224 @@
+"""Arithmetic against NumPy; which dtype is computed in, and which the user is told."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.arithmetic import (
+    Abs,
+    Binary,
+    Clip,
+    Exp,
+    Log,
+    Maximum,
+    Minimum,
+    Rsqrt,
+    Sqrt,
+    Unary,
+    Where,
+    broadcast_needs,
+)
+from ckpt_surgery.functions.dtypes import dtype_named
+from tests.functions.evaluation import evaluate, numbers, same, spec_of
+
+F32 = np.dtype(np.float32)
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the oracle: zero divided by zero
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
+def test_operators_are_numpys(op: str, dtype: str) -> None:
+    left, right = numbers(f"{dtype}[3,1]", 1), abs(numbers(f"{dtype}[4]", 2)) + 1
+    assert same(evaluate(Binary(op), [left, right]), OPERATORS[op](left, right))
+    assert same(evaluate(Binary(op, right=2), [left]), OPERATORS[op](left, 2))
+    assert same(evaluate(Binary(op, left=2), [right]), OPERATORS[op](2, right))
+
+
+@pytest.mark.parametrize("op", ["&", "|"])
+@pytest.mark.parametrize("dtype", ["bool", "int16"])
+def test_bit_operators_are_numpys(op: str, dtype: str) -> None:
+    left, right = numbers(f"{dtype}[9]", 1), numbers(f"{dtype}[9]", 2)
+    expected = {"&": np.bitwise_and, "|": np.bitwise_or}[op](left, right)
+    assert same(evaluate(Binary(op), [left, right]), expected)
+
+
+DTYPES = [
+    # function, nominal dtypes, computed in, nominal dtype of the result
+    (Binary("*"), ("bfloat16", "bfloat16"), "float32", "bfloat16"),
+    (Binary("+"), ("bfloat16", "float32"), "float32", "bfloat16"),
+    (Binary("+"), ("float32", "bfloat16"), "float32", "float32"),
+    (Binary("+"), ("float8_e4m3fn", "float64"), "float64", "float8_e4m3fn"),
+    (Binary("*", right=0.1), ("float16",), "float32", "float16"),
+    (Binary("*", right=2), ("int8",), "int8", "int8"),
+    (Binary("*", right=2.0), ("int8",), "int8", "int8"),
+    (Binary("+"), ("int8", "int32"), "int32", "int8"),
+    (Binary("+"), ("uint4", "uint4"), "uint8", "uint4"),
+    (Binary("/"), ("int32", "int32"), "float64", "float64"),
+    (Binary("/", right=2.5), ("int8",), "float64", "float64"),
+    (Binary("/"), ("bfloat16", "int8"), "float32", "bfloat16"),
+    (Binary("<"), ("bfloat16", "int64"), "bool", "bool"),
+    (Binary("+"), ("bool", "bool"), "bool", "bool"),
+    (Binary("+", right=1), ("bool",), "int64", "int64"),
+    (Binary("*", right=0.5), ("bool",), "float64", "float64"),
+    (Binary("*"), ("bool", "bfloat16"), "float32", "bfloat16"),
+    (Binary("*"), ("complex64", "float32"), "complex64", "complex64"),
+    (Unary("neg"), ("bfloat16",), "float32", "bfloat16"),
+    (Abs(), ("complex128",), "float64", "float64"),
+    (Sqrt(), ("int8",), "float64", "float64"),
+    (Exp(), ("float16",), "float32", "float16"),
+    (Maximum(b=0), ("bfloat16",), "float32", "bfloat16"),
+    (Where(b=0), ("bool", "bfloat16"), "float32", "bfloat16"),
+    (Where(0, 1.5), ("bool",), "float64", "float64"),
+    (Clip(min=0), ("int16",), "int16", "int16"),
+]
+
+
+@pytest.mark.parametrize(("function", "names", "computed", "nominal"), DTYPES, ids=str)
+def test_dtypes(function: Function, names: tuple[str, ...], computed: str, nominal: str) -> None:
+    dtypes = [dtype_named(name) for name in names]
+    assert function.infer([ArraySpec((2,), dtype) for dtype in dtypes]).dtype.name == computed
+    assert function.nominal(dtypes).name == nominal
+
+
+REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
+    (Binary("*", right=2.5), ("int8[2]",), "2.5 is not an integer, and the array is int8\n  Cast the array"),
+    (Binary("*"), ("int8[2]", "float32[2]"), "`*` of int8 and float32 would give int8 again"),
+    (Binary("+", right=300), ("uint8[2]",), "300 is not a value of uint8, which ends at 0 and 255"),
+    (Binary("*", right=1e39), ("bfloat16[2]",), "1e+39 is not a value of float32"),
+    (Binary("+"), ("int64[2]", "uint64[2]"), "`+`: no integer type holds both"),
+    (Binary("-"), ("bool[2]", "bool[2]"), "`-` has no meaning for bool"),
+    (Binary("&"), ("float32[2]", "float32[2]"), "`&` has no meaning for float32"),
+    (Binary("+"), ("float32[2,3]", "float32[4]"), "`+`: shapes [2, 3] and [4] do not broadcast"),
+    (Binary("//", right=0), ("int8[2]",), "`//`: an integer is divided by zero"),
+    (Binary("**", right=-1), ("int8[2]",), "`**`: an integer is raised to a negative power"),
+    (Unary("neg"), ("uint8[2]",), "`neg` has no meaning for uint8"),
+    (Unary("not"), ("int8[2]",), "`not` has no meaning for int8"),
+    (Where(), ("int8[2]", "int8[2]", "int8[2]"), "`where`: the condition has to be bool, it is int8"),
+    (Where(), ("bool[2]", "int8[3]", "int8[3]"), "`where`: shapes [2] and [3] and [3] do not broadcast"),
+    (Where(b=0.5), ("bool[2]", "int8[2]"), "0.5 is not an integer"),
+    (Clip(max=999), ("int8[2]",), "999 is not a value of int8"),
+]
+
+
+@pytest.mark.parametrize(("function", "texts", "message"), REFUSED, ids=str)
+def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        function.infer([spec_of(numbers(text)) for text in texts])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("op", ["//", "%"])
+def test_an_integer_divided_by_zero_is_an_error_of_the_data(op: str) -> None:
+    with pytest.raises(DataError, match="an integer is divided by zero"):
+        evaluate(Binary(op), [np.array([1, 2]), np.array([1, 0])])
+
+
+def test_an_integer_raised_to_a_negative_power_is_an_error_of_the_data() -> None:
+    with pytest.raises(DataError, match="negative power"):
+        evaluate(Binary("**"), [np.array([1, 2]), np.array([1, -1])])
+
+
+def test_floats_give_what_ieee_gives_without_a_warning() -> None:
+    array = np.array([0.0, -1.0, 1e38], np.float32)
+    found = evaluate(Binary("/", left=1.0), [array])
+    assert found.tolist() == [np.inf, -1.0, pytest.approx(1e-38)]
+    assert evaluate(Binary("*", right=1e10), [array])[2] == np.inf
+    assert np.isnan(evaluate(Sqrt(), [array])[1])
+    assert evaluate(Log(), [array])[0] == -np.inf
+
+
+def test_an_expression_of_narrow_floats_is_rounded_once() -> None:
+    x = np.array([1.0], dtype_named("bfloat16"))
+    tiny = evaluate(Binary("+", right=2**-9), [x])
+    back = evaluate(Binary("-", right=1.0), [tiny])
+    assert back.tolist() == [2**-9]  # lost, had the sum been rounded to bfloat16
+
+
+@pytest.mark.parametrize(
+    ("function", "arrays", "expected"),
+    [
+        (Where(), ([[True], [False]], [1.0, 2.0], 5.0), [[1.0, 2.0], [5.0, 5.0]]),
+        (Where(a=7), ([True, False], [1, 2]), [7, 2]),
+        (Where(1, 0), ([True, False],), [1, 0]),
+        (Maximum(a=2), ([1, 3],), [2, 3]),
+        (Minimum(), ([1, 3], [2, 2]), [1, 2]),
+        (Clip(min=0, max=2), ([-1, 1, 3],), [0, 1, 2]),
+        (Clip(max=2), ([-1, 1, 3],), [-1, 1, 2]),
+        (Clip(min=2), ([-1, 1, 3],), [2, 2, 3]),
+        (Abs(), ([-2.0, 2.0],), [2.0, 2.0]),
+        (Rsqrt(), ([4.0, 0.25],), [0.5, 2.0]),
+        (Unary("neg"), ([-2, 2],), [2, -2]),
+        (Unary("not"), ([True, False],), [False, True]),
+        (Binary("<", right=2.5), ([2, 3],), [True, False]),
+        (Binary("<", right=10**30), ([2, 3],), [True, True]),
+        (Binary("==", right=300), (np.array([44, 255], np.uint8),), [False, False]),
+        (Binary(">"), ([2**53 + 1], np.array([2**53], np.uint64)), [True]),  # not by way of float64
+    ],
+    ids=str,
+)
+def test_values(function: Function, arrays: tuple[Any, ...], expected: Any) -> None:
+    found = evaluate(function, [np.asarray(array) for array in arrays])
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "ufunc"), [(Sqrt(), np.sqrt), (Exp(), np.exp), (Log(), np.log), (Abs(), np.abs)]
+)
+def test_functions_of_narrow_floats_are_numpys_in_float32(function: Function, ufunc: Any) -> None:
+    array = np.abs(numbers("bfloat16[5,7]"))
+    assert same(evaluate(function, [array]), ufunc(array.astype(np.float32)))
+
+
+def test_calls_without_arrays_give_numbers() -> None:
+    assert Sqrt(x=16).constant() == 4.0
+    assert Abs(x=-3).constant() == 3
+    assert Maximum(2, 3.5).constant() == 3.5
+    assert Clip(x=9, max=4).constant() == 4
+    with pytest.raises(FunctionError, match=r"sqrt\(-1\) is not a number"):
+        Sqrt(x=-1).constant()
+    with pytest.raises(FunctionError, match=r"log\(0\) is not a number"):
+        Log(x=0).constant()
+
+
+def test_clip_needs_a_bound() -> None:
+    with pytest.raises(FunctionError, match="`clip` needs `min`, `max` or both"):
+        Clip()
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_broadcasting_needs_are_exact(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=4)))
+    kept = data.draw(st.integers(0, len(shape)))
+    part = tuple(data.draw(st.sampled_from([1, n])) for n in shape[kept:])
+    starts = tuple(data.draw(st.integers(0, n)) for n in shape)
+    stops = tuple(data.draw(st.integers(a, n)) for a, n in zip(starts, shape, strict=True))
+    region = Region(starts, stops)
+    array = np.arange(np.prod(part, dtype=int)).reshape(part)
+    block = array[broadcast_needs(region, part).slices]
+    assert np.array_equal(np.broadcast_to(block, region.shape), np.broadcast_to(array, shape)[region.slices])
+    assert block.size <= region.size or not region.size

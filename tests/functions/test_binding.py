@@ -1,0 +1,170 @@
+"""Calls: arguments find their places, and a wrong one is refused in words that help."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pytest
+
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import Bound, Function, bind, registry, signature_problem
+from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
+from ckpt_surgery.functions.create import Init, Zeros
+from ckpt_surgery.functions.dtypes import Cast, dtype_named
+from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Take, Transpose
+from ckpt_surgery.functions.merge import Concat, MeanOfList, Stack
+from ckpt_surgery.functions.quantize import Dequantize, Quantize
+from ckpt_surgery.functions.reductions import Einsum, Mean
+
+
+@dataclass(frozen=True)
+class X:
+    """An array, to whoever binds."""
+
+    name: str = "x"
+
+
+A, B = X("a"), X("b")
+
+
+def called(name: str, *arguments: Any, **keywords: Any) -> Bound:
+    cls = registry()[name]
+    assert isinstance(cls, type)
+    context = {"leaf_key": "the/key", "places": (0, 2), "unknown": 1}
+    return bind(cls, arguments, keywords, lambda value: isinstance(value, X), context)
+
+
+def one(function: Function, *inputs: X) -> Bound:
+    return Bound((function,), inputs)
+
+
+CALLS: list[tuple[Bound, Bound]] = [
+    (called("transpose", A), one(Transpose(), A)),
+    (called("transpose", A, [1, 0]), one(Transpose((1, 0)), A)),
+    (called("transpose", x=A, axes=None), one(Transpose(), A)),
+    (called("reshape", A, (2, -1)), one(Reshape((2, -1)), A)),
+    (called("reshape", A, 6), one(Reshape(6), A)),
+    (called("pad", A, 0, to=4, value=0.5), one(Pad(0, 4, 0.5), A)),
+    (called("take", A, range(2), axis=1), one(Take((0, 1), 1), A)),
+    (called("cast", A, "bfloat16"), one(Cast(dtype_named("bfloat16")), A)),
+    (called("cast", A, "int8", on_overflow="saturate"), one(Cast(dtype_named("int8"), "saturate"), A)),
+    (called("rearrange", A, "(a b) -> b a", a=2), one(Rearrange("(a b) -> b a", (("a", 2),)), A)),
+    (called("concat", [A, B], 1), one(Concat(1), A, B)),
+    (called("stack", (A, B), fill=0), one(Stack(fill=0, places=(0, 2)), A, B)),
+    (called("einsum", "i,j->ij", A, B), one(Einsum("i,j->ij"), A, B)),
+    (called("einsum", "i,j->ij", [A, B]), one(Einsum("i,j->ij"), A, B)),
+    (called("mean", A, axis=0), one(Mean(0), A)),
+    (called("mean", [A, B]), one(MeanOfList(), A, B)),
+    (called("where", A, 0, B), one(Where(a=0), A, B)),
+    (called("where", A, B, 1.5), one(Where(b=1.5), A, B)),
+    (called("maximum", 0, A), one(Maximum(a=0), A)),
+    (called("clip", A, max=True), one(Clip(max=True), A)),
+    (called("abs", A), one(Abs(), A)),
+    (called("dequantize", A, scale=B, block=None), one(Dequantize(None), A, B)),
+    (called("zeros", (2,), "int4"), one(Zeros((2,), dtype_named("int4")))),
+    (
+        called("init", "normal", 3, "float32", stddev=0.5),
+        one(Init("normal", 3, dtype_named("float32"), "the/key", 0, (("stddev", 0.5),))),
+    ),
+    (called("sqrt", 4), Bound((), (), constant=2.0)),
+    (called("maximum", 4, 5), Bound((), (), constant=5)),
+    (
+        called("quantize", A, "int8", 0),
+        Bound(
+            (Quantize(dtype_named("int8"), 0, "values"), Quantize(dtype_named("int8"), 0, "scale")),
+            (A,),
+            listed=True,
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "expected"), CALLS, ids=lambda bound: str(bound.functions)[:50])
+def test_calls(found: Bound, expected: Bound) -> None:
+    assert found == expected
+
+
+REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
+    ("reshape", (A,), {}, "`reshape` needs `shape`: reshape(x, shape)"),
+    ("pad", (A, 0), {"value": 1}, "`pad` needs `to`: pad(x, axis, to, [value])"),
+    ("transpose", (), {}, "`transpose` needs `x`: transpose(x, [axes])"),
+    ("transpose", (A, [0], 3), {}, "`transpose` takes at most 2 arguments, 3 given"),
+    ("abs", (A, 2), {}, "`abs` takes at most one argument, 2 given"),
+    ("transpose", (A,), {"axis": [0]}, "`transpose` has no argument `axis`; did you mean `axes`?"),
+    ("transpose", (A, [0]), {"axes": [0]}, "`transpose`: `axes` is given twice"),
+    ("transpose", (3,), {}, "`x` of `transpose` has to be an array, not 3"),
+    ("transpose", (A, "a"), {}, "`axes` of `transpose` has to be a list of integers or None, not 'a'"),
+    ("transpose", (A, [0.5]), {}, "`axes` of `transpose` has to be a list of integers or None, not [0.5]"),
+    ("transpose", (A, [True]), {}, "has to be a list of integers or None, not [True]"),
+    ("reshape", (A, B), {}, "`shape` of `reshape` has to be an integer or a list of integers, not an array"),
+    ("pad", (A, True, 3), {}, "`axis` of `pad` has to be an integer, not True"),
+    ("pad", (A, 0, 3, "x"), {}, "`value` of `pad` has to be a number, not 'x'"),
+    ("mean", (A,), {"keepdims": 1}, "`keepdims` of `mean` has to be True or False, not 1"),
+    ("cast", (A, 16), {}, "`dtype` of `cast` has to be the name of a dtype, not 16"),
+    ("cast", (A, "bf16"), {}, "unknown dtype `bf16`"),
+    ("rearrange", (A, 3), {}, "`pattern` of `rearrange` has to be a text, not 3"),
+    ("rearrange", (A, "a -> a"), {"a": 1.5}, "`a` of `rearrange` has to be an integer, not 1.5"),
+    ("stack", (A,), {}, "`xs` of `stack` has to be a list of arrays, not an array"),
+    ("stack", ([],), {}, "`xs` of `stack` is an empty list"),
+    ("stack", ([A, 3],), {}, "`xs` of `stack` has to be a list of arrays; 3 is in it"),
+    ("stack", ([A],), {"places": (0,)}, "`stack` has no argument `places`"),
+    ("mean", ([A], 0), {}, "`mean` takes at most one argument, 2 given: mean(xs)"),
+    ("mean", ([A],), {"axis": 0}, "`mean` has no argument `axis`"),
+    ("mean", (3,), {}, "`x` of `mean` has to be an array, not 3"),
+    ("where", (3, A, B), {}, "`condition` of `where` has to be an array, not 3"),
+    ("where", (A, "0", B), {}, "`a` of `where` has to be an array or a number, not '0'"),
+    ("quantize", (A, "int8"), {"part": "scale"}, "`quantize` has no argument `part`"),
+    ("zeros", ("x" * 99, "int8"), {}, "not '" + "x" * 56 + "..."),
+    ("sqrt", (-1,), {}, "sqrt(-1) is not a number"),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "keywords", "message"), REFUSED)
+def test_refusals(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        called(name, *arguments, **keywords)
+    assert message in str(caught.value)
+
+
+def test_init_is_for_leaves_only() -> None:
+    with pytest.raises(FunctionError, match="`init` cannot be called here: there is no `leaf_key`"):
+        bind(Init, ("normal", 3, "float32"), {}, lambda value: False, {})
+
+
+@dataclass(frozen=True)
+class _Chosen(Function):
+    name: ClassVar[str] = "chosen"
+    mode: Literal["fast", "slow"]
+    ratio: float = 1.0
+
+
+def test_annotations_of_functions_from_elsewhere() -> None:
+    bound = bind(_Chosen, (A, "slow", 2), {}, lambda value: isinstance(value, X), {})
+    assert bound == one(_Chosen("slow", 2.0), A)
+    with pytest.raises(FunctionError, match="`mode` of `chosen` has to be 'fast' or 'slow', not 'quick'"):
+        bind(_Chosen, (A, "quick"), {}, lambda value: isinstance(value, X), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "positional", "keywords", "problem"),
+    [
+        ("transpose", 1, ["axes"], None),
+        ("transpose", 1, ["axis"], "`transpose` has no argument `axis`; did you mean `axes`?"),
+        ("mean", 1, [], None),
+        ("einsum", 5, [], None),
+        ("einsum", 1, [], "`einsum` needs `operands`: einsum(subscripts, operands)"),
+        ("rearrange", 2, ["h", "w"], None),
+        ("replace", 3, [], None),
+        ("replace", 2, [], "`replace` needs `new`: replace(text, old, new)"),
+        ("range", 1, ["step"], None),
+        ("len", 1, ["y"], "`len` has no argument `y`"),
+        ("len", 2, [], "`len` takes at most one argument, 2 given: len(x)"),
+    ],
+)
+def test_calls_are_checked_without_values(
+    name: str, positional: int, keywords: list[str], problem: str | None
+) -> None:
+    assert signature_problem(registry()[name], positional, keywords) == problem
+
+
+def test_sqrt_of_an_array_is_not_a_constant() -> None:
+    assert called("sqrt", A) == one(Sqrt(), A)

@@ -1,0 +1,162 @@
+"""New leaves; initializers against JAX itself."""
+
+import inspect
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.nn import initializers
+
+from ckpt_surgery.arrays import Region
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
+from ckpt_surgery.functions.dtypes import dtype_named
+from tests.functions.evaluation import evaluate, same
+
+F32, F64, BF16, INT8 = map(dtype_named, ("float32", "float64", "bfloat16", "int8"))
+
+
+@pytest.mark.parametrize("name", ["int4", "bfloat16", "float8_e4m3fn", "bool", "complex64"])
+def test_constant_arrays(name: str) -> None:
+    dtype = dtype_named(name)
+    assert same(evaluate(Zeros((2, 3), dtype), []), np.zeros((2, 3), dtype))
+    assert same(evaluate(Ones(4, dtype), []), np.ones(4, dtype))
+    assert same(evaluate(Full((), 1, dtype), []), np.full((), 1, dtype))
+    assert Full((), 1, dtype).nominal([]) == dtype
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (Arange(5, dtype=F32), np.arange(5, dtype=F32)),
+        (Arange(2, 11, 3, INT8), np.arange(2, 11, 3, INT8)),
+        (Arange(5, -5, -2, INT8), np.arange(5, -5, -2, INT8)),
+        (Arange(5, 2, 1, INT8), np.zeros(0, INT8)),
+        (Arange(0, 1, 0.1, F64), np.arange(10) * 0.1),
+        (Arange(1.5, dtype=BF16), np.array([0, 1], BF16)),
+        (
+            Arange(2**64 - 1, 2**64 - 4, -1, np.dtype(np.uint64)),
+            np.array([2**64 - 1, 2**64 - 2, 2**64 - 3], np.uint64),
+        ),
+        (Arange(2**62, 2**63 - 1, 2**61, np.dtype(np.int64)), np.array([2**62, 2**62 + 2**61])),
+    ],
+    ids=str,
+)
+def test_arange(function: Function, expected: np.ndarray) -> None:
+    assert same(evaluate(function, []), expected)
+
+
+def made(initializer: str, *shape: int, dtype: Any = F32, **options: Any) -> Init:
+    return Init(initializer, shape, dtype, "params/dense/kernel", 7, tuple(options.items()))
+
+
+QUICK = {"lecun_normal", "glorot_uniform", "orthogonal", "uniform"}
+"""Each takes JAX a second to compile; the others differ in numbers only, and some are among the options."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, factory in vars(initializers).items()
+        if inspect.isfunction(factory) and name not in ("zeros", "ones", "constant", "variance_scaling")
+    ],
+)
+def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
+    expected = getattr(initializers, name)()(leaf_prng_key(7, "params/dense/kernel"), (3, 8, 16), F32)
+    assert same(evaluate(made(name, 3, 8, 16), []), np.asarray(expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("normal", {"stddev": 0.5}),
+        ("truncated_normal", {"stddev": 1.0, "lower": -1.0, "upper": 0.5}),
+        ("constant", {"value": 3.5}),
+        ("variance_scaling", {"scale": 2.0, "mode": "fan_avg", "distribution": "uniform"}),
+        ("lecun_normal", {"in_axis": (0, 1), "out_axis": 2}),
+    ],
+)
+def test_options_are_the_initializers_own(name: str, options: dict[str, Any]) -> None:
+    expected = getattr(initializers, name)(**options)(leaf_prng_key(7, "params/dense/kernel"), (4, 8, 3), F32)
+    assert same(evaluate(made(name, 4, 8, 3, **options), []), np.asarray(expected))
+
+
+def test_zeros_and_ones_are_initializers_themselves() -> None:
+    assert same(evaluate(made("ones", 2, 3), []), np.ones((2, 3), F32))
+    assert same(evaluate(made("zeros", 2), []), np.zeros(2, F32))
+
+
+def test_float64_is_computed_in_float64() -> None:
+    with jax.enable_x64(True):
+        expected = np.asarray(initializers.normal()(leaf_prng_key(7, "params/dense/kernel"), (5,), F64))
+    found = evaluate(made("normal", 5, dtype=F64), [])
+    assert same(found, expected)
+    assert not np.array_equal(found, found.astype(F32).astype(F64))
+    assert jax.numpy.zeros(1).dtype == F32  # the setting is left as it was
+
+
+def test_narrow_floats_are_computed_in_float32_and_rounded_once() -> None:
+    wide = evaluate(made("lecun_normal", 8, 8), [])
+    assert same(evaluate(made("lecun_normal", 8, 8, dtype=BF16), []), wide.astype(BF16))
+
+
+def test_values_depend_on_seed_and_leaf_and_on_nothing_else() -> None:
+    def values(key: str, seed: int) -> list[float]:
+        return evaluate(Init("normal", (4,), F32, key, seed), []).tolist()  # type: ignore[no-any-return]
+
+    assert values("a", 0) == values("a", 0)
+    assert len({tuple(values(key, seed)) for key in ("a", "b", "a/b") for seed in (0, 1)}) == 6
+
+
+def test_the_key_of_a_leaf_stays_what_it_is() -> None:
+    # SHA-256 of "a" begins ca978112 ca1bbdca; a change here would change every checkpoint made so far.
+    key = jax.random.key(3, impl="threefry2x32")
+    key = jax.random.fold_in(jax.random.fold_in(key, np.uint32(0xCA978112)), np.uint32(0xCA1BBDCA))
+    assert jax.random.key_data(leaf_prng_key(3, "a")).tolist() == jax.random.key_data(key).tolist()
+
+
+def test_regions_of_two_leaves_in_turn() -> None:
+    first, second = Init("normal", (4, 6), F32, "a"), Init("normal", (4, 6), F32, "b")
+    whole = [evaluate(function, []) for function in (first, second)]
+    for _ in range(2):
+        for function, expected in zip((first, second), whole, strict=True):
+            region = Region((1, 2), (3, 6))
+            assert same(evaluate(function, [], region), expected[region.slices])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (Full((2,), 0.5, INT8), "0.5 is not an integer, and the array is int8"),
+        (Zeros((2, -1), F32), "`zeros`: -1 in the shape; no axis has a negative length"),
+        (Arange(3), "`arange` needs an integer or float `dtype`"),
+        (Arange(0, 3, 0, F32), "`arange` from 0 to 3 in steps of 0 does not end"),
+        (Arange(0, float("inf"), 1, F32), "does not end"),
+        (Arange(0, 3, 0.5, INT8), "`arange` of int8 takes integers, not 0, 3, 0.5"),
+        (Arange(200, dtype=INT8), "199 is not a value of int8"),
+        (Arange(2**70, 2**70 + 2, 1, np.dtype(np.int64)), "is not a value of int64"),
+        (
+            made("lecun_norml", 2, 2),
+            "no initializer `lecun_norml` in jax.nn.initializers; did you mean `lecun_n",
+        ),
+        (
+            made("lecun_normal", 2),
+            "`init`: `lecun_normal` for shape [2]: Can't compute input and output sizes",
+        ),
+        (made("normal", 2, std=1.0), "`init`: `normal` has no option `std`; did you mean `stddev`?"),
+        (made("normal", 2, dtype=INT8), "`init` is for float types, not int8"),
+        (made("normal", -2), "-2 in the shape"),
+        (made("ones", 2, value=1.0), "`init`: `ones` has no option `value`"),
+        (made("constant", 2), "missing 1 required positional argument: 'value'"),
+        (made("variance_scaling", 2, 2, scale=1.0, mode="fan", distribution="normal"), "fan"),
+        (Init("normal", (2,), F32, "a", -1), "seed has to be 0 to 4294967295, not -1"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_before_anything_is_made(function: Function, message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        function.infer([])
+    assert message in str(caught.value)

@@ -1,0 +1,118 @@
+"""Lists of arrays: stacked, joined, and combined element by element."""
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.dtypes import Cast, dtype_named
+from ckpt_surgery.functions.merge import Concat, MaxOfList, MeanOfList, MinOfList, Stack, SumOfList
+from tests.functions.evaluation import evaluate, numbers, same
+
+BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))
+
+
+def specs(*texts: str) -> list[ArraySpec]:
+    return [ArraySpec(a.shape, a.dtype) for a in map(numbers, texts)]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_stack_is_numpys(axis: int) -> None:
+    arrays = [numbers("bfloat16[2,3]", seed) for seed in range(4)]
+    assert same(evaluate(Stack(axis), arrays), np.stack(arrays, axis))
+
+
+def test_stack_puts_arrays_in_their_places_and_fills_the_gaps() -> None:
+    a, b = (numbers("float32[2]", seed) for seed in range(2))
+    found = evaluate(Stack(fill=-1, count=5, places=(3, 1)), [a, b])
+    gap = np.full(2, -1, np.float32)
+    assert same(found, np.stack([gap, b, gap, a, gap]))
+    assert same(evaluate(Stack(fill=-1, places=(0, 2)), [a, b]), np.stack([a, gap, b]))
+
+
+def test_a_region_of_a_stack_reads_the_arrays_that_it_meets() -> None:
+    ins = specs(*["float32[4,6]"] * 8)
+    needed = Stack(1).needs(Region((0, 2, 3), (4, 4, 6)), ins)
+    assert needed == [(2, Region((0, 3), (4, 6))), (3, Region((0, 3), (4, 6)))]
+    gaps = Stack(1, fill=0, count=20, places=tuple(range(8)))
+    assert gaps.needs(Region((0, 9, 0), (4, 20, 6)), ins) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "texts", "message"),
+    [
+        (Stack(), ("float32[2]", "float32[3]"), "`stack`: array 0 is float32[2], array 1 is float32[3]"),
+        (Stack(2), ("float32[2]",), "`stack`: there is no axis 2 in an array of 2 axes"),
+        (Stack(), ("int8[2]", "float32[2]"), "`stack`: arrays of int8 and float32 in one list"),
+        (Stack(places=(0, 2)), ("int8[2]",) * 2, "`stack`: nothing for 1 of 0..2\n  Give `fill`"),
+        (Stack(count=9), ("int8[2]",) * 2, "nothing for 2, 3, 4, 5, 6, … (7 in all) of 0..8"),
+        (Stack(count=1), ("int8[2]",) * 2, "an array has place 1, and count is 1"),
+        (Stack(places=(1, 1), fill=0), ("int8[2]",) * 2, "places 1, 1 do not tell 2 arrays apart"),
+        (Stack(places=(-1, 0), fill=0), ("int8[2]",) * 2, "places -1, 0 do not tell"),
+        (Stack(places=(0,), fill=0), ("int8[2]",) * 2, "places 0 do not tell 2 arrays apart"),
+        (Stack(fill=0.5, count=3), ("int8[2]",), "0.5 is not an integer, and the array is int8"),
+        (Concat(), ("int8[2,3]", "int8[2,4]"), "array 1 is int8[2,4]; they may differ in axis 0 only"),
+        (Concat(), ("int8[2,3]", "int8[2]"), "they may differ in axis 0 only"),
+        (Concat(1), ("int8[2]",), "`concat`: there is no axis 1"),
+        (Concat(), ("int8[2]", "int16[2]"), "arrays of int8 and int16 in one list"),
+        (MeanOfList(), ("float32[2]", "float32[1]"), "`mean`: array 0 is float32[2], array 1 is float32[1]"),
+        (SumOfList(), ("int8[2]", "float32[2]"), "`sum` of int8 and float32 would give int8 again"),
+    ],
+)
+def test_lists_that_are_refused(function: Function, texts: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        function.infer(specs(*texts))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("function", [Stack(), Concat()])
+def test_a_list_has_one_nominal_dtype(function: Function) -> None:
+    assert function.nominal([BF16, BF16]) == BF16
+    with pytest.raises(FunctionError, match=r"arrays of bfloat16 and float32 in one list"):
+        function.nominal([BF16, F32])
+
+
+def test_computed_and_stored_arrays_of_one_nominal_dtype_are_held_by_float32() -> None:
+    stored, computed = numbers("bfloat16[2]", 1), numbers("float32[2]", 2)
+    expected = np.concatenate([stored.astype(F32), computed])
+    assert same(evaluate(Concat(), [stored, computed]), expected)
+    assert same(evaluate(Stack(), [stored, computed]), expected.reshape(2, 2))
+
+
+def test_concat_is_numpys() -> None:
+    arrays = [numbers(text, seed) for seed, text in enumerate(("int4[2,3]", "int4[2,1]", "int4[2,5]"))]
+    assert same(evaluate(Concat(-1), arrays), np.concatenate(arrays, -1))
+    assert Concat(1).needs(Region((0, 2), (2, 4)), specs("int4[2,3]", "int4[2,1]", "int4[2,5]")) == [
+        (0, Region((0, 2), (2, 3))),
+        (1, Region((0, 0), (2, 1))),
+    ]
+
+
+def test_reductions_of_lists() -> None:
+    arrays = [np.array(values, np.float32) for values in ([1, np.nan, 4], [2, 5, 0.5], [6, 0, 3])]
+    for function, expected in (
+        (SumOfList(), [9, np.nan, 7.5]),
+        (MeanOfList(), [3, np.nan, 2.5]),
+        (MaxOfList(), [6, np.nan, 4]),
+        (MinOfList(), [1, np.nan, 0.5]),
+    ):
+        assert same(evaluate(function, arrays), np.array(expected, np.float32))
+
+
+def test_narrow_floats_are_summed_in_float32_and_rounded_once() -> None:
+    arrays = [np.array([1.0], BF16), *[np.array([2**-9], BF16)] * 4]
+    total = evaluate(SumOfList(), arrays)
+    assert (total.dtype, total.item()) == (F32, 1 + 2**-7)  # in bfloat16 each step would round to 1
+    assert SumOfList().nominal([BF16] * 5) == BF16
+
+
+def test_integers_are_summed_in_64_bits_and_averaged_in_float64() -> None:
+    arrays = [np.array([100, 1], np.int8)] * 2
+    assert evaluate(SumOfList(), arrays).tolist() == [200, 2]
+    assert SumOfList().nominal([INT8, INT8]) == INT8
+    with pytest.raises(DataError, match="200 is out of range"):
+        evaluate(Cast(INT8), [evaluate(SumOfList(), arrays)])
+    assert same(evaluate(MeanOfList(), arrays), np.array([100.0, 1.0]))
+    assert MeanOfList().nominal([INT8, INT8]) == np.dtype(np.float64)
+    assert evaluate(SumOfList(), [np.array([True, False])] * 3).tolist() == [3, 0]

@@ -1,0 +1,88 @@
+"""Functions of text and numbers, and their bounds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import registry
+from ckpt_surgery.functions.names import int_, len_, lower, range_, replace, str_, upper
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (int_("12"), 12),
+        (int_("-007"), -7),
+        (int_(-2.7), -2),
+        (int_(True), 1),
+        (str_(12), "12"),
+        (str_(0.5), "0.5"),
+        (str_("a"), "a"),
+        (str_(None), "None"),
+        (lower("QKV"), "qkv"),
+        (upper("straße"), "STRASSE"),
+        (len_("abc"), 3),
+        (len_([1, 2]), 2),
+        (range_(3), (0, 1, 2)),
+        (replace("a_b_c", "_", ""), "abc"),
+        (replace("aaa", "aa", "b"), "ba"),
+        (replace("abc", "x", "y"), "abc"),
+    ],
+)
+def test_values(found: Any, expected: Any) -> None:
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(-9, 9), st.integers(-9, 9), st.integers(-4, 4).filter(bool))
+def test_range_is_pythons(start: int, stop: int, step: int) -> None:
+    assert range_(start, stop, step) == tuple(range(start, stop, step))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: int_("1x"), "`int`: '1x' is not an integer"),
+        (lambda: int_("9" * 5000), "... is not an integer"),
+        (lambda: int_(float("inf")), "`int`: inf is not an integer"),
+        (lambda: int_([1]), "`int` is for text and numbers, not [1]"),
+        (lambda: str_([1]), "`str` is for text and numbers, not [1]"),
+        (lambda: str_(10**5000), "`str`: the integer has too many digits"),
+        (lambda: lower(1), "`lower` is for text, not 1"),
+        (lambda: len_(3), "`len` is for text and lists, not 3"),
+        (lambda: range_(1.0), "`range` is for integers, not 1.0"),
+        (lambda: range_(0, 3, 0), "`range`: the step cannot be 0"),
+        (lambda: range_(10**30), "`range` would give more than 1,000,000 numbers"),
+        (lambda: range_(0, -(10**7), -9), "`range` would give more than 1,000,000 numbers"),
+        (lambda: replace("a", "", "b"), "the text to be replaced is empty"),
+        (lambda: replace("a", "a", None), "`replace` is for text, not None"),
+    ],
+)
+def test_refusals(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_bounds_are_exact() -> None:
+    assert len(range_(1_000_000)) == 1_000_000
+    text = "a" * 65536
+    assert replace(text, "a", "b") == "b" * 65536
+    assert upper(text) == "A" * 65536
+    for call in (
+        lambda: replace(text + "b", "b", "bb"),
+        lambda: lower(text + "a"),
+        lambda: upper("ß" * 40000),
+    ):
+        with pytest.raises(FunctionError, match=r"65,536|80,000"):
+            call()
+
+
+def test_their_names_in_expressions() -> None:
+    names = {"int", "str", "lower", "upper", "len", "range", "replace"}
+    assert {name for name, value in registry().items() if not isinstance(value, type)} == names

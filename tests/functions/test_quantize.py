@@ -1,0 +1,116 @@
+"""Quantized weights: exact values, bounds of the error, and DeepSeek-V3's block scales."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.dtypes import dtype_named, limits
+from ckpt_surgery.functions.quantize import Dequantize, Quantize
+from tests.functions.evaluation import evaluate, numbers, same, spec_of
+
+F32, BF16, F64, INT8, F8 = map(dtype_named, ("float32", "bfloat16", "float64", "int8", "float8_e4m3fn"))
+
+
+def quantized(x: np.ndarray, dtype: np.dtype, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
+    values, scale = (evaluate(Quantize(dtype, axis, part), [x]) for part in Quantize.parts)
+    return values, scale
+
+
+def test_int8_by_hand() -> None:
+    x = np.array([[127.0, -63.5, 1.5, 0.5], [0, 0, 0, 0], [-2.54, 0.01, 0.03, 2.0]], np.float32)
+    values, scale = quantized(x, INT8, 1)
+    assert values.tolist() == [[127, -64, 2, 0], [0, 0, 0, 0], [-127, 0, 2, 100]]  # halves to even
+    assert scale.dtype == F32
+    assert scale.ravel().tolist() == [1.0, 0.0, np.float32(2.54) / np.float32(127)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=3, max_size=3), min_size=1, max_size=4
+    ),
+    name=st.sampled_from(["int8", "int4"]),
+)
+def test_the_error_is_at_most_half_a_step(rows: list[list[float]], name: str) -> None:
+    x = np.array(rows, np.float32)
+    values, scale = quantized(x, dtype_named(name), 1)
+    # Below float32's normal range the scale itself is rounded coarsely.
+    step = np.maximum(scale.astype(np.float64), 1e-44)
+    error = np.abs(values.astype(np.float64) * scale - x)
+    assert (error <= step * (0.5 + limits(values.dtype)[1] * 1e-6) + np.where(scale < 1e-36, 1e-36, 0)).all()
+    assert same(evaluate(Dequantize(None), [values, scale]), values.astype(F32) * scale)
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"])
+def test_float_targets_use_their_whole_range(name: str) -> None:
+    dtype = dtype_named(name)
+    x = numbers("float32[4,6]")
+    values, scale = quantized(x, dtype, None)
+    expected = np.abs(x).max() / np.float32(limits(dtype)[1])
+    assert scale.shape == (1, 1)
+    assert scale.item() == expected
+    assert same(values, np.clip(x / expected, *limits(dtype)).astype(dtype))
+
+
+def test_dtypes_of_the_parts() -> None:
+    assert Quantize(INT8, 0, "scale").infer([ArraySpec((2, 3), BF16)]) == ArraySpec((1, 3), F32)
+    assert Quantize(INT8, 0, "scale").nominal([BF16]) == F32
+    assert Quantize(INT8, 0, "scale").nominal([F64]) == F64
+    assert Quantize(INT8, 0).nominal([BF16]) == INT8
+    assert Dequantize().nominal([F8, BF16]) == BF16
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_cannot_be_quantized(bad: float) -> None:
+    with pytest.raises(DataError, match="there are NaN or infinite values"):
+        evaluate(Quantize(INT8), [np.array([1.0, bad], np.float32)])
+
+
+def test_blocks_of_128_as_deepseek_v3_has_them() -> None:
+    x = numbers("float8_e4m3fn[300,130]", 1)
+    scale = np.abs(numbers("float32[3,2]", 2))
+    row, column = np.indices(x.shape)
+    expected = x.astype(F32) * scale[row // 128, column // 128]
+    assert same(evaluate(Dequantize(), [x, scale]), expected)
+    needed = Dequantize().needs(Region((127, 0), (129, 128)), [spec_of(x), spec_of(scale)])
+    assert needed == [(0, Region((127, 0), (129, 128))), (1, Region((0, 0), (2, 1)))]
+
+
+def test_stacked_experts_have_a_grid_of_scales_each() -> None:
+    x, scale = numbers("int8[2,5,6]", 1), numbers("float64[2,2,2]", 2)
+    expected = x * np.repeat(np.repeat(scale, 4, 1), 3, 2)[:, :5]
+    assert same(evaluate(Dequantize((4, 3)), [x, scale]), expected)
+
+
+@pytest.mark.parametrize(
+    ("function", "texts", "message"),
+    [
+        (Quantize(INT8), ("int32[3]",), "`quantize` is for float types, not int32"),
+        (Quantize(INT8, 2), ("float32[3]",), "`quantize`: there is no axis 2"),
+        (Quantize(INT8, 0), ("float32[0,3]",), "no largest value of no elements: float32[0,3]"),
+        (
+            Dequantize(),
+            ("float8_e4m3fn[300,130]", "float32[300,1]"),
+            "needs a scale of shape [3, 2] for blocks of (128, 128), this one is [300, 1]\n  A scale of one",
+        ),
+        (Dequantize(None), ("int8[3,4]", "float32[3]"), "needs a scale that broadcasts, this one is [3]"),
+        (Dequantize(None), ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
+        (Dequantize((2, 2)), ("int8[3]", "float32[2]"), "blocks of (2, 2) for an array of 1 axes"),
+        (Dequantize((0,)), ("int8[3]", "float32[2]"), "blocks of (0,)"),
+        (Dequantize(None), ("int8[3]", "int8[3]"), "is for numbers and float scales"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        function.infer([spec_of(numbers(text)) for text in texts])
+    assert message in str(caught.value)
+
+
+def test_types_without_a_sign_are_no_target() -> None:
+    with pytest.raises(FunctionError, match="`quantize` to uint8 is not known; it can be int8, int4"):
+        Quantize(np.dtype(np.uint8))

@@ -1,0 +1,181 @@
+"""Sums over axes against NumPy, and that their order depends on nothing but the array's shape."""
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.dtypes import dtype_named
+from ckpt_surgery.functions.reductions import Einsum, Matmul, Max, Mean, Min, Norm, Sum
+from tests.functions.evaluation import evaluate, numbers, same, spec_of
+
+F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "int64", "float64"))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), (2, 0), ()])
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_reductions_are_numpys(axis: int | tuple[int, ...] | None, keepdims: bool, dtype: str) -> None:
+    array = numbers(f"{dtype}[3,4,5]")
+    for cls in (Sum, Mean, Max, Min):
+        found = evaluate(cls(axis, keepdims), [array])
+        expected = np.asarray(getattr(np, cls.name)(array, axis=axis, keepdims=keepdims))
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("order", "numpys"), [(1, 1), (2, 2), ("inf", np.inf)])
+def test_norms_are_numpys_vector_norms(order: int | str, numpys: float) -> None:
+    array = numbers("float64[3,4]")
+    np.testing.assert_allclose(
+        evaluate(Norm(ord=order), [array]), np.linalg.norm(array.ravel(), numpys), rtol=1e-15
+    )
+    np.testing.assert_allclose(
+        evaluate(Norm(1, ord=order), [array]), np.linalg.norm(array, numpys, axis=1), rtol=1e-15
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "computed", "nominal"),
+    [
+        (Sum(), "bfloat16", "float32", "bfloat16"),
+        (Sum(), "int8", "int64", "int8"),  # settled by a cast that reports an overflow
+        (Sum(), "uint4", "uint64", "uint4"),
+        (Sum(), "bool", "int64", "int64"),
+        (Mean(), "int8", "float64", "float64"),
+        (Mean(), "float16", "float32", "float16"),
+        (Max(), "bfloat16", "float32", "bfloat16"),
+        (Min(), "int4", "int8", "int4"),
+        (Norm(), "complex64", "float32", "float32"),
+        (Norm(), "int32", "float64", "float64"),
+    ],
+    ids=str,
+)
+def test_dtypes(function: Function, name: str, computed: str, nominal: str) -> None:
+    assert function.infer([ArraySpec((2,), dtype_named(name))]).dtype.name == computed
+    assert function.nominal([dtype_named(name)]).name == nominal
+
+
+def test_sums_of_nothing() -> None:
+    empty = np.zeros((0, 2), np.float32)
+    assert evaluate(Sum(0), [empty]).tolist() == [0, 0]
+    assert np.isnan(evaluate(Mean(0), [empty])).all()
+    assert evaluate(Norm(0, ord="inf"), [empty]).tolist() == [0, 0]
+    with pytest.raises(FunctionError, match=r"`max` of no elements: float32\[0,2\]"):
+        evaluate(Max(0), [empty])
+
+
+def test_nan_is_the_largest_and_the_smallest() -> None:
+    array = np.array([[1.0, np.nan], [2.0, 3.0]], np.float32)
+    assert np.isnan(evaluate(Max(1), [array])).tolist() == [True, False]
+    assert np.isnan(evaluate(Min(1), [array])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("shape", [(1000, 1), (1000, 3), (1000, 64)])
+def test_a_sum_over_rows_is_the_same_for_one_column_and_for_all(shape: tuple[int, int]) -> None:
+    array = numbers(f"float32[{shape[0]},{shape[1]}]")
+    whole = evaluate(Sum(0), [array])
+    alone = [evaluate(Sum(0), [array], Region((i,), (i + 1,))) for i in range(shape[1])]
+    assert same(np.concatenate(alone), whole)
+
+
+MATRICES = [
+    ("float64[3,4]", "float64[4,5]"),
+    ("float64[4]", "float64[4,5]"),
+    ("float64[3,4]", "float64[4]"),
+    ("float64[4]", "float64[4]"),
+    ("float64[2,1,3,4]", "float64[7,4,5]"),
+    ("float64[6,3,4]", "float64[4]"),
+    ("float64[3,0]", "float64[0,5]"),
+    ("complex128[3,4]", "complex128[4,5]"),
+    ("bool[3,4]", "bool[4,5]"),
+]
+
+
+@pytest.mark.parametrize("texts", MATRICES, ids=str)
+def test_matrix_products_are_numpys(texts: tuple[str, str]) -> None:
+    a, b = (numbers(text, seed) for seed, text in enumerate(texts))
+    found, expected = evaluate(Matmul(), [a, b]), np.asarray(a @ b)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
+
+
+def test_a_product_too_large_for_one_block() -> None:
+    a, b = numbers("float64[300,5]", 1), numbers("float64[5,400]", 2)
+    np.testing.assert_allclose(evaluate(Matmul(), [a, b]), a @ b, rtol=1e-12, atol=1e-14)
+    batch = numbers("float64[50,40,3]", 1), numbers("float64[50,3,41]", 2)
+    np.testing.assert_allclose(evaluate(Matmul(), batch), batch[0] @ batch[1], rtol=1e-12, atol=1e-14)
+
+
+def test_a_product_reads_the_rows_and_columns_of_its_region() -> None:
+    ins = [ArraySpec((100, 8), F32), ArraySpec((8, 200), F32)]
+    needed = Matmul().needs(Region((10, 20), (11, 40)), ins)
+    assert needed == [(0, Region((10, 0), (11, 8))), (1, Region((0, 20), (8, 40)))]
+
+
+def test_products_of_narrow_types() -> None:
+    ones = np.full((1, 200), 1, INT8)
+    assert evaluate(Matmul(), [ones, ones.T]).tolist() == [[200]]  # beyond int8, so summed wider
+    assert Matmul().nominal([INT8, INT8]) == INT8
+    spec = ArraySpec((2, 2), BF16)
+    assert Matmul().infer([spec, spec]).dtype == F32
+    assert Matmul().nominal([BF16, F32]) == BF16
+
+
+SUBSCRIPTS = [
+    ("ij,jk->ik", "float64[2,3]", "float64[3,4]"),
+    ("ij,jk", "float64[2,3]", "float64[3,4]"),
+    ("ba,b", "float64[2,3]", "float64[2]"),
+    ("bhqd, bhkd -> bhqk", "float64[2,3,4,5]", "float64[2,3,6,5]"),
+    ("ij->ji", "float64[2,3]"),
+    ("ij->", "float64[2,3]"),
+    ("ii", "float64[3,3]"),
+    ("ii->i", "float64[3,3]"),
+    ("i,j,k->kij", "float64[2]", "float64[3]", "float64[4]"),
+    ("ij,ij->i", "float64[2,3]", "float64[2,3]"),
+    ("iij,jk->ik", "float64[3,3,2]", "float64[2,4]"),
+    (",i->i", "float64[]", "float64[3]"),
+    ("Ab,bA->A", "float64[2,3]", "float64[3,2]"),
+]
+
+
+@pytest.mark.parametrize("case", SUBSCRIPTS, ids=lambda case: str(case[0]))
+def test_einsum_is_numpys(case: tuple[str, ...]) -> None:
+    subscripts, *texts = case
+    arrays = [numbers(text, seed) for seed, text in enumerate(texts)]
+    found, expected = evaluate(Einsum(subscripts), arrays), np.asarray(np.einsum(subscripts, *arrays))
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-14)
+
+
+REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
+    (Sum(2), ("float32[3,4]",), "`sum`: there is no axis 2 in an array of 2 axes"),
+    (Mean((0, -2)), ("float32[3,4]",), "`mean`: an axis is given twice in (0, -2)"),
+    (
+        Matmul(),
+        ("float32[3,4]", "float32[3,4]"),
+        "`@`: the last axis of float32[3,4] does not fit float32[3,4]",
+    ),
+    (Matmul(), ("float32[]", "float32[3]"), "`@` needs arrays with axes"),
+    (Matmul(), ("float32[2,3,4]", "float32[5,4,3]"), "`@`: shapes [2] and [5] do not broadcast"),
+    (Matmul(), ("int8[3,4]", "float32[4]"), "`@` of int8 and float32 would give int8 again"),
+    (Einsum("ij,jk"), ("float32[3,4]",), "`einsum`: 'ij,jk' is for 2 arrays, 1 given"),
+    (Einsum("ij->i"), ("float32[3]",), "`einsum`: `ij` is for 2 axes, the array is float32[3]"),
+    (Einsum("ij,jk"), ("float32[3,4]", "float32[3,4]"), "`j` of 'ij,jk' is 4 and 3 long"),
+    (Einsum("...i->i"), ("float32[3,4]",), "may have letters, commas and one `->` only"),
+    (Einsum("i->ii"), ("float32[3]",), "the result of 'i->ii' has to name letters of the inputs, once"),
+    (Einsum("i->k"), ("float32[3]",), "has to name letters of the inputs, once"),
+]
+
+
+@pytest.mark.parametrize(("function", "texts", "message"), REFUSED, ids=str)
+def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        function.infer([spec_of(numbers(text)) for text in texts])
+    assert message in str(caught.value)
+
+
+def test_orders_of_a_norm() -> None:
+    with pytest.raises(FunctionError, match="ord is 1, 2 or 'inf', not 3"):
+        Norm(ord=3)

@@ -1,0 +1,95 @@
+"""Whose lock it is, whether its run is dead, and what is done about it."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery import commit, locks
+from ckpt_surgery.errors import DestinationError
+from tests.generations import NEW, fill, found, lock_of, names, put, write_lock
+
+
+def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
+    with commit.staged(tmp_path / "out") as staging:
+        with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
+            put(tmp_path / "out", "second")
+        assert caught.value.exit_code == 4
+        fill(staging.directory, NEW)
+        commit.publish(staging, overwrite=False)
+    assert found(tmp_path / "out") == NEW
+
+
+def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
+    with commit.staged(tmp_path / "a") as staging:
+        put(tmp_path / "b", NEW)
+        put(tmp_path / "a.ckpt-surgery-0123456789abcdef", NEW)
+        assert staging.directory.is_dir()
+
+
+def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    left = tmp_path / ".out.ckpt-surgery-0123456789abcdef"
+    left.mkdir()
+    fill(left, "half")
+    write_lock(tmp_path / "out", pid=int(ended.stdout))
+    assert put(tmp_path / "out", NEW) == (
+        f"took over the lock of process {int(ended.stdout)} on {os.uname().nodename}, "
+        "which has ended without finishing",
+        f"removed {left}, which an unfinished run left behind",
+    )
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "dead"),
+    [
+        ({}, False),  # this very process
+        ({"started": "1"}, True),  # its number was given to another process
+        ({"boot": "another"}, True),  # the machine has restarted since
+        ({"host": "elsewhere"}, False),  # cannot be seen from here
+        ({"host": "elsewhere", "boot": "another", "pid": 1}, False),
+        ({"namespace": "pid:[1]", "started": "1"}, False),  # another container's processes
+    ],
+)
+def test_whether_a_lock_is_dead(tmp_path: Path, changes: dict[str, object], dead: bool) -> None:
+    write_lock(tmp_path / "out", **changes)
+    if dead:
+        assert len(put(tmp_path / "out", NEW)) == 1
+    else:
+        with pytest.raises(DestinationError, match="remove the lock file"):
+            put(tmp_path / "out", NEW)
+        assert names(tmp_path) == [lock_of(tmp_path / "out").name]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
+    lock_of(tmp_path / "out").write_text(text)
+    (notice,) = put(tmp_path / "out", NEW)
+    assert "left behind unfinished" in notice
+
+
+def test_without_a_guard_a_half_written_lock_may_be_a_living_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(handle: int, operation: int) -> None:
+        raise OSError(errno.EBADF, "as a network file system may say")
+
+    monkeypatch.setattr(locks.fcntl, "flock", refused)
+    put(tmp_path / "a", NEW)
+    lock_of(tmp_path / "out").write_text("")
+    with pytest.raises(DestinationError, match="another run is writing"):
+        put(tmp_path / "out", NEW)
+
+
+def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert locks._start_time(child.pid) == ""
+    assert locks._start_time(os.getpid()) != ""
