@@ -24,7 +24,9 @@ from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, Us
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.listings import is_listing, read_listing
+from ckpt_surgery.packaged import PREFIX
 from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe
 from ckpt_surgery.recipe import schema as schema
@@ -55,6 +57,8 @@ class Request:
     memory: int | None = None
     """Budget in bytes; None: the smaller of 2 GiB and a quarter of what is available."""
     workers: int | None = None
+    allow_hooks: bool = False
+    """Whether the recipe's hooks, Python code, may run. A saved plan cannot say so."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,14 +124,30 @@ def plan(
     dst_item: str | None = None,
     memory: int | None = None,
     workers: int | None = None,
+    allow_hooks: bool = False,
     out: PathLike | None = None,
 ) -> Plan:
     """Decide what `apply` would do, from metadata alone; `out` saves the plan as a JSON file.
 
+    `recipe` is a file, or with `@name` one that comes with the package. Its hooks, Python code of the
+    recipe's author, run only with `allow_hooks`.
+
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
     request = _request(
-        recipe, sources, target, set, step, item, format, dst, dst_step, dst_item, memory, workers
+        recipe,
+        sources,
+        target,
+        set,
+        step,
+        item,
+        format,
+        dst,
+        dst_step,
+        dst_item,
+        memory,
+        workers,
+        allow_hooks,
     )
     prepared = _prepare(request)
     if out is not None:
@@ -150,6 +170,7 @@ def apply(
     overwrite: bool = False,
     memory: int | None = None,
     workers: int | None = None,
+    allow_hooks: bool = False,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Result:
@@ -161,11 +182,23 @@ def apply(
     saved = _load_saved(recipe)
     if saved is None:
         request = _request(
-            recipe, sources, target, set, step, item, format, dst, dst_step, dst_item, memory, workers
+            recipe,
+            sources,
+            target,
+            set,
+            step,
+            item,
+            format,
+            dst,
+            dst_step,
+            dst_item,
+            memory,
+            workers,
+            allow_hooks,
         )
     else:
         given = (sources, target, set, step, item, format, dst_step, dst_item)
-        request = _replayed(saved, Path(recipe), given, dst, memory, workers)
+        request = _replayed(saved, Path(recipe), given, dst, memory, workers, allow_hooks)
     if request.dst is None:
         raise UsageError("there is no destination", hint="Name it after the sources.")
     with commit.interruptible():
@@ -243,6 +276,7 @@ def _request(
     dst_item: str | None,
     memory: int | None,
     workers: int | None,
+    allow_hooks: bool,
 ) -> Request:
     return Request(
         recipe=os.fspath(recipe),
@@ -257,6 +291,7 @@ def _request(
         dst_item=dst_item,
         memory=memory,
         workers=workers,
+        allow_hooks=allow_hooks,
     )
 
 
@@ -267,10 +302,9 @@ def _inputs_of(request: Request) -> list[str]:
 @_uncollected()
 def _prepare(request: Request) -> _Prepared:
     loaded = load_recipe(request.recipe, request.set)
-    names = loaded.recipe.sources
-    if len(request.sources) != len(names):
-        wanted = f"{len(names)} source{'s' if len(names) > 1 else ''} ({', '.join(names)})"
-        raise UsageError(f"the recipe takes {wanted}; {len(request.sources)} were given")
+    if request.allow_hooks:
+        loaded = _with_hooks(loaded)
+    names = loaded.recipe.source_names(len(request.sources))
     sources: dict[str, Source] = {
         name: formats.open_source(path, None, request.step, request.item)
         for name, path in zip(names, request.sources, strict=True)
@@ -291,6 +325,17 @@ def _prepare(request: Request) -> _Prepared:
         workers,
     )
     return _Prepared(request, loaded, sources, made, memory, workers)
+
+
+def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
+    """The recipe with its hooks loaded, if it has any. Runs their file."""
+    if loaded.recipe.hooks is None:
+        return loaded
+    try:
+        return replace(loaded, hooks=HookFile(loaded.directory / loaded.recipe.hooks))
+    except PlanError as error:
+        place = loaded.place(("hooks",))
+        raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
 
 
 def _target(path: str, loaded: LoadedRecipe, sources: dict[str, Source]) -> Target:
@@ -325,11 +370,11 @@ def _sink_for(
 def _saved(prepared: _Prepared) -> dict[str, Any]:
     """A plan's JSON together with all that is needed to make it again."""
     made_of = asdict(prepared.request) | {"memory": prepared.memory, "workers": prepared.workers}
+    path = prepared.loaded.path
     places = {
-        "recipe": prepared.loaded.path,
+        "recipe": path if path.startswith(PREFIX) else os.path.abspath(path),
         "sources": [os.path.abspath(s) for s in prepared.request.sources],
     }
-    places["recipe"] = os.path.abspath(prepared.loaded.path)
     if prepared.request.target is not None:
         places["target"] = os.path.abspath(prepared.request.target)
     fingerprints = {i.name: i.fingerprint for i in prepared.plan.inputs}
@@ -341,9 +386,10 @@ def _saved(prepared: _Prepared) -> dict[str, Any]:
 
 
 def _digest(made: Plan) -> str:
-    """Equal for plans that do the same: the leaves, in any notation of the paths."""
+    """Equal for plans that do the same, in any notation of the paths."""
     document = report.plan_json(made)
-    decided = {k: document[k] for k in ("leaves", "dropped")}
+    texts = {k: v for k, v in document["recipe"].items() if k != "path"}
+    decided = {k: document[k] for k in ("leaves", "dropped")} | {"recipe": texts}
     return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
 
@@ -365,14 +411,15 @@ def _replayed(
     dst: PathLike | None,
     memory: int | None,
     workers: int | None,
+    allow_hooks: bool,
 ) -> Request:
-    """The saved request. Only where to write, and with how much, may be said anew."""
+    """The saved request. Only where to write, and with how much, may be said anew; what may run has to be."""
     if any(given):
         raise UsageError(
             f"{path} is a saved plan: it knows its sources and options",
             hint="Give nothing but the destination.",
         )
-    kept = {k: v for k, v in saved.items() if k not in ("fingerprints", "digest")}
+    kept = {k: v for k, v in saved.items() if k not in ("fingerprints", "digest", "allow_hooks")}
     try:
         request = TypeAdapter(Request).validate_python(kept)
     except ValidationError as error:
@@ -384,6 +431,7 @@ def _replayed(
         dst=request.dst if dst is None else os.fspath(dst),
         memory=memory or request.memory,
         workers=workers or request.workers,
+        allow_hooks=allow_hooks,
     )
 
 
@@ -393,7 +441,9 @@ def _check_same(saved: Mapping[str, Any], prepared: _Prepared) -> None:
     if changed:
         raise PlanError(f"{', '.join(changed)} changed since the plan was made", hint="Make the plan again.")
     if _digest(prepared.plan) != saved["digest"]:
-        raise PlanError("the recipe changed since the plan was made", hint="Make the plan again.")
+        raise PlanError(
+            "the recipe changed, or its hooks did, since the plan was made", hint="Make the plan again."
+        )
 
 
 # --- carrying a plan out ----------------------------------------------------------------------------------

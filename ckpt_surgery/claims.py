@@ -12,8 +12,9 @@ from ckpt_surgery.errors import PlanError, Problem
 from ckpt_surgery.expressions import ExpressionError, Scope
 from ckpt_surgery.fitting import Target, fitted, target_leaves
 from ckpt_surgery.nodes import Read
-from ckpt_surgery.passes import Ledger, PassRun
+from ckpt_surgery.passes import Ledger, PassRun, SourceLeaves, count_of
 from ckpt_surgery.recipe import LoadedRecipe, Pass
+from ckpt_surgery.scope import SOURCES
 
 
 def make_claims(
@@ -21,14 +22,15 @@ def make_claims(
 ) -> Claims:
     """Run all passes over the listings of the sources (by source name, in order).
 
-    Raises PlanError with every problem of the first pass that has one.
+    Raises PlanError with every problem of the first pass that has one, and for hooks that are not allowed.
     """
+    _check_hooks(loaded)
     trees: dict[str, Tree] = {
         name: {text: Entry(leaf.key, leaf, Read(name, leaf), None) for text, leaf in listing.items()}
         for name, listing in listings.items()
     }
     first = next(iter(trees))
-    passes = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p)] or [
+    passes = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees)] or [
         (0, Pass(rules=()))
     ]
     drops: list[Drop] = []
@@ -44,11 +46,23 @@ def make_claims(
     return Claims(tuple(trees[first].values()), tuple(drops), tuple(warnings))
 
 
-def _applies(loaded: LoadedRecipe, index: int, pass_: Pass) -> bool:
+def _check_hooks(loaded: LoadedRecipe) -> None:
+    """A recipe is data that may come from anywhere; its hooks are a program."""
+    if loaded.recipe.hooks is not None and loaded.hooks is None:
+        message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
+        hint = "Read that file; then allow it to run with --allow-hooks."
+        raise PlanError(Problem(message, loaded.place(("hooks",)), hint))
+
+
+def _applies(loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, Tree]) -> bool:
+    """Whether a pass runs. Its `when` sees the sources as they were given, whatever passes come before."""
     if pass_.when is None:
         return True
+    leaves = {name: SourceLeaves(name, tree) for name, tree in trees.items()}
+    names = {**loaded.names, **leaves, SOURCES: tuple(trees)}
+    first = next(iter(trees.values()))
     try:
-        return bool(pass_.when.evaluate(Scope(loaded.names)))
+        return bool(pass_.when.evaluate(Scope(names, "", lambda pattern: count_of(pattern, first))))
     except ExpressionError as error:
         place = loaded.place(("passes", index, "when"), error.start, error.end)
         raise PlanError(*(Problem(p.message, place, p.hint) for p in error.problems)) from None

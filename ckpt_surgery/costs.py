@@ -3,8 +3,9 @@
 All of it is arithmetic on specs, manifests and the regions that functions say they need.
 """
 
+import functools
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape, covering_chunks, grid_counts
@@ -50,15 +51,23 @@ def cut(value: Node, budget: int) -> Cut:
     if task_bytes(value, _first_block(spec.shape, block)) > room:
         block = _shrink(value, block, (1,) * spec.ndim, room)
     chunks = output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8)))
-    block = tuple(max(b // c, 1) * c for b, c in zip(block, chunks, strict=True))
+    block = tuple(
+        (-(-b // c) if b >= n else max(b // c, 1)) * c
+        for b, c, n in zip(block, chunks, spec.shape, strict=True)
+    )
     worst = task_bytes(value, _first_block(spec.shape, block))
     if worst > room:
+        why = "a hook takes whole arrays" if _is_whole(value) else "the chunks of its sources are that large"
         raise PlanError(
-            f"one element of it needs {size(worst)} at a time (the chunks of its sources are that large); "
-            f"the budget is {size(budget)}",
+            f"one element of it needs {size(worst)} at a time ({why}); the budget is {size(budget)}",
             hint=f"Give it more: --memory {math.ceil((worst + WRITE_BUFFER) / 2**30)}GiB.",
         )
     return Cut(chunks, block, worst, _reading(value, spec.shape, block))
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether something in it is computed as a whole."""
+    return isinstance(node, Apply) and (node.function.whole or any(map(_is_whole, node.inputs)))
 
 
 def size(n: int) -> str:
@@ -107,10 +116,12 @@ def grid_of(node: Node) -> Shape:
         return tuple(min(max(1, c), n) for c, n in zip(chunks, shape, strict=True))
     if node.spec.size == 0:
         return shape
-    return tuple(min(_period(node, axis), length) for axis, length in enumerate(shape))
+    grid = functools.cache(lambda index: grid_of(node.inputs[index]))  # once for all axes, at every depth
+    return tuple(min(_period(node, axis, grid), length) for axis, length in enumerate(shape))
 
 
-def _period(node: Apply, axis: int) -> int:
+def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
+    """`grid` gives the periods of an input by its number."""
     length = node.spec.shape[axis]
     if length < 2:
         return 1
@@ -121,7 +132,7 @@ def _period(node: Apply, axis: int) -> int:
     moved = [a for a, (p, q) in enumerate(zip(start, there[0][1], strict=True)) if q != p]
     if len(moved) != 1 or there[0][1][moved[0]] - start[moved[0]] != 1:
         return length
-    return grid_of(node.inputs[index])[moved[0]]
+    return grid(index)[moved[0]]
 
 
 def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:
@@ -191,6 +202,8 @@ def working_set(node: Node, region: Region) -> int:
     result = region.size * node.spec.dtype.itemsize
     if isinstance(node, Read):
         return result + 2 * _decoded(node, region)
+    if node.function.whole:
+        result = node.spec.nbytes
     held = peak = 0
     for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
         source = node.inputs[index]

@@ -285,6 +285,7 @@ class _Builder:
 
     def _node(self, event: Any, path: DocumentPath) -> Any:
         self._check_properties(event, path)
+        self.marks[path] = Mark(event.start_mark.index, event.end_mark.index)
         if isinstance(event, yaml.AliasEvent):
             return None
         if isinstance(event, yaml.ScalarEvent):
@@ -292,7 +293,6 @@ class _Builder:
             return self._scalar(event, path)
         if len(path) >= MAX_DEPTH:
             self.fatal(f"nested deeper than {MAX_DEPTH} levels", event)
-        self.marks[path] = Mark(event.start_mark.index, event.end_mark.index)
         return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
 
     def _check_properties(self, event: Any, path: DocumentPath) -> None:

@@ -33,6 +33,7 @@ from ckpt_surgery.operations import (
     unary,
 )
 from ckpt_surgery.scope import (
+    HOOKS,
     CallUse,
     Constant,
     ExpressionError,
@@ -45,6 +46,7 @@ from ckpt_surgery.scope import (
     Scope,
     Table,
     Unavailable,
+    kind_of,
 )
 
 __all__ = [
@@ -68,9 +70,13 @@ MAX_TEXT = 4096
 """Characters of an expression."""
 MAX_DEPTH = 64
 MAX_LITERAL_BITS = 64
-BUILT_IN = ("has", "count")
-"""Functions that need the scope: whether a leaf is there, how many keys match."""
-HOOKS = "hooks"
+BUILT_IN = {
+    "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key.",
+    "kind": "`kind(source['a/b'])`: what that leaf is: `'array'`, `'scalar'`, `'string'`, `'prng_key'` or "
+    "`'empty'`. Only the first two have a value that expressions can use.",
+    "count": "`count('regex')`: how many keys of the first source match the regular expression.",
+}
+"""Functions that need the scope, and what they do."""
 
 Evaluator = Callable[[Scope], Any]
 
@@ -471,8 +477,8 @@ class _Parser:
         if not isinstance(node.func, ast.Name):
             self._refuse("only functions of the language can be called, by their name", node)
         name, (start, end) = node.func.id, self.span(node)
-        if name == "has":
-            return self._has(node)
+        if name in ("has", "kind"):
+            return self._looking(node, name)
         literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
         text = literal if isinstance(literal, str) else None
@@ -528,18 +534,22 @@ class _Parser:
             *map(self.compiled, node.args),
         )
 
-    def _has(self, node: ast.Call) -> Evaluator:
+    def _looking(self, node: ast.Call, function: str) -> Evaluator:
+        """`has` and `kind`: they look at a leaf without taking its value."""
         if len(node.args) != 1 or node.keywords or not isinstance(node.args[0], ast.Subscript):
-            self._refuse("`has` takes one look-up: has(source['a/b'])", node)
+            self._refuse(f"`{function}` takes one look-up: {function}(source['a/b'])", node)
         subscript = node.args[0]
         name = _name_of(subscript.value)
 
-        def present(leaves: Any, key: Any) -> bool:
+        def looked(leaves: Any, key: Any) -> bool | str:
             if not hasattr(leaves, "lookup"):
-                raise FunctionError(f"`has` looks into a source or the target, not {told(leaves)}")
-            return key_text(name, key) in leaves.keys()  # noqa: SIM118 - not a mapping
+                raise FunctionError(f"`{function}` looks into a source or the target, not {told(leaves)}")
+            text = key_text(name, key)
+            if function == "kind":
+                return kind_of(name, leaves, text)
+            return text in leaves.keys()  # noqa: SIM118 - not a mapping
 
-        return self._located(present, node, self.compiled(subscript.value), self._index(subscript.slice))
+        return self._located(looked, node, self.compiled(subscript.value), self._index(subscript.slice))
 
     def _count(self, node: ast.Call, arguments: Sequence[Evaluator]) -> Evaluator:
         if len(arguments) != 1 or node.keywords:

@@ -1,7 +1,7 @@
 """The recipe language as models: what a recipe may say, field by field.
 
 The models hold parsed expressions, templates and regular expressions. What fields mean together is
-checked in `lint`.
+checked in `linting`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import regex
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -21,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from ckpt_surgery.errors import UsageError
 from ckpt_surgery.expressions import Expression, parse
 from ckpt_surgery.regexes import compile_pattern
 from ckpt_surgery.scope import Constant, ExpressionError
@@ -56,6 +58,17 @@ def _constant(value: Any) -> Constant:
     raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
 
 
+def _one_of(expected: str) -> BeforeValidator:
+    """Integers only: a literal of Python's takes `True` and `1.0` for 1."""
+
+    def validate(value: Any) -> Any:
+        if type(value) is not int:
+            raise PydanticCustomError("literal_error", "{expected}", {"expected": expected})
+        return value
+
+    return BeforeValidator(validate)
+
+
 _SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]
 
 ExpressionField = Annotated[
@@ -84,6 +97,9 @@ ConstantField = Annotated[
 ]
 Names = Annotated[tuple[str, ...], Strict(False)]
 Unmatched = Literal["keep", "drop", "error"]
+
+ANY_MORE = "*"
+"""At the end of `sources`: any number of further ones."""
 
 
 def _kind(value: Any) -> str:
@@ -186,14 +202,14 @@ class OutputPolicy(_Model):
 
     format: str | None = None
     """orbax, safetensors, flax, npz or zarr. Default: by the destination's name, else orbax."""
-    zarr: Literal[3, 2] = 3
+    zarr: Annotated[Literal[3, 2], _one_of("3 or 2")] = 3
     """Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."""
 
 
 class Recipe(_Model):
     """What becomes of every leaf of a checkpoint."""
 
-    version: Literal[1]
+    version: Annotated[Literal[1], _one_of("1")]
     """Of the recipe language."""
     description: str | None = None
     """For people."""
@@ -202,7 +218,8 @@ class Recipe(_Model):
     tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(default_factory=dict)
     """Lookups for expressions; the entry `_` stands for all that are missing."""
     sources: Names = ("source",)
-    """Names for the checkpoints that are read, in the order of the command line."""
+    """Names for the checkpoints that are read, in the order of the command line. A `'*'` at the end: and any
+    number more, called source_2, source_3, … by their place."""
     target: TargetPolicy | None = None
     """How to meet the structure that the result must have."""
     output: OutputPolicy | None = None
@@ -217,6 +234,25 @@ class Recipe(_Model):
     """Short for one pass."""
     written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(None, alias="passes")
     """Passes, one after the other; instead of `rules`."""
+
+    @property
+    def named_sources(self) -> tuple[str, ...]:
+        """The sources that there have to be."""
+        return tuple(name for name in self.sources if name != ANY_MORE)
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether any number of further sources may follow the named ones."""
+        return ANY_MORE in self.sources
+
+    def source_names(self, count: int) -> tuple[str, ...]:
+        """What `count` sources are called. Raises UsageError where the recipe takes fewer or more."""
+        named = self.named_sources
+        if count < len(named) or (count > len(named) and not self.takes_more):
+            more = " or more" if self.takes_more else ""
+            wanted = f"{len(named)}{more} source{'s' if more or len(named) > 1 else ''} ({', '.join(named)})"
+            raise UsageError(f"the recipe takes {wanted}; {count} were given")
+        return (*named, *(f"source_{i}" for i in range(len(named) + 1, count + 1)))
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:

@@ -5,8 +5,9 @@ nothing is read. Problems are collected in a ledger, with the rule's place and t
 """
 
 import itertools
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +30,8 @@ from ckpt_surgery.expressions import Expression, ExpressionError, Groups, Scope,
 from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import compile_pattern, fullmatch, literal_prefix
+from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch, literal_prefix
+from ckpt_surgery.scope import SOURCES
 from ckpt_surgery.templates import Template
 
 Names = Mapping[str, Any]
@@ -104,7 +106,8 @@ class Ledger:
     def close(self) -> None:
         """Raise what was found, if anything was."""
         if self._problems:
-            raise PlanError(*(_with_keys(p, keys) for p, keys in self._problems.values()))
+            found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
+            raise PlanError(*sorted(found, key=lambda p: p.place.line if p.place else 0))
 
 
 def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
@@ -112,7 +115,7 @@ def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
 
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
-    return problem if not keys else replace(problem, message=f"{problem.message}\n  at {few(keys)}")
+    return problem if not keys else replace(problem, message=f"{problem.message} (at {few(keys)})")
 
 
 def few(keys: Iterable[str]) -> str:
@@ -133,8 +136,36 @@ class SourceLeaves:
         entry = self.tree.get(text)
         return None if entry is None else array_of(entry)
 
-    def keys(self) -> Iterable[str]:
+    def kind(self, text: str) -> str | None:
+        entry = self.tree.get(text)
+        return None if entry is None else str(entry.leaf.kind)
+
+    def keys(self) -> Collection[str]:
         return self.tree.keys()
+
+
+class Clock:
+    """The time that one rule's pattern has taken. One slow match has a limit of its own; this is for many."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.matches = 0
+
+    def add(self, seconds: float) -> None:
+        """Raises SurgeryError after a second more than a tenth of a millisecond for each key."""
+        self.seconds += seconds
+        self.matches += 1
+        if self.seconds > REGEX_TIMEOUT + 1e-4 * self.matches:
+            raise SurgeryError(
+                f"the regular expression took {self.seconds:.1f} s on {self.matches} keys",
+                hint="Nested repeats such as (a+)+ take exponential time; write them without nesting.",
+            )
+
+
+def count_of(pattern: str, tree: Tree) -> int:
+    """`count('regex')`: how many keys of a tree it matches."""
+    compiled = compile_pattern(pattern)
+    return sum(fullmatch(compiled, text) is not None for text in tree)
 
 
 class PassRun:
@@ -159,9 +190,11 @@ class PassRun:
             **loaded.names,
             **{name: SourceLeaves(name, tree) for name, tree in trees.items()},
             "target": target,
+            SOURCES: tuple(trees),
         }
         self.claims: dict[int, list[Claim]] = defaultdict(list)
         self.claimed: set[int] = set()
+        self.clocks: dict[int, Clock] = defaultdict(Clock)
         self._claim_all()
 
     # --- claiming -------------------------------------------------------------------------------------
@@ -199,12 +232,15 @@ class PassRun:
         self, index: int, field: Field, pattern: regex.Pattern[str], text: str
     ) -> regex.Match[str] | None:
         """The match of a whole key. A pattern that takes too long ends the run: it would on every key."""
+        started = time.perf_counter()
         try:
-            return fullmatch(pattern, text)
+            found = fullmatch(pattern, text)
+            self.clocks[index].add(time.perf_counter() - started)
         except SurgeryError as error:
             self.ledger.problem(index, field, error)
             self.ledger.close()
             raise
+        return found
 
     def _views(self, text: str) -> list[tuple[str, tuple[str, str] | None]]:
         """The key itself, then the keys that it stands for in mirrored trees."""
@@ -218,7 +254,8 @@ class PassRun:
         if rule.when is None:
             return True
         result = self.evaluate(index, ("when",), rule.when, self._names_of(claim), claim.entry.key.text)
-        return result is not FAILED and bool(result)
+        # A `when` that failed is a problem already: that nobody claims the leaf would be a misleading second.
+        return result is FAILED or bool(result)
 
     # --- evaluating -----------------------------------------------------------------------------------
 
@@ -240,8 +277,7 @@ class PassRun:
             return FAILED
 
     def _count(self, pattern: str) -> int:
-        compiled = compile_pattern(pattern)
-        return sum(fullmatch(compiled, text) is not None for text in self.trees[self.first])
+        return count_of(pattern, self.trees[self.first])
 
     def spell(
         self,

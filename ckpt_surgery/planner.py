@@ -105,6 +105,8 @@ class Plan:
     costs: Costs
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The first source's custom metadata, carried along."""
+    hooks_sha256: str | None = None
+    """Of the file of hooks, None where the recipe has none."""
 
 
 def make_plan(
@@ -135,6 +137,7 @@ def make_plan(
         warnings=(*claims.warnings, *_unused_elements(steps), *_dtype_differences(steps, target)),
         costs=_costs(steps, memory, workers),
         metadata=metadata,
+        hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
     )
 
 

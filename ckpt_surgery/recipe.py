@@ -22,9 +22,10 @@ from ckpt_surgery.language import (
     Rule,
     TargetPolicy,
 )
-from ckpt_surgery.lint import Finding, findings
+from ckpt_surgery.linting import Finding, findings
+from ckpt_surgery.packaged import recipe_path
 from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch
-from ckpt_surgery.scope import Constant, Table
+from ckpt_surgery.scope import HOOKS, Constant, Hooks, Table
 
 __all__ = [
     "REGEX_TIMEOUT",
@@ -56,12 +57,19 @@ class LoadedRecipe:
     """Of the text, as UTF-8: hexadecimal."""
     params: Mapping[str, Constant]
     """With what the command line overrides."""
+    hooks: Hooks | None = None
+    """The user's functions, once they are allowed."""
 
     @cached_property
     def names(self) -> Mapping[str, Any]:
-        """What params and tables are bound to in expressions."""
+        """What params, tables and hooks are bound to in expressions."""
         tables = {name: Table(name, entries) for name, entries in self.recipe.tables.items()}
-        return {**self.params, **tables}
+        return {**self.params, **tables, **({} if self.hooks is None else {HOOKS: self.hooks})}
+
+    @property
+    def directory(self) -> Path:
+        """Where the recipe lies, and its hooks beside it."""
+        return Path(recipe_path(self.path)).parent
 
     def rule_location(self, pass_index: int, rule_index: int) -> DocumentPath:
         """Where a rule lies in the document: `("rules", 3)`."""
@@ -83,12 +91,13 @@ class LoadedRecipe:
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
-    """Read and check a recipe. `overrides` are `NAME=VALUE`, typed by the param's default.
+    """Read and check a recipe: a file, or with `@name` one that comes with the package.
 
+    `overrides` are `NAME=VALUE`, typed by the param's default.
     Raises UsageError where the file cannot be read or an override does not fit, RecipeError with all
     problems where the recipe is wrong.
     """
-    return parse_recipe(read_text(path), str(path), overrides)
+    return parse_recipe(read_text(recipe_path(str(path))), str(path), overrides)
 
 
 def parse_recipe(text: str, path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:

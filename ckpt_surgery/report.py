@@ -247,9 +247,10 @@ def _named(source: str, key: str, several: bool) -> str:
 def plan_json(plan: Plan) -> dict[str, Any]:
     """The JSON document of `plan`: every leaf, unfolded. Sizes in bytes."""
     costs = plan.costs
+    hooks = {} if plan.hooks_sha256 is None else {"hooks_sha256": plan.hooks_sha256}
     return {
         "schema": JSON_SCHEMA,
-        "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256},
+        "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256, **hooks},
         "sources": {i.name: {"path": i.path, "format": i.format, "leaves": i.leaves} for i in plan.inputs},
         "summary": {
             **counts(plan),

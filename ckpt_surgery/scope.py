@@ -13,6 +13,11 @@ Scalar = str | int | float | bool
 Constant = Scalar | tuple[Scalar, ...]
 """What a param or a table entry may be."""
 
+HOOKS = "hooks"
+"""The name that the user's own functions are called under."""
+SOURCES = "sources"
+"""The name of the list of all sources' names."""
+
 
 class ExpressionError(SurgeryError):
     """An expression or a template is refused, or fails; points at characters of its text."""
@@ -127,6 +132,10 @@ class Leaves(Protocol):
         """The leaf's array, None where there is no such leaf. Raises SurgeryError where it is no array."""
         ...
 
+    def kind(self, text: str) -> str | None:
+        """`array`, `scalar`, `string`, `prng_key` or `empty`; None where there is no such leaf."""
+        ...
+
     def keys(self) -> Collection[str]:
         """The texts of all keys."""
         ...
@@ -134,6 +143,9 @@ class Leaves(Protocol):
 
 class Hooks(Protocol):
     """What `hooks` stands for where hooks are allowed."""
+
+    sha256: str
+    """Of the file: hexadecimal."""
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The lazy result of the user's function. Raises SurgeryError where there is none of that name."""
@@ -156,5 +168,17 @@ def looked_up(name: str, leaves: Leaves, key: str) -> Array:
     """`name[key]`. Raises FunctionError, with a close match, where there is no such leaf."""
     found = leaves.lookup(key)
     if found is None:
-        raise FunctionError(f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}")
+        raise _no_leaf(name, leaves, key)
     return found
+
+
+def kind_of(name: str, leaves: Leaves, key: str) -> str:
+    """What `name[key]` is. Raises FunctionError, with a close match, where there is no such leaf."""
+    found = leaves.kind(key)
+    if found is None:
+        raise _no_leaf(name, leaves, key)
+    return found
+
+
+def _no_leaf(name: str, leaves: Leaves, key: str) -> FunctionError:
+    return FunctionError(f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.errors import PlanError, SurgeryError
+from ckpt_surgery.passes import Clock
 from tests.plans import fates, plan_of
 
 HEAD = "version: 1\n"
@@ -201,6 +202,30 @@ def test_a_pass_can_be_switched_off() -> None:
     assert fates(plan_of(text, ["a"], overrides=["active=true"])) == {"b": "renamed"}
 
 
+def test_a_pass_can_ask_what_the_sources_have() -> None:
+    text = """version: 1
+passes:
+  - {when: "count('l_.*') == 2", rules: [{match: 'l_(.)', to: 'm_\\1'}]}
+  - {when: "has(source['m_0'])", rules: [{match: 'm_0', drop: true}]}
+"""
+    assert fates(plan_of(text, ["l_0", "l_1"])) == {"m_0": "renamed", "m_1": "renamed"}  # as they were given
+    assert fates(plan_of(text, ["l_0"])) == {"l_0": "kept"}
+
+
+def test_a_pathological_pattern_stops_with_its_rule_named() -> None:
+    text = rules("- {match: '(?:(a|aa)+)+$', to: z}")
+    with pytest.raises(PlanError, match=r"recipe.yaml:3:11  rules\[0\].match\n(.|\n)*took more than 1 s"):
+        plan_of(text, ["a" * 40 + "!"])
+
+
+def test_many_slow_matches_stop_too() -> None:
+    clock = Clock()
+    for _ in range(10):
+        clock.add(0.1)
+    with pytest.raises(SurgeryError, match=r"took 1.1 s on 11 keys"):
+        clock.add(0.1)
+
+
 def test_what_an_earlier_pass_dropped_is_told_with_its_rule() -> None:
     text = """version: 1
 passes:
@@ -376,6 +401,13 @@ def test_refusals(text: str, leaves: object, says: str) -> None:
     assert "^" in str(caught.value)
 
 
+def test_a_when_that_fails_is_the_only_problem() -> None:
+    text = "version: 1\nunmatched: error\nrules:\n- {match: a, when: 'x[9, 9, 9]', optional: true, drop: true}"
+    with pytest.raises(PlanError) as caught:
+        plan_of(text, ["a"])
+    assert len(caught.value.problems) == 1
+
+
 def test_unmatched_error_names_the_keys() -> None:
     with pytest.raises(PlanError, match=r"no rule claims `b`, `c`, `d`, and 1 more \(4 in all\)"):
         plan_of("version: 1\nunmatched: error\nrules:\n- {match: a, to: z}", ["a", "b", "c", "d", "e"])
@@ -396,7 +428,7 @@ def test_problems_of_several_rules_come_together_and_equal_ones_once() -> None:
         plan_of(rules(text), ["a1", "a2", "a3", "a4", "b"])
     told = [str(p) for p in caught.value.problems]
     assert len(told) == 2
-    assert "at `a1`, `a2`, `a3`, and 1 more" in told[0]
+    assert "(at `a1`, `a2`, `a3`, and 1 more)" in told[0]
     assert "recipe.yaml:4" in told[1]
 
 

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 LAYERS = (
     "errors",
     "keys",
+    "packaged",  # recipes by name
     "documents",  # YAML with positions
     "arrays",
     "functions",
@@ -22,8 +23,10 @@ LAYERS = (
     "templates",
     "regexes",
     "language",  # the models of a recipe
-    "lint",
+    "linting",
     "recipe",
+    "hooks",  # the user's own functions
+    "reference",  # the language's documentation
     "entries",  # what passes hand to each other
     "passes",
     "fitting",  # the target

@@ -45,6 +45,7 @@ def command(
     format_: str | None,
     memory: int | None,
     workers: int | None,
+    allow_hooks: bool,
     json_to: str | None,
     full: bool,
     detailed_exitcode: bool,
@@ -56,7 +57,9 @@ def command(
     A recipe takes one SRC unless it names several `sources`. The diff is printed before any data is read.
     A plan saved with `plan --out` may stand for RECIPE and its sources: `apply plan.json DST`.
     """
-    choices = Choices(target, assignments, step, item, dst_step, dst_item, format_, memory, workers)
+    choices = Choices(
+        target, assignments, step, item, dst_step, dst_item, format_, memory, workers, allow_hooks
+    )
     sources, dst = _sources_and_destination(recipe, assignments, paths)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     if dry_run:
@@ -97,6 +100,7 @@ def _run(
             overwrite=overwrite,
             memory=choices.memory,
             workers=choices.workers,
+            allow_hooks=choices.allow_hooks,
             progress=progress,
             on_plan=on_plan,
         )

@@ -14,6 +14,9 @@ from ckpt_surgery.keys import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+ANY_MORE = "*"
+"""Ends the names of a recipe's sources where it takes any number of further ones."""
+
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -163,6 +166,7 @@ def plan_options(function: F) -> F:
         ),
         memory_option,
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
+        click.option("--allow-hooks", is_flag=True, help="Run the recipe's hooks: Python code beside it."),
         json_option,
         full_option,
         click.option("--detailed-exitcode", is_flag=True, help="0: no change, 1: error, 2: changes."),
@@ -207,8 +211,11 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
 def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
     """The sources, and the destination where there is one path more. `names` are the recipe's sources.
 
-    Raises UsageError where there are fewer or more.
+    Where they end with `*`, any number more, the last path is always the destination: nothing else could
+    tell. Raises UsageError where there are fewer or more.
     """
+    if names[-1] == ANY_MORE:
+        return _split_many(names[:-1], paths)
     wanted = len(names)
     if wanted <= len(paths) <= wanted + 1:
         return tuple(paths[:wanted]), paths[wanted] if len(paths) > wanted else None
@@ -218,3 +225,15 @@ def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, 
         raise UsageError(f"{takes}; missing: {missing}", hint="Give their paths in this order.")
     extra = ", ".join(map(shown, paths[wanted + 1 :]))
     raise UsageError(f"{takes} and one destination; too many: {extra}")
+
+
+def _split_many(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The sources, of which there may be more than `names`, and the destination."""
+    if len(paths) <= len(names):
+        few = ", ".join(map(shown, names))
+        raise UsageError(
+            f"the recipe takes {len(names)} sources or more ({few}, …) and one destination; "
+            f"{len(paths)} path{'' if len(paths) == 1 else 's'} given",
+            hint="The last path is the destination.",
+        )
+    return tuple(paths[:-1]), paths[-1]

@@ -29,6 +29,7 @@ class Choices:
     memory: int | None
     """Bytes."""
     workers: int | None
+    allow_hooks: bool
 
 
 @click.command("plan", short_help="Show what a recipe would do, from metadata alone.")
@@ -51,6 +52,7 @@ def command(
     format_: str | None,
     memory: int | None,
     workers: int | None,
+    allow_hooks: bool,
     json_to: str | None,
     full: bool,
     detailed_exitcode: bool,
@@ -61,7 +63,9 @@ def command(
     A recipe takes one SRC unless it names several `sources`. With DST, what the destination allows is
     checked too.
     """
-    choices = Choices(target, assignments, step, item, dst_step, dst_item, format_, memory, workers)
+    choices = Choices(
+        target, assignments, step, item, dst_step, dst_item, format_, memory, workers, allow_hooks
+    )
     sources, dst = split_paths(source_names(recipe, assignments), paths)
     made = make_plan(recipe, sources, dst, choices, out)
     show_plan(open_terminal(ctx.find_root().obj, json_to), made, full)
@@ -87,6 +91,7 @@ def make_plan(
         dst_item=choices.dst_item,
         memory=choices.memory,
         workers=choices.workers,
+        allow_hooks=choices.allow_hooks,
         out=out,
     )
 

@@ -41,6 +41,8 @@ class SinkOptions:
     """Name of the item. With a step the default is `default`; alone, DIRECTORY is the step's directory."""
     zarr: int = 3
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
+    shard_size: int | None = None
+    """Bytes of arrays per file at most, where a format spreads them over several. None: one file."""
 
 
 @dataclass(frozen=True)

@@ -97,3 +97,16 @@ def range_(start: Any, stop: Any = None, step: Any = 1) -> tuple[int, ...]:
     if max(0, (last - first + step - (1 if step > 0 else -1)) // step) > LONGEST_RANGE:
         raise FunctionError(f"`range` would give more than {LONGEST_RANGE:,} numbers")
     return tuple(numbers)
+
+
+@plain
+def require(condition: Any, message: Any) -> bool:
+    """`require(condition, message)`: true where the condition is; otherwise an error with this message.
+
+    For what a recipe relies on: `when: require(heads > 0, 'say how many heads: --set heads=N')`.
+    """
+    if not isinstance(condition, bool):
+        raise FunctionError(f"`require` is for conditions, not {_told(condition)}")
+    if not condition:
+        raise FunctionError(_text(message, "require"))
+    return True

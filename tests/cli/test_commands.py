@@ -106,7 +106,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
     done = run(
         *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
         *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
-        *("--workers", "2", "--out", out),
+        *("--workers", "2", "--allow-hooks", "--out", out),
     )
     assert done.exit_code == 0, done.output
     ((paths, options),) = calls
@@ -122,6 +122,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "dst_item": "j",
         "memory": 1 << 20,
         "workers": 2,
+        "allow_hooks": True,
         "out": out,
     }
 
@@ -465,7 +466,7 @@ def test_every_command_has_help():
         done = run(name, "--help")
         assert done.exit_code == 0
         assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
-    assert cli.list_commands(None) == ["apply", "diff", "inspect", "lint", "plan", "schema"]
+    assert cli.list_commands(None) == ["apply", "diff", "inspect", "lint", "plan", "recipes", "schema"]
 
 
 SLOW_READER = """

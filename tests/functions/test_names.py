@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import registry
-from ckpt_surgery.functions.names import int_, len_, lower, range_, replace, str_, upper
+from ckpt_surgery.functions.names import int_, len_, lower, range_, replace, require, str_, upper
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,13 @@ def test_bounds_are_exact() -> None:
 
 
 def test_their_names_in_expressions() -> None:
-    names = {"int", "str", "lower", "upper", "len", "range", "replace"}
+    names = {"int", "str", "lower", "upper", "len", "range", "replace", "require"}
     assert {name for name, value in registry().items() if not isinstance(value, type)} == names
+
+
+def test_require() -> None:
+    assert require(True, "never said") is True
+    with pytest.raises(FunctionError, match=r"^say how many$"):
+        require(False, "say how many")
+    with pytest.raises(FunctionError, match="`require` is for conditions, not 3"):
+        require(3, "a number is no condition")

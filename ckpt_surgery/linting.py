@@ -13,11 +13,11 @@ import regex
 
 from ckpt_surgery.documents import DocumentPath
 from ckpt_surgery.errors import did_you_mean
-from ckpt_surgery.expressions import HOOKS, Expression, Flaw, check, function_names
+from ckpt_surgery.expressions import Expression, Flaw, check, function_names
 from ckpt_surgery.keys import SEPARATOR
-from ckpt_surgery.language import Pass, Recipe, Rule
+from ckpt_surgery.language import ANY_MORE, Pass, Recipe, Rule
 from ckpt_surgery.regexes import compile_pattern
-from ckpt_surgery.scope import ExpressionError
+from ckpt_surgery.scope import HOOKS, SOURCES, ExpressionError
 from ckpt_surgery.templates import Template, check_groups, check_template
 
 TARGET = "target"
@@ -41,7 +41,7 @@ EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
 """Fields that leave no room for others, and why."""
 MEANINGS: Mapping[str, str] = {
     "x": "`x` is the leaf that a `match` or `fill` rule claimed; there is none here",
-    "xs": "`xs` is the list of leaves that share one `to`: it is for the `value` of a `match` rule with `to`",
+    "xs": "`xs` is the list of leaves that share one `to`: it is for the values of a `match` rule with `to`",
     "key": "`key` is the key that a rule claimed; there is none here",
     "g": "`g` holds the groups of a regular expression; there is none here",
 }
@@ -75,7 +75,7 @@ class Subject:
     @property
     def constants(self) -> frozenset[str]:
         """Every name that all expressions of the recipe know."""
-        names = {*self.recipe.params, *self.recipe.tables, *self.recipe.sources, TARGET}
+        names = {*self.recipe.params, *self.recipe.tables, *self.recipe.named_sources, TARGET, SOURCES}
         names |= {str(path[1]) for path in self.broken if len(path) == 2 and path[0] in ("params", "tables")}
         return frozenset(names | ({HOOKS} if "hooks" in self.written else set()))
 
@@ -113,8 +113,12 @@ def _header(subject: Subject) -> Iterator[Finding]:
         yield Finding(
             ("hooks",), f"hooks are a Python file beside the recipe, such as my_hooks.py, not {hooks!r}"
         )
-    if not subject.recipe.sources:
-        yield Finding(("sources",), "there has to be one source at least")
+    sources = subject.recipe.sources
+    if not subject.recipe.named_sources:
+        yield Finding(("sources",), "there has to be one source at least, with a name")
+    if ANY_MORE in sources[:-1]:
+        message = f"`{ANY_MORE}` stands for any number of further sources: it comes last"
+        yield Finding(("sources", sources.index(ANY_MORE)), message)
     yield from _empty_fields(written, ())
 
 
@@ -131,7 +135,7 @@ def _names(subject: Subject) -> Iterator[Finding]:
     recipe = subject.recipe
     owners: dict[str, str] = {}
     several: list[tuple[str, str, DocumentPath, bool]] = [
-        *(("source", name, ("sources", i), False) for i, name in enumerate(recipe.sources)),
+        *(("source", name, ("sources", i), False) for i, name in enumerate(recipe.named_sources)),
         *(("param", name, ("params", name), True) for name in recipe.params),
         *(("table", name, ("tables", name), True) for name in recipe.tables),
     ]
@@ -148,7 +152,7 @@ def _name_problem(name: str, owners: Mapping[str, str]) -> str | None:
         return f"`{name}` is not a name: letters, digits and `_`, and no word of Python's"
     if name in function_names():
         return f"`{name}` is a function; choose another name"
-    if name in MEANINGS or name in (TARGET, HOOKS):
+    if name in MEANINGS or name in (TARGET, HOOKS, SOURCES):
         return f"`{name}` has a meaning of its own in recipes; choose another name"
     return f"`{name}` is {owners[name]} already; choose another name" if name in owners else None
 
@@ -215,7 +219,7 @@ class _RuleCheck:
         given = [
             str(name) for name, value in self.written.items() if value is not None and value is not False
         ]
-        claims = [name for name in CLAIMS if name in given]
+        claims = [name for name in CLAIMS if name in self.written]
         if len(claims) != 1:
             said = " and ".join(f"`{c}`" for c in claims) or "none"
             yield Finding(self.path, f"a rule has one of `match`, `fill` and `add`; this one has {said}")
@@ -276,7 +280,7 @@ class _RuleCheck:
         source = self.rule.source
         if source is None or source == ALL_SOURCES:
             return
-        known = self.subject.recipe.sources
+        known = self.subject.recipe.named_sources
         names = (
             [(source, self._field("source"))]
             if isinstance(source, str)
@@ -302,7 +306,7 @@ class _RuleCheck:
     def _own_names(self) -> Iterator[Finding]:
         """Named groups and `for` variables have names of their own."""
         recipe = self.subject.recipe
-        owners = dict.fromkeys(recipe.sources, "a source")
+        owners = dict.fromkeys(recipe.named_sources, "a source")
         owners |= dict.fromkeys(recipe.params, "a param") | dict.fromkeys(recipe.tables, "a table")
         pattern = self._pattern
         if pattern is not None:
@@ -341,8 +345,13 @@ class _RuleCheck:
         names = self._group_names | {"x", "key"}
         if field in ("to", "by", "value"):
             names |= self._variables
-        shared = field == "value" and ("to" in self.written or "source" in self.written)
-        return names | {"xs"} if shared else names
+        return names | {"xs"} if field == "value" and self._gathers else names
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether several leaves can share one name: by `to`, or each from its own source."""
+        source = self.written.get("source")
+        return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
 
     def _fill_names(self, field: str) -> frozenset[str]:
         names = self._group_names | {"key"}

@@ -1,0 +1,282 @@
+"""Writing safetensors: headers first, then every tensor at its place, in any order and in parallel."""
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output, Region
+from ckpt_surgery.errors import StorageError, UsageError, VerificationError
+from ckpt_surgery.formats import SinkOptions
+from ckpt_surgery.formats.byte_ranges import opened, write_region
+from ckpt_surgery.formats.safetensors_header import (
+    CODES,
+    METADATA,
+    MOST_HEADER_BYTES,
+    PACKED,
+    PREFIX_BYTES,
+    Tensor,
+    header_bytes,
+    splits,
+    stored_bytes,
+)
+from ckpt_surgery.formats.safetensors_source import INDEX_NAME, SINGLE_NAME, paired, read_packed
+from ckpt_surgery.keys import shown
+
+SHARD_NAME = "model-{:05d}-of-{:05d}.safetensors"
+ENTRY_BYTES = 120
+"""A tensor's entry in a header at most, without its name and the digits of its shape."""
+
+
+# --- what the format cannot hold --------------------------------------------------------------------------
+
+
+def refusals(leaves: Sequence[Leaf]) -> list[str]:
+    """Why safetensors cannot hold these leaves, one sentence for each thing; empty: it can."""
+    return [sentence for leaf in leaves for sentence in _of_leaf(leaf)] + [*_of_all(leaves)]
+
+
+_NO_ARRAYS = {
+    LeafKind.STRING: "a string",
+    LeafKind.EMPTY: "an empty node",
+    LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost",
+}
+
+
+def _of_leaf(leaf: Leaf) -> Iterator[str]:
+    name = f"`{shown(leaf.key.text)}`"
+    if leaf.kind in _NO_ARRAYS:
+        yield f"{name} is {_NO_ARRAYS[leaf.kind]}; safetensors holds plain arrays only; drop it."
+    elif leaf.spec is not None:
+        yield from _of_spec(name, leaf.spec)
+    if leaf.key.text == METADATA:
+        yield f"{name} is what safetensors calls its metadata; rename it."
+    if any("\ud800" <= character <= "\udfff" for character in leaf.key.text):
+        yield f"{name} is not valid Unicode, so it cannot be stored as UTF-8; rename it."
+
+
+def _of_spec(name: str, spec: ArraySpec) -> Iterator[str]:
+    code = CODES.get(spec.dtype)
+    if code is None:
+        yield f"{name} is {spec.dtype.name}, which safetensors cannot store; cast it to another type."
+    if code == PACKED and not splits(spec.shape):
+        yield f"{name} is {spec}: safetensors stores this type in pairs along an even last axis; cast it."
+
+
+def _of_all(leaves: Sequence[Leaf]) -> Iterator[str]:
+    counts = Counter(leaf.key.text for leaf in leaves)
+    for text, count in counts.items():
+        if count > 1:
+            yield f"{count} leaves would have the name `{shown(text)}`; rename all but one."
+
+
+# --- which tensor where -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One file to be written."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def data_bytes(self) -> int:
+        return self.tensors[-1].stop if self.tensors else 0
+
+
+def plan_files(leaves: Sequence[Leaf], shard_size: int | None) -> list[Plan]:
+    """Which tensors go into which file, and where. Files are filled in the order of the leaves.
+
+    `shard_size`: bytes of tensors per file; a larger tensor has a file to itself. None: one file.
+    """
+    groups: list[list[Leaf]] = [[]]
+    room = shard_size
+    for leaf in leaves:
+        assert leaf.spec is not None
+        size = stored_bytes(leaf.spec)
+        if room is not None and shard_size is not None:
+            if size > room and groups[-1]:
+                groups.append([])
+                room = shard_size
+            room -= size
+        groups[-1].append(leaf)
+    if len(groups) == 1:
+        return [Plan(SINGLE_NAME, _placed(groups[0]))]
+    return [Plan(SHARD_NAME.format(i, len(groups)), _placed(g)) for i, g in enumerate(groups, 1)]
+
+
+def _placed(leaves: Iterable[Leaf]) -> tuple[Tensor, ...]:
+    """The widest elements first, so that every tensor begins at a multiple of its element's size."""
+    placed: list[Tensor] = []
+    end = 0
+    for leaf in sorted(leaves, key=lambda leaf: -leaf.spec.dtype.itemsize if leaf.spec else 0):
+        assert leaf.spec is not None
+        placed.append(Tensor(leaf.key.text, leaf.spec, end, end + stored_bytes(leaf.spec)))
+        end = placed[-1].stop
+    return tuple(placed)
+
+
+def _entry_bound(leaf: Leaf) -> int:
+    """Bytes in a header at most: a character takes six (`\\u0000`), a dimension twenty."""
+    ndim = 0 if leaf.spec is None else leaf.spec.ndim
+    return 6 * len(leaf.key.text) + 20 * ndim + ENTRY_BYTES
+
+
+# --- the sink ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor is written."""
+
+    path: Path
+    offset: int
+    """In the file."""
+    tensor: Tensor
+
+
+class SafetensorsSink:
+    """Writes one file, or shards and their index, into a directory. Thread-safe."""
+
+    def __init__(self, directory: Path, metadata: Mapping[str, str], shard_size: int | None):
+        self._directory = directory
+        self._metadata = metadata
+        self._shard_size = shard_size
+        self._files: list[Plan] = []
+        self._places: dict[str, Place] = {}
+        self._written: Counter[str] = Counter()
+        """Elements by name."""
+        self._count_lock = threading.Lock()
+        self._pair_lock = threading.Lock()
+
+    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+        """Why safetensors cannot hold these leaves, one sentence each; empty: it can."""
+        return refusals(leaves) or self._long_headers(leaves)
+
+    def _long_headers(self, leaves: Sequence[Leaf]) -> list[str]:
+        metadata = sum(6 * (len(k) + len(v)) + 6 for k, v in self._metadata.items())
+        if metadata + sum(map(_entry_bound, leaves)) <= MOST_HEADER_BYTES:
+            return []
+        files = plan_files(leaves, self._shard_size)
+        longest = max(len(header_bytes(f.tensors, self._metadata)) for f in files) - PREFIX_BYTES
+        if longest <= MOST_HEADER_BYTES:
+            return []
+        return [
+            f"{len(leaves)} leaves need a header of {longest} bytes, and safetensors allows "
+            f"{MOST_HEADER_BYTES}; spread them over files with --shard-size."
+        ]
+
+    def create(self, outputs: Sequence[Output]) -> None:
+        """Make every file in its full size, with its header. Raises StorageError."""
+        self._files = plan_files([output.leaf for output in outputs], self._shard_size)
+        for file in self._files:
+            path = self._directory / file.name
+            header = header_bytes(file.tensors, self._metadata)
+            with _storage_errors(path), open(path, "xb") as opened_file:
+                opened_file.write(header)
+                opened_file.truncate(len(header) + file.data_bytes)
+            for tensor in file.tensors:
+                self._places[tensor.name] = Place(path, len(header) + tensor.start, tensor)
+
+    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
+        """Write one region; regions may be of any form. Raises StorageError."""
+        place = self._places[output.leaf.key.text]
+        spec = place.tensor.spec
+        assert (block.dtype, block.shape) == (spec.dtype, region.shape)
+        with _storage_errors(place.path):
+            if place.tensor.packed:
+                self._write_packed(place, region, block)
+            else:
+                _put(place.path, place.offset, spec, region, block)
+        with self._count_lock:
+            self._written[place.tensor.name] += region.size
+
+    def _write_packed(self, place: Place, region: Region, block: np.ndarray) -> None:
+        """Two elements share a byte, and two regions may: one at a time, what is there is kept."""
+        if not region.size:
+            return
+        halves, touched = paired(place.tensor.spec, region)
+        starts, stops = (
+            (*region.starts[:-1], 2 * touched.starts[-1]),
+            (*region.stops[:-1], 2 * touched.stops[-1]),
+        )
+        around = Region(starts, stops)
+        with self._pair_lock:
+            with opened(os.fspath(place.path)) as file:
+                whole = read_packed(file, place.offset, place.tensor.spec, around)
+            whole[region.within(around)] = block
+            bits = whole.view(np.uint8)
+            both = bits[..., ::2] | bits[..., 1::2] << 4
+            _put(place.path, place.offset, halves, touched, both)
+
+    def finish(self) -> None:
+        """Check that nothing was left out; write the index where there are several files.
+
+        Raises StorageError, and VerificationError where a part of a tensor was never written.
+        """
+        for name, place in self._places.items():
+            if self._written[name] != place.tensor.spec.size:
+                raise VerificationError(
+                    f"{self._written[name]} of {place.tensor.spec.size} elements of `{shown(name)}` "
+                    "were written"
+                )
+        if len(self._files) > 1:
+            path = self._directory / INDEX_NAME
+            with _storage_errors(path), open(path, "x", encoding="utf-8") as file:
+                file.write(self._index())
+
+    def _index(self) -> str:
+        files = {tensor.name: file.name for file in self._files for tensor in file.tensors}
+        total = sum(file.data_bytes for file in self._files)
+        about = {"metadata": {"total_size": total}, "weight_map": files}
+        return json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _put(path: Path, offset: int, spec: ArraySpec, region: Region, block: np.ndarray) -> None:
+    # Opened for each block: no number of shards exhausts the descriptors, and a failure leaves none open.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        write_region(descriptor, offset, spec, region, block)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"Writing {shown(os.fspath(path))} failed: {error.strerror}",
+            hint="Check the free space and the permissions of the destination.",
+        ) from error
+
+
+def open_safetensors_sink(directory: Path, options: SinkOptions) -> SafetensorsSink:
+    """A sink on an empty directory: `model.safetensors`, or shards and `model.safetensors.index.json`.
+
+    Metadata that is not text is stored as its JSON. Raises UsageError for options that make no sense.
+    """
+    if options.step is not None or options.item is not None:
+        raise UsageError(
+            "safetensors checkpoints have no steps or items", hint="Leave out --dst-step and --dst-item."
+        )
+    if options.shard_size is not None and options.shard_size <= 0:
+        raise UsageError(f"A shard of {options.shard_size} bytes holds nothing", hint="Give more.")
+    return SafetensorsSink(directory, _texts(options), options.shard_size)
+
+
+def _texts(options: SinkOptions) -> dict[str, str]:
+    try:
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.metadata.items()}
+        "".join((*texts, *texts.values())).encode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The custom metadata cannot be stored as text: {error}") from error
+    return texts

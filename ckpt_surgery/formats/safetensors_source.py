@@ -1,0 +1,316 @@
+"""Reading safetensors: one file, or shards with an index that maps names to files."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifest, Region
+from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.formats import Selection
+from ckpt_surgery.formats.byte_ranges import OpenFile, opened, read_region, stat_file
+from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, digest, entries
+from ckpt_surgery.formats.safetensors_header import (
+    DTYPES,
+    MOST_HEADER_BYTES,
+    PACKED,
+    PREFIX_BYTES,
+    Header,
+    Tensor,
+    header_length,
+    parse_header,
+    strict_json,
+)
+from ckpt_surgery.keys import Key, shown
+
+SUFFIX = ".safetensors"
+INDEX_SUFFIX = ".safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+INDEX_NAME = "model.safetensors.index.json"
+COUNTED = ("total_size", "total_parameters")
+"""What an index counts; the rest of its metadata is the user's."""
+_SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors\Z")
+_ZIP = b"PK\x03\x04"
+"""How a PyTorch file begins, whatever its name."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file, its header read."""
+
+    name: str
+    """Relative to the checkpoint's directory."""
+    path: str
+    stat: FileStat
+    data: int
+    """Offset of the first tensor's byte."""
+    header: Header
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a leaf's bytes are."""
+
+    shard: Shard
+    tensor: Tensor
+
+
+# --- which files ------------------------------------------------------------------------------------------
+
+
+def detect(path: Path) -> bool:
+    """Whether a path is a safetensors file, an index, or a directory that holds some; damaged ones too."""
+    try:
+        if path.is_dir():
+            return any(entry.name.endswith((SUFFIX, INDEX_SUFFIX)) for entry in entries(os.fspath(path)))
+        return path.name.endswith(INDEX_SUFFIX) or _looks_right(path)
+    except SourceError:
+        return False
+
+
+def _looks_right(path: Path) -> bool:
+    """By the first bytes; a file that is named so is taken for one unless it is clearly another thing."""
+    with opened(os.fspath(path)) as file:
+        head = file.read(0, min(PREFIX_BYTES + 1, file.stat.size))
+    length = int.from_bytes(head[:PREFIX_BYTES], "little")
+    fits = 2 <= length <= min(MOST_HEADER_BYTES, file.stat.size - PREFIX_BYTES)
+    named = path.name.endswith(SUFFIX) and not head.startswith(_ZIP)
+    return named or (fits and head.endswith(b"{"))
+
+
+def _chosen(directory: str) -> str:
+    """The name of the file in a directory that stands for all of it: the single one, or the index."""
+    names = sorted(entry.name for entry in entries(directory))
+    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
+    files = [name for name in names if name.endswith(SUFFIX)]
+    usual = [name for name in (SINGLE_NAME, INDEX_NAME) if name in names]
+    found = usual or indexes or files
+    if len(found) != 1:
+        raise _unclear(directory, found)
+    part = _SHARD.search(found[0])
+    if part and int(part[2]) != 1:
+        raise _unclear(directory, found)
+    return found[0]
+
+
+def _unclear(directory: str, found: Sequence[str]) -> SourceError:
+    listed = ", ".join(map(shown, found[:3])) + (", …" if len(found) > 3 else "")
+    if found and all(map(_SHARD.search, found)):
+        return SourceError(
+            f"{shown(directory)} holds shards ({listed}) without their index {INDEX_NAME}", hint=DAMAGED
+        )
+    return SourceError(
+        f"{shown(directory)} holds {len(found)} safetensors checkpoints: {listed}",
+        hint="Name the file that is meant.",
+    )
+
+
+# --- reading headers --------------------------------------------------------------------------------------
+
+
+def read_shard(directory: str, name: str) -> Shard:
+    """A file's header, checked against the file's size. Raises SourceError with the file's path."""
+    path = os.path.join(directory, name)
+    with opened(path) as file:
+        size = file.stat.size
+        prefix = file.read(0, min(PREFIX_BYTES, size))
+        with _about(path):
+            length = header_length(prefix, size)
+        text = file.read(PREFIX_BYTES, length)
+    data = PREFIX_BYTES + length
+    with _about(path):
+        return Shard(name, path, file.stat, data, parse_header(text, size - data))
+
+
+@contextmanager
+def _about(path: str) -> Iterator[None]:
+    """Puts a path before the problems that are found inside."""
+    try:
+        yield
+    except SourceError as error:
+        named = (replace(p, message=f"{shown(path)}: {p.message}") for p in error.problems)
+        raise SourceError(*named) from error
+
+
+def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """Tensor name → file name, and the user's metadata. Raises SourceError."""
+    with opened(path) as file:
+        if file.stat.size > MOST_HEADER_BYTES:
+            raise SourceError(
+                f"{shown(path)} has {file.stat.size} bytes, too many for an index", hint=DAMAGED
+            )
+        text = file.read(0, file.stat.size)
+    with _about(path):
+        document = strict_json(text)
+        files, metadata = document.get("weight_map"), document.get("metadata") or {}
+        if not isinstance(files, dict) or not isinstance(metadata, dict):
+            raise SourceError("an index needs a `weight_map` from names to files", hint=DAMAGED)
+        for name, target in files.items():
+            _check_plain(name, target)
+    return files, {k: v for k, v in metadata.items() if k not in COUNTED}
+
+
+def _check_plain(name: str, target: Any) -> None:
+    plain = isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
+    if not plain:
+        told = shown(str(target)[:200])
+        raise SourceError(
+            f"`{shown(name[:200])}` is said to be in `{told}`, which is no plain file name", hint=DAMAGED
+        )
+
+
+def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
+    """Every file that an index names, in the order of their names.
+
+    Raises SourceError where files and index differ, and for links that leave the directory.
+    """
+    root = os.path.realpath(directory)
+    shards = []
+    for name in sorted(set(files.values())):
+        check_link(os.path.join(directory, name), root)
+        shards.append(read_shard(directory, name))
+    held = {tensor.name: shard for shard in shards for tensor in shard.header.tensors}
+    for shard in shards:
+        for tensor in shard.header.tensors:
+            if files.get(tensor.name) != shard.name:
+                raise SourceError(
+                    f"{shown(shard.path)} holds `{shown(tensor.name[:200])}`, "
+                    "which the index has elsewhere or not at all",
+                    hint=DAMAGED,
+                )
+    for name, target in files.items():
+        if name not in held:
+            raise SourceError(
+                f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
+                "where the index has it",
+                hint=DAMAGED,
+            )
+    return shards
+
+
+# --- the source -------------------------------------------------------------------------------------------
+
+
+class SafetensorsSource:
+    """A safetensors checkpoint, opened for reading. Safe to use from several threads."""
+
+    format = "safetensors"
+    step: int | None = None
+    item: str | None = None
+
+    def __init__(
+        self,
+        path: str,
+        directory: str,
+        index: str | None,
+        shards: Sequence[Shard],
+        metadata: Mapping[str, Any],
+    ):
+        self.path = path
+        self.metadata = metadata
+        self.directory = directory
+        """What the files in manifests are relative to."""
+        self._files = [*([] if index is None else [index]), *(shard.name for shard in shards)]
+        self._stored = {t.name: Stored(shard, t) for shard in shards for t in shard.header.tensors}
+        self._leaves = {name: _leaf(stored) for name, stored in self._stored.items()}
+
+    def leaves(self) -> Mapping[str, Leaf]:
+        """Every tensor by its name, in the order of their bytes, shard by shard."""
+        return self._leaves
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        stored = self._stored[leaf.key.text]
+        with opened(stored.shard.path, stored.shard.stat) as file:
+            return _read(file, stored, region)
+
+    def fingerprint(self) -> str:
+        """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
+        return digest({name: stat_file(os.path.join(self.directory, name)) for name in self._files})
+
+
+def _read(file: OpenFile, stored: Stored, region: Region) -> np.ndarray:
+    tensor, offset = stored.tensor, stored.shard.data + stored.tensor.start
+    if tensor.packed:
+        return read_packed(file, offset, tensor.spec, region)
+    if tensor.spec.dtype != DTYPES["BOOL"]:
+        return read_region(file, offset, tensor.spec, region)
+    block = read_region(file, offset, replace(tensor.spec, dtype=DTYPES["U8"]), region)
+    if block.size and block.max() > 1:
+        raise SourceError(
+            f"`{shown(tensor.name)}` in {shown(file.path)} is of type BOOL and has the byte {block.max()}",
+            hint=DAMAGED,
+        )
+    return block.view(np.bool_)
+
+
+def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
+    """The bytes behind an array with two elements to a byte, and those that a region touches."""
+    halves = ArraySpec((*spec.shape[:-1], spec.shape[-1] // 2), DTYPES["U8"])
+    starts, stops = (
+        (*region.starts[:-1], region.starts[-1] // 2),
+        (*region.stops[:-1], -(-region.stops[-1] // 2)),
+    )
+    return halves, Region(starts, stops)
+
+
+def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
+    """Elements that lie two to a byte, each in a byte of its own."""
+    if not region.size:
+        return np.empty(region.shape, spec.dtype)
+    both = read_region(file, offset, *paired(spec, region))
+    apart = np.stack([both & 15, both >> 4], axis=-1).reshape(*both.shape[:-1], -1)
+    first = region.starts[-1] % 2
+    return np.ascontiguousarray(apart[..., first : first + region.shape[-1]]).view(spec.dtype)
+
+
+def _leaf(stored: Stored) -> Leaf:
+    tensor, shard = stored.tensor, stored.shard
+    spec = tensor.spec
+    chunk = Chunk(shard.name, shard.data + tensor.start, tensor.stop - tensor.start)
+    # Without elements there is no chunk, and a grid cannot have steps of 0.
+    grid = tuple(max(1, n) for n in spec.shape)
+    chunks = {(0,) * spec.ndim: chunk} if spec.size else {}
+    return Leaf(
+        Key.parse(tensor.name), LeafKind.ARRAY, spec, Manifest(spec, grid, _codec(tensor.packed), chunks)
+    )
+
+
+def _codec(packed: bool) -> Codec:
+    """How all of a format's tensors are encoded: as they are in memory, or two to a byte."""
+    return Codec(PACKED.lower(), "C", '{"packed":4}') if packed else Codec("raw", "C", '{"bytes":"little"}')
+
+
+def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
+    """Open a file, an index, or a directory that holds one of them.
+
+    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
+    """
+    if selection.step is not None or selection.item is not None:
+        raise UsageError(
+            f"{shown(path)} is a safetensors checkpoint, which has no steps or items",
+            hint="Leave out --step and --item.",
+        )
+    if os.path.isdir(path):
+        directory, name = path, _chosen(path)
+        check_link(os.path.join(directory, name), os.path.realpath(directory))
+    else:
+        directory, name = os.path.split(path)
+    if not name.endswith(INDEX_SUFFIX):
+        shard = read_shard(directory, name)
+        return SafetensorsSource(path, directory, None, [shard], shard.header.metadata)
+    files, metadata = read_index(os.path.join(directory, name))
+    shards = read_shards(directory, files)
+    return SafetensorsSource(path, directory, name, shards, dict(_merged(metadata, shards)))
+
+
+def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:
+    """The metadata of index and shards; the first shard that has a name decides."""
+    yield from index.items()
+    for shard in reversed(shards):
+        yield from shard.header.metadata.items()

@@ -1,0 +1,215 @@
+"""Functions of the user's own, in a Python file beside the recipe: `hooks.name(x)` in expressions.
+
+A hook is a plain function of whole arrays (NumPy; narrow types are those of ml_dtypes) and constants.
+Planning does not call it with values: its result is taken to have the shape and dtype of its first
+array, unless the file has a function `infer_NAME` that says otherwise, from the same arguments with
+each array replaced by its description (`.shape`, `.dtype`, `.ndim`, `.size`). What comes out is checked
+against that. A hook that is given no array, and has no `infer_NAME`, is called while planning; it gives
+text, a number or a list of those.
+"""
+
+import hashlib
+import operator
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.errors import DataError, FunctionError, Interrupted, PlanError, did_you_mean
+from ckpt_surgery.functions import Blocks, Function, Specs
+from ckpt_surgery.functions.dtypes import dtype_named
+from ckpt_surgery.nodes import Array, Series
+from ckpt_surgery.operations import applied, bounded, gathered, told
+
+INFER = "infer_"
+"""`infer_NAME` says what `NAME` gives."""
+HookFunction = Callable[..., Any]
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Tasks run on several threads; a user's function need not know."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Stands for one of the arrays among a call's arguments."""
+
+    index: int
+    """Of the inputs."""
+
+
+@dataclass(frozen=True)
+class HookCall(Function):
+    """A call of a hook: computed as a whole, whatever region is wanted."""
+
+    exact_inputs: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
+    hook_name: str
+    """Of the hook."""
+    file: str
+    hook: HookFunction
+    arguments: tuple[Any, ...]
+    """Constants and slots, in tuples where the call has lists."""
+    result: ArraySpec
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        return self.result
+
+    def nominal(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+        return self.result.dtype
+
+    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+        return [(i, Region.whole(spec.shape)) for i, spec in enumerate(ins)]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        """Raises DataError where the hook fails, or gives something else than was planned."""
+        given = [_filled(argument, blocks) for argument in self.arguments]
+        with _ONE_AT_A_TIME:
+            try:
+                whole = np.asarray(self.hook(*given))
+            except Interrupted:
+                raise
+            except (Exception, SystemExit) as error:
+                raise DataError(_failure(self.hook_name, self.file, error)) from error
+        found = ArraySpec(whole.shape, whole.dtype)
+        if found != self.result:
+            raise DataError(
+                f"`hooks.{self.hook_name}` gave {found}; it was planned to give {self.result}",
+                hint=f"A function `{INFER}{self.hook_name}` in {Path(self.file).name} tells the planner.",
+            )
+        return np.asarray(whole[region.slices])
+
+
+def _filled(argument: Any, blocks: Sequence[Any]) -> Any:
+    """The argument as the hook gets it: arrays in their slots, lists again."""
+    if isinstance(argument, Slot):
+        return blocks[argument.index]
+    return [_filled(item, blocks) for item in argument] if isinstance(argument, tuple) else argument
+
+
+def _failure(name: str, file: str, error: BaseException) -> str:
+    """`hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+    message = f": {error}" if str(error) else ""
+    return f"`hooks.{name}` raised {type(error).__name__}{message}{where}"
+
+
+class HookFile:
+    """The functions of one file, loaded."""
+
+    def __init__(self, path: Path):
+        """Runs the file. Raises PlanError where it is not there, or does not run."""
+        self.file = str(path)
+        self.name = path.name
+        text = _read(path)
+        self.sha256 = hashlib.sha256(text).hexdigest()
+        # What ran is what the digest is of: the file is not read a second time by an import.
+        module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
+        module.__file__ = self.file
+        sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
+        try:
+            exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
+        except Interrupted:
+            raise
+        except (Exception, SystemExit) as error:
+            raise PlanError(f"the hooks do not load: {_load_failure(self.file, error)}") from error
+        self.functions: dict[str, HookFunction] = {
+            name: value
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        }
+
+    def call(self, name: str, arguments: Sequence[Any]) -> Any:
+        """The lazy result of `hooks.name(…)`; a constant where no argument is an array.
+
+        Raises FunctionError where there is no such function, or its result cannot be told.
+        """
+        if name not in self.functions:
+            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
+            raise FunctionError(f"{self.name} has no function `{name}`{guess}")
+        inputs: list[Array] = []
+        template = tuple(_template(argument, inputs) for argument in arguments)
+        if not inputs and INFER + name not in self.functions:
+            return _constant(name, self._called(name, [_filled(argument, ()) for argument in template]))
+        result = self._result(name, template, inputs)
+        return applied(HookCall(name, self.file, self.functions[name], template, result), inputs)
+
+    def _result(self, name: str, template: Sequence[Any], inputs: Sequence[Array]) -> ArraySpec:
+        """What the hook will give."""
+        if INFER + name not in self.functions:
+            return inputs[0].spec
+        specs = [array.spec for array in inputs]
+        return _spec(name, self._called(INFER + name, [_filled(argument, specs) for argument in template]))
+
+    def _called(self, name: str, arguments: Sequence[Any]) -> Any:
+        try:
+            return self.functions[name](*arguments)
+        except Interrupted:
+            raise
+        except (Exception, SystemExit) as error:
+            raise FunctionError(_failure(name, self.file, error)) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PlanError(f"the hooks {path} cannot be read: {error.strerror or error}") from None
+
+
+def _load_failure(file: str, error: BaseException) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    where = "" if line is None else f" ({Path(file).name}, line {line})"
+    return f"{type(error).__name__}: {message}{where}"
+
+
+def _template(argument: Any, inputs: list[Array]) -> Any:
+    """The argument with its arrays taken out into `inputs`."""
+    if isinstance(argument, Series):
+        argument = gathered(argument)
+    if isinstance(argument, Array):
+        inputs.append(argument)
+        return Slot(len(inputs) - 1)
+    if isinstance(argument, list | tuple):
+        return tuple(_template(item, inputs) for item in argument)
+    if isinstance(argument, str | bool | int | float) or argument is None:
+        return argument
+    raise FunctionError(f"a hook takes arrays, text, numbers and lists of those, not {told(argument)}")
+
+
+def _constant(name: str, value: Any) -> Any:
+    """What a hook gave while planning, as expressions have it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        return bounded([_constant(name, item) for item in value])
+    if isinstance(value, str | bool | int | float):
+        return bounded(value)
+    raise FunctionError(
+        f"`hooks.{name}` was given no array and gave a {type(value).__name__}, not text or a number",
+        hint=f"For an array, `{INFER}{name}` has to say which shape and dtype.",
+    )
+
+
+def _spec(name: str, value: Any) -> ArraySpec:
+    """What `infer_NAME` said: something with `.shape` and `.dtype`, or a pair of the two."""
+    if isinstance(value, tuple) and len(value) == 2:
+        shape, dtype = value
+    else:
+        shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    try:
+        if dtype is None:  # which NumPy takes for float64
+            raise TypeError
+        lengths = tuple(operator.index(n) for n in shape)
+        return ArraySpec(lengths, dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype))
+    except (TypeError, ValueError):
+        raise FunctionError(f"`{INFER}{name}` has to give (shape, dtype), not {value!r:.60}") from None

@@ -1,0 +1,456 @@
+"""T5 into T5X and back: every name, shape and value, against tables of its own."""
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.serialization
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery import api
+from ckpt_surgery.errors import DataError, PlanError
+from ckpt_surgery.execute import run
+from ckpt_surgery.planner import Plan, make_plan
+from ckpt_surgery.recipe import parse_recipe
+from tests.memory import MemorySink, MemorySource
+from tests.oracle.trees import restore, save
+from tests.plans import MEMORY, fates, plan_of
+from tests.recipes import t5_layouts as layouts
+from tests.recipes.t5_layouts import Parameter, Size, Slots
+from tests.recipes.tensor_bundle import listed
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "recipes"
+PUBLIC = ROOT.parent / "shared" / "data" / "t5x-public"
+T5_SMALL = json.loads((ROOT / "tests" / "data" / "keytables" / "t5-small.json").read_text())["disk"]
+
+Arrays = dict[str, np.ndarray]
+
+
+def text_of(name: str) -> str:
+    return (RECIPES / f"{name}.yaml").read_text()
+
+
+def planned(name: str, listing: Mapping[str, str], *overrides: str) -> Plan:
+    return plan_of(text_of(name), listing, overrides=overrides)
+
+
+def result(plan: Plan) -> dict[str, str]:
+    return {step.leaf.key.text: str(step.leaf.spec) for step in plan.steps}
+
+
+def carried_out(name: str, arrays: Arrays, *overrides: str) -> Arrays:
+    loaded = parse_recipe(text_of(name), f"{name}.yaml", overrides)
+    source, sink = MemorySource(arrays), MemorySink()
+    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, sink.refusals, MEMORY, 2)
+    run(plan, {"source": source}, sink, MEMORY, 2)
+    assert all((count == 1).all() for count in sink.writes.values())
+    return sink.arrays
+
+
+def filled(listing: Mapping[str, str]) -> Arrays:
+    """Random bits in every array: what only moves them about has to keep them all."""
+    generator = np.random.default_rng(7)
+    arrays = {}
+    for key, described in listing.items():
+        name, _, sizes = described.rstrip("]").partition("[")
+        dtype = np.dtype(getattr(ml_dtypes, name, name))
+        shape = tuple(int(n) for n in sizes.split(",") if n)
+        bits = generator.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
+        arrays[key] = np.frombuffer(bits.tobytes(), dtype).reshape(shape)
+    return arrays
+
+
+def assert_equal(ours: Arrays, expected: Arrays) -> None:
+    assert ours.keys() == expected.keys()
+    for key, array in expected.items():
+        found = ours[key]
+        assert (found.dtype, found.shape) == (array.dtype, array.shape), key
+        assert found.tobytes() == array.tobytes(), key
+
+
+def problem_of(error: PlanError) -> str:
+    return "\n".join(p.message for p in error.problems)
+
+
+# --- Mesh TensorFlow → T5X ------------------------------------------------------------------------
+
+MODELS = {
+    "T5 1.0": lambda size, biases: layouts.t5(size, "1.0", biases),
+    "T5 1.1": lambda size, biases: layouts.t5(size, "1.1", biases),
+    "decoder-only": layouts.decoder_only,
+}
+SLOTS: Sequence[Slots] = ("none", "whole", "factored")
+
+
+@pytest.mark.parametrize("layers", [2, 13])  # 13: layer numbers of two digits
+@pytest.mark.parametrize("biases", ["shared", "per layer"])
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_name_becomes_what_the_importer_makes_of_it(
+    model: str, slots: Slots, biases: str, layers: int
+) -> None:
+    parameters = MODELS[model](Size(layers=layers), biases)
+    plan = planned("t5-to-t5x", layouts.mesh_variables(parameters, slots, "bfloat16"))
+    assert result(plan) == layouts.train_state(parameters, slots, "bfloat16")
+    assert not plan.dropped
+    assert not plan.warnings
+
+
+TINY_DECODER = {
+    "global_step": ("int64[]", "state/step"),
+    "transformer/embedding": ("float32[7,4]", "target/decoder/token_embedder/embedding"),
+    "transformer/block_000/layer_000/SelfAttention/q": (
+        "float32[4,6]",
+        "target/decoder/layers_0/self_attention/query/kernel",
+    ),
+    "transformer/block_000/layer_000/SelfAttention/o": (
+        "float32[6,4]",
+        "target/decoder/layers_0/self_attention/out/kernel",
+    ),
+    "transformer/block_000/layer_000/SelfAttention/o_slot_vr": (
+        "float32[6]",
+        "state/param_states/decoder/layers_0/self_attention/out/kernel/v_row",
+    ),
+    "transformer/block_000/layer_000/SelfAttention/o_slot_vc": (
+        "float32[4]",
+        "state/param_states/decoder/layers_0/self_attention/out/kernel/v_col",
+    ),
+    "transformer/block_000/layer_000/SelfAttention/relative_attention_bias": (
+        "float32[2,3]",
+        "target/decoder/relpos_bias/rel_embedding",
+    ),
+    "transformer/block_000/layer_000/layer_norm/scale": (
+        "float32[4]",
+        "target/decoder/layers_0/pre_self_attention_layer_norm/scale",
+    ),
+    "transformer/block_000/layer_001/rms_norm/scale": (
+        "float32[4]",
+        "target/decoder/layers_0/pre_mlp_layer_norm/scale",
+    ),
+    "transformer/block_000/layer_001/DenseReluDense/wi/kernel": (
+        "float32[4,5]",
+        "target/decoder/layers_0/mlp/wi/kernel",
+    ),
+    "transformer/block_000/layer_001/DenseReluDense/wi/kernel_slot_v": (
+        "float32[4,5]",
+        "state/param_states/decoder/layers_0/mlp/wi/kernel/v",
+    ),
+    "transformer/rms_norm/scale": ("float32[4]", "target/decoder/decoder_norm/scale"),
+    "transformer/logits/kernel": ("float32[4,7]", "target/decoder/logits_dense/kernel"),
+}
+"""One layer, written out: the model, the slots of two kernels, and what they become."""
+
+
+def test_one_layer_name_by_name() -> None:
+    plan = planned("t5-to-t5x", {name: described for name, (described, _) in TINY_DECODER.items()})
+    renamed = {new: described for _, (described, new) in TINY_DECODER.items()} | {"state/step": "int32[]"}
+    found = result(plan)
+    slots = "state/param_states/decoder/layers_0"
+    dummies = {f"state/param_states/{new.removeprefix('target/')}/m" for new in found if "target/" in new}
+    dummies |= {f"{slots}/mlp/wi/kernel/v_row", f"{slots}/mlp/wi/kernel/v_col"}
+    dummies |= {f"{slots}/self_attention/out/kernel/v"}
+    assert found == renamed | dict.fromkeys(dummies, "float32[1]")
+    told = fates(plan)
+    assert {told[key] for key in dummies} == {"added"}
+    assert {told[key] for key in renamed} - {told["state/step"]} == {"renamed"}
+    assert told["state/step"] == "transformed"
+
+
+def test_separate_embeddings_keep_their_towers() -> None:
+    parameters = [p for p in layouts.t5(Size(), "1.1", "shared") if p.mesh != "shared/embedding"]
+    parameters += [
+        Parameter(f"{t}/embedding", f"{t}/token_embedder/embedding", "", (11, 6))
+        for t in ("encoder", "decoder")
+    ]
+    plan = planned("t5-to-t5x", layouts.mesh_variables(parameters, "factored"))
+    assert result(plan) == layouts.train_state(parameters, "factored")
+
+
+def test_biases_of_one_tower_alone_keep_all_in_their_layers() -> None:
+    """As in the importer: what is shared is decided for both towers at once."""
+    size = Size(layers=2)
+    per_layer = layouts.t5(size, "1.0", "per layer")
+    parameters = [p for p in per_layer if "encoder/layers_1/relpos_bias" not in p.t5x]
+    assert len(parameters) == len(per_layer) - 1
+    plan = planned("t5-to-t5x", layouts.mesh_variables(parameters, "none"))
+    assert result(plan) == layouts.train_state(parameters, "none")
+
+
+@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_values_stay_what_they_were(model: str, slots: Slots) -> None:
+    parameters = MODELS[model](Size(), "shared")
+    arrays = filled(layouts.mesh_variables(parameters, slots, "bfloat16"))
+    arrays["global_step"] = np.array(1_000_000, np.int64)
+    dummy = np.zeros((1,), np.float32)
+    expected = {"state/step": np.array(1_000_000, np.int32)}
+    for p in parameters:
+        expected[f"target/{p.t5x}"] = arrays[p.mesh]
+        state = {name: arrays.get(f"{p.mesh}_slot_{short}") for name, short in NAMES.items()}
+        present = {name for name, slot in state.items() if slot is not None}
+        unused = {"m"} | ({"v", "v_row", "v_col"} - present if present else set())
+        for name in present | unused:
+            expected[f"state/param_states/{p.t5x}/{name}"] = dummy if name in unused else state[name]
+    assert_equal(carried_out("t5-to-t5x", arrays), expected)
+
+
+NAMES = {"v": "v", "v_row": "vr", "v_col": "vc"}
+
+
+def with_one(name: str, described: str = "float32[4]") -> dict[str, str]:
+    return {**{n: d for n, (d, _) in TINY_DECODER.items()}, name: described}
+
+
+STRANGE = [
+    (
+        "transformer/block_000/layer_001/adapter/kernel",
+        "no rule claims `transformer/block_000/layer_001/adapter/kernel`",
+    ),
+    (
+        "transformer/rms_norm/scale_slot_m",
+        "no rule claims `transformer/rms_norm/scale_slot_m`",
+    ),  # Adafactor with momentum
+    ("transformer/block_000/layer_001/SelfAttention/relative_attention_bias", "no rule claims"),
+    ("transformer/block_000/layer_002/layer_norm/scale", "table `norms` has no entry 'transformer 2'"),
+    ("transformer/final_layer_norm/scale", "two leaves would be called `target/decoder/decoder_norm/scale`"),
+    ("decoder/rms_norm/scale", "two leaves would be called `target/decoder/decoder_norm/scale`"),
+    ("encoder/rms_norm/scale_slot_v", "the parameter of this slot is missing"),
+    ("encoder/logits/kernel", "no rule claims `encoder/logits/kernel`"),
+    ("transformer/logits/kernel_slot_vr", "the other half, `_slot_vc`, is missing"),
+    ("transformer/logits/kernel_slot_vc", "the other half, `_slot_vr`, is missing"),
+    ("transformer/block_000/layer_000/SelfAttention/o_slot_v", "two leaves would be called"),
+]
+
+
+@pytest.mark.parametrize(("name", "told"), STRANGE, ids=[name for name, _ in STRANGE])
+def test_what_the_importer_has_no_rule_for_is_an_error(name: str, told: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        planned("t5-to-t5x", with_one(name))
+    assert told in problem_of(raised.value)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["global_step", "transformer/rms_norm/scale", "transformer/block_000/layer_001/DenseReluDense/wi/kernel"],
+)
+def test_what_every_t5_has_must_be_there(missing: str) -> None:
+    listing = with_one("transformer/logits/kernel", "float32[4,7]")
+    with pytest.raises(PlanError, match=r"the rule claims nothing|no rule claims"):
+        planned("t5-to-t5x", {n: d for n, d in listing.items() if not n.startswith(missing)})
+
+
+def test_a_step_beyond_int32_is_an_error() -> None:
+    arrays = filled({name: described for name, (described, _) in TINY_DECODER.items()})
+    arrays["global_step"] = np.array(2**31, np.int64)
+    with pytest.raises(DataError, match=r"`state/step`.*2147483648"):
+        carried_out("t5-to-t5x", arrays)
+
+
+# --- against public files -------------------------------------------------------------------------
+
+MESH_INDEX = PUBLIC / "mtf_tiny_t5" / "model.ckpt-0.index"
+T5X_STATE = PUBLIC / "test_t5_tiny.checkpoint_0.gz"
+PUBLIC_SIZE = Size(vocab=32128, embed=32, heads=2, joined=128, mlp=64, buckets=32, layers=2)
+"""Of the public Mesh TensorFlow checkpoint: T5 1.1 with whole slots."""
+
+
+def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        yield from paths(value, f"{prefix}{name}/") if isinstance(value, Mapping) else [prefix + name]
+
+
+@pytest.mark.skipif(
+    not MESH_INDEX.exists(), reason="the public test data of T5X is not beside the repository"
+)
+def test_the_variables_of_a_public_checkpoint() -> None:
+    listing = listed(MESH_INDEX)
+    parameters = layouts.t5(PUBLIC_SIZE, "1.1", "shared")
+    assert listing == layouts.mesh_variables(parameters, "whole", "bfloat16")
+    assert result(planned("t5-to-t5x", listing)) == layouts.train_state(parameters, "whole", "bfloat16")
+
+
+@pytest.mark.skipif(not T5X_STATE.exists(), reason="the public test data of T5X is not beside the repository")
+def test_the_names_are_those_of_a_public_train_state() -> None:
+    """T5X's own file of the same architecture, of other sizes."""
+    state = flax.serialization.msgpack_restore(gzip.decompress(T5X_STATE.read_bytes()))["optimizer"]
+    parameters = layouts.t5(PUBLIC_SIZE, "1.1", "shared")
+    plan = planned("t5-to-t5x", layouts.mesh_variables(parameters, "whole", "bfloat16"))
+    assert result(plan).keys() == set(paths(state))
+
+
+# --- train state → inference state ----------------------------------------------------------------
+
+
+def test_an_inference_state_has_parameters_and_step(tmp_path: Path) -> None:
+    parameters = layouts.t5(Size(), "1.1", "shared")
+    arrays = filled(layouts.train_state(parameters, "factored"))
+    source = save(tmp_path / "train", nested(arrays | {"flax_mutables/cache/index": np.arange(3)}))
+    api.apply(RECIPES / "t5x-train-to-inference.yaml", source, dst=tmp_path / "inference")
+    kept = {key: arrays[key] for key in layouts.inference_state(parameters)}
+    found = restore(tmp_path / "inference")
+    assert np.array_equal(found.pop("flax_mutables")["cache"]["index"], np.arange(3))
+    assert_equal({key: np.asarray(leaf) for key, leaf in flat(found)}, kept)
+
+
+def nested(arrays: Arrays) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, array in arrays.items():
+        *containers, last = key.split("/")
+        inner = tree
+        for name in containers:
+            inner = inner.setdefault(name, {})
+        inner[last] = array
+    return tree
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        yield from flat(value, f"{prefix}{name}/") if isinstance(value, Mapping) else [(prefix + name, value)]
+
+
+def test_every_slot_is_dropped_by_the_rule_for_it() -> None:
+    parameters = layouts.t5(Size(), "1.0", "shared")
+    plan = planned("t5x-train-to-inference", layouts.train_state(parameters, "whole"))
+    assert result(plan) == layouts.inference_state(parameters)
+    assert {drop.rule.path for drop in plan.dropped} == {"rules[0]"}
+    assert len(plan.dropped) == 4 * len(parameters)
+
+
+@pytest.mark.parametrize(
+    ("listing", "told"),
+    [
+        ({"target/k": "float32[2]", "state/step": "int32[]"}, "the rule claims nothing"),
+        (
+            {
+                "target/k": "float32[2]",
+                "state/step": "int32[]",
+                "state/param_states/k/m": "float32[1]",
+                "state/ema/k": "float32[2]",
+            },
+            "no rule claims `state/ema/k`",
+        ),
+        ({"target/k": "float32[2]", "state/param_states/k/m": "float32[1]"}, "the rule claims nothing"),
+    ],
+    ids=["an inference state already", "an unknown part", "no step"],
+)
+def test_what_is_no_train_state_is_an_error(listing: dict[str, str], told: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        planned("t5x-train-to-inference", listing)
+    assert told in problem_of(raised.value)
+
+
+# --- Hugging Face ↔ T5X ---------------------------------------------------------------------------
+
+SMALL = Size(vocab=32128, embed=512, heads=8, joined=512, mlp=2048, buckets=32, layers=6)
+
+
+def test_t5_small_both_ways_at_its_full_size() -> None:
+    """The tensors that lie in the published files, by name and shape."""
+    listing = {name: layouts.spec(shape) for name, shape in T5_SMALL.items()}
+    parameters = layouts.t5(SMALL, "1.0", "shared")
+    assert listing == layouts.state_dict(parameters)
+    there = planned("hf-t5-to-t5x", listing)
+    assert result(there) == layouts.inference_state(parameters)
+    assert not there.dropped
+    back = planned("t5x-hf-t5", result(there))
+    assert result(back) == listing
+
+
+@pytest.mark.parametrize("biases", ["shared", "per layer"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_there_and_back_no_bit_changes(dtype: str, version: Any, biases: Any) -> None:
+    parameters = layouts.t5(Size(), version, biases)
+    arrays = filled(layouts.state_dict(parameters, dtype))
+    there = carried_out("hf-t5-to-t5x", arrays, "step=25")
+    expected = {
+        f"target/{p.t5x}": arrays[p.hugging_face].T if p.transposed else arrays[p.hugging_face]
+        for p in parameters
+    }
+    assert_equal(there, expected | {"state/step": np.array(25, np.int32)})
+    assert_equal(carried_out("t5x-hf-t5", there), arrays)
+
+
+def test_a_train_state_from_mesh_tensorflow_reaches_hugging_face_and_returns() -> None:
+    parameters = layouts.t5(Size(), "1.1", "shared")
+    variables = filled(layouts.mesh_variables(parameters, "factored"))
+    variables["global_step"] = np.array(7, np.int64)
+    state = carried_out("t5-to-t5x", variables)
+    theirs = carried_out("t5x-hf-t5", state)
+    assert_equal(
+        theirs,
+        {p.hugging_face: variables[p.mesh].T if p.transposed else variables[p.mesh] for p in parameters},
+    )
+    inference = carried_out("t5x-train-to-inference", state)
+    assert_equal(carried_out("hf-t5-to-t5x", theirs, "step=7"), inference)
+
+
+TIED = {
+    "encoder.embed_tokens.weight": "float32[11,6]",
+    "decoder.embed_tokens.weight": "float32[11,6]",
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "float32[5,4]",
+}
+"""What old files have besides, and no model reads."""
+
+
+def test_stored_copies_go() -> None:
+    parameters = layouts.t5(Size(), "1.0", "shared")
+    listing = layouts.state_dict(parameters) | TIED | {"lm_head.weight": "float32[11,6]"}
+    plan = planned("hf-t5-to-t5x", listing, "tied_logits=true")
+    assert result(plan) == layouts.inference_state(parameters)
+    assert {d.leaf.key.text for d in plan.dropped} == {*TIED, "lm_head.weight"}
+    untied = planned("hf-t5-to-t5x", listing)
+    assert result(untied)["target/decoder/logits_dense/kernel"] == "float32[6,11]"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "described", "told"),
+    [
+        ("hf-t5-to-t5x", "encoder.block.0.layer.0.SelfAttention.q.bias", "float32[20]", "no rule claims"),
+        ("hf-t5-to-t5x", "encoder.block.0.layer.1.EncDecAttention.q.weight", "float32[20,6]", "no entry"),
+        ("hf-t5-to-t5x", "encoder.block.0.layer.2.DenseReluDense.wi.weight", "float32[9,6]", "no entry"),
+        ("hf-t5-to-t5x", "decoder.block.0.layer.3.layer_norm.weight", "float32[6]", "no entry 'decoder 3'"),
+        ("t5x-hf-t5", "target/encoder/token_embedder/embedding", "float32[11,6]", "no rule claims"),
+        ("t5x-hf-t5", "target/encoder/layers_0/self_attention/query/kernel", "float32[6,20]", "no entry"),
+        ("t5x-hf-t5", "target/encoder/layers_0/relpos_bias/rel_embedding", "float32[4,5]", "two leaves"),
+        ("t5x-hf-t5", "target/decoder/layers_9/mlp/wi/kernel", "float32[6,2,9]", "rearrange"),  # scanned
+        ("t5x-hf-t5", "flax_mutables/cache/index", "int32[]", "no rule claims"),
+    ],
+)
+def test_what_the_other_side_has_no_place_for_is_an_error(
+    recipe: str, name: str, described: str, told: str
+) -> None:
+    parameters = layouts.t5(Size(), "1.0", "shared")
+    known = layouts.state_dict(parameters) if recipe.startswith("hf") else layouts.inference_state(parameters)
+    with pytest.raises(PlanError) as raised:
+        planned(recipe, known | {name: described})
+    assert told in problem_of(raised.value)
+
+
+def test_a_tower_without_an_embedding_of_its_own_needs_the_shared_one() -> None:
+    listing = layouts.state_dict(layouts.t5(Size(), "1.0", "shared")) | TIED
+    del listing["shared.weight"]
+    with pytest.raises(PlanError) as raised:
+        planned("hf-t5-to-t5x", listing)
+    assert "no rule claims `encoder.embed_tokens.weight`, `decoder.embed_tokens.weight`" in problem_of(
+        raised.value
+    )
+
+
+# --- the recipes as files -------------------------------------------------------------------------
+
+OURS = ("t5-to-t5x", "t5x-train-to-inference", "t5x-hf-t5", "hf-t5-to-t5x")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_recipe_says_how_it_is_run(name: str) -> None:
+    header = "".join(itertools.takewhile(lambda line: line.startswith("#"), text_of(name).splitlines(True)))
+    assert f"ckpt-surgery apply @{name} SRC DST" in header
+    assert "google-research/t5x" in header or "@t5x-hf-t5" in header
+    assert all(param in header for param in parse_recipe(text_of(name), name).recipe.params)

@@ -1,0 +1,445 @@
+"""Whole runs on real checkpoints: what stock Orbax wrote goes in, what comes out stock Orbax restores."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from orbax.checkpoint import v1
+
+import ckpt_surgery
+from ckpt_surgery import api, formats
+from ckpt_surgery.errors import (
+    DataError,
+    DestinationError,
+    PlanError,
+    RecipeError,
+    SourceError,
+    StorageError,
+    SurgeryError,
+    UsageError,
+)
+from ckpt_surgery.planner import Fate
+from tests import checkpoints
+from tests.checkpoints import (
+    CUSTOM,
+    LAYOUTS,
+    WITH_STRINGS,
+    assert_same,
+    expected_of,
+    random,
+    restored_leaves,
+    values,
+)
+
+Checkpoint = Callable[[str], Path]
+
+RENAME = """version: 1
+rules:
+  - match: '(?P<all>.*)'
+    to: 'model/${all}'
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+def read(path: Path, step: int | None = None) -> dict[str, Any]:
+    return values(formats.open_source(str(path), step=step))
+
+
+def restored(path: Path, with_strings: bool) -> dict[str, Any]:
+    """By every stock reader that takes such a tree, without a target; all must agree."""
+    with checkpoints.quiet():
+        tree = restored_leaves(ocp.PyTreeCheckpointer().restore(path))
+        assert_same(restored_leaves(v1.load(path)), tree)
+        if not with_strings:
+            assert_same(restored_leaves(ocp.StandardCheckpointer().restore(path)), tree)
+    return tree
+
+
+def listing(path: Path) -> list[str]:
+    return sorted(os.listdir(path))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_everything_is_carried_along_under_new_names(
+    layout: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Empty nodes, strings, scalars, PRNG keys, shardings and custom metadata, from every layout."""
+    source = checkpoint(layout)
+    result = ckpt_surgery.apply(recipe(RENAME), source, dst=tmp_path / "out")
+    wanted = {f"model/{text}": value for text, value in expected_of(layout).items()}
+    assert_same(read(tmp_path / "out"), wanted)
+    if layout != "processes":  # its devices are of two hosts: stock Orbax restores that with a target only
+        assert_same(restored(tmp_path / "out", layout in WITH_STRINGS), wanted)
+    before, after = api.inspect(source), api.inspect(tmp_path / "out")
+    carried = {f"model/{one.key}": (one.kind, one.sharding, one.prng_impl) for one in before.leaves}
+    assert {one.key.text: (one.kind, one.sharding, one.prng_impl) for one in after.leaves} == carried
+    assert after.metadata == before.metadata
+    assert {step.fate for step in result.plan.steps} == {Fate.RENAMED}
+    assert listing(tmp_path) == ["out", "recipe.yaml"]
+
+
+def test_custom_metadata_is_there_to_be_carried(checkpoint: Checkpoint) -> None:
+    assert api.inspect(checkpoint("ocdbt-zarr3")).metadata == CUSTOM
+
+
+def test_saved_over_eight_devices_renamed_and_restored_on_four(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    ckpt_surgery.apply(
+        recipe("version: 1\nunmatched: drop\nrules: [{match: params/w, to: q/k}]"),
+        checkpoint("standard"),
+        dst=tmp_path / "out",
+    )
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "x"))
+    target = {"q": {"k": jax.ShapeDtypeStruct((32, 64), np.float32, sharding=sharding)}}
+    with checkpoints.quiet():
+        found = ocp.StandardCheckpointer().restore(tmp_path / "out", target)["q"]["k"]
+    assert len(found.sharding.device_set) == 4
+    assert found.sharding == sharding
+    assert np.asarray(found).tobytes() == random((32, 64)).tobytes()
+
+
+def test_values_are_computed(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+    text = """
+        version: 1
+        unmatched: drop
+        rules:
+          - {match: params/w, to: half, value: "cast(x.T, 'bfloat16')"}
+          - {match: replicated, to: {left: "x[:, :8]", right: "x[:, 8:] * 2"}}
+          - {match: count, value: x + 1}
+    """
+    result = ckpt_surgery.apply(recipe(text), checkpoint("ocdbt-zarr2"), dst=tmp_path / "out", memory=1 << 20)
+    replicated = random((6, 16), 1)
+    wanted = {
+        "half": random((32, 64)).T.astype(ml_dtypes.bfloat16),
+        "left": replicated[:, :8],
+        "right": replicated[:, 8:] * 2,
+        "count": np.array(4),
+    }
+    assert_same(restored(tmp_path / "out", with_strings=False), wanted)
+    assert all(step.fate is Fate.TRANSFORMED for step in result.plan.steps)
+
+
+# --- steps and items ------------------------------------
+
+
+def test_steps_of_a_source(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("steps"), dst=tmp_path / "latest")
+    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("steps"), dst=tmp_path / "third", step=3)
+    assert read(tmp_path / "latest")["count"] == 3
+    assert read(tmp_path / "third")["count"] == 0
+
+
+def test_a_destination_that_is_a_checkpoint_manager_directory(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """The directory is made, then a second step is put beside the first."""
+    for step, source in ((3, "standard"), (7, "ocdbt-zarr3")):
+        drop_strings = "version: 1\nrules: [{match: 'name|a/b/s', drop: true, optional: true}]"
+        ckpt_surgery.apply(recipe(drop_strings), checkpoint(source), dst=tmp_path / "run", dst_step=step)
+    with checkpoints.quiet(), ocp.CheckpointManager(tmp_path / "run") as manager:
+        assert sorted(manager.all_steps()) == [3, 7]
+        assert_same(restored_leaves(manager.restore(7)), checkpoints.expected())
+        assert_same(
+            restored_leaves(manager.restore(3, args=ocp.args.StandardRestore())), checkpoints.expected()
+        )
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=tmp_path / "run", dst_step=7)
+
+
+# --- the target ------------------------------------
+
+
+def test_a_target_gives_structure_and_defaults(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    tree = {"params": {"w": np.zeros((32, 64), ml_dtypes.bfloat16), "new": np.arange(3)}}
+    checkpoints.save_standard(tmp_path / "target", tree)
+    result = ckpt_surgery.apply(
+        recipe("version: 1\ntarget: {dtype: target}\n"),
+        checkpoint("standard"),
+        dst=tmp_path / "out",
+        target=tmp_path / "target",
+    )
+    wanted = {"params/w": random((32, 64)).astype(ml_dtypes.bfloat16), "params/new": np.arange(3)}
+    assert_same(restored(tmp_path / "out", with_strings=False), wanted)
+    fates = {s.leaf.key.text: s.fate for s in result.plan.steps}
+    assert fates == {"params/w": Fate.TRANSFORMED, "params/new": Fate.DEFAULTED}
+    assert {d.why for d in result.plan.dropped} == {"not in target"}
+
+
+def test_a_listing_as_the_target(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    listed = {"leaves": [{"key": "params/w", "shape": [32, 64], "dtype": "float32", "kind": "array"}]}
+    (tmp_path / "target.json").write_text(json.dumps(listed))
+    plan = ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
+    assert [s.leaf.key.text for s in plan.steps] == ["params/w"]
+    listed["leaves"][0]["shape"] = [64, 32]
+    (tmp_path / "target.json").write_text(json.dumps(listed))
+    with pytest.raises(PlanError, match=r"`params/w` has shape \[32, 64\], the target has \[64, 32\]"):
+        ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
+
+
+# --- nothing is lost ------------------------------------
+
+
+def test_an_existing_destination_is_refused_and_kept(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=out)
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.apply(recipe(RENAME), checkpoint("standard"), dst=out)
+    assert_same(read(out), checkpoints.expected())
+    ckpt_surgery.apply(recipe(RENAME), checkpoint("standard"), dst=out, overwrite=True)
+    assert "model/count" in read(out)
+    assert listing(tmp_path) == ["out", "recipe.yaml"]
+
+
+def test_a_failure_while_overwriting_keeps_the_old_one(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=out)
+    bad = recipe("version: 1\nrules: [{match: params/w, value: \"cast(x * 1e6, 'float16')\"}]")
+    with pytest.raises(DataError, match=r"`params/w` \(rules\[0\] \(line 2\)\)"):
+        ckpt_surgery.apply(bad, checkpoint("standard"), dst=out, overwrite=True)
+    assert_same(read(out), checkpoints.expected())
+    assert listing(tmp_path) == ["out", "recipe.yaml"]
+
+
+def test_a_source_that_changes_while_it_is_read(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "source")
+
+    def meddle(plan: object) -> None:
+        (source / "big" / "0.0").write_bytes(b"something else")
+
+    with pytest.raises(SurgeryError):
+        ckpt_surgery.apply(
+            recipe("version: 1\nrules: [{match: big, drop: true}]"),
+            source,
+            dst=tmp_path / "out",
+            on_plan=meddle,
+        )
+    assert listing(tmp_path) == ["recipe.yaml", "source"]
+
+
+FIVE_MISTAKES = """version: 2
+rules:
+  - match: 'params/(.*'
+    to: '\\1'
+  - match: a
+    too: b
+  - match: b
+    value: tranpose(x)
+  - match: c
+    to: '${nme}'
+    drop: yes
+"""
+
+
+def test_five_mistakes_are_told_at_once(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        ckpt_surgery.apply(recipe(FIVE_MISTAKES), checkpoint("standard"), dst=tmp_path / "out")
+    told = str(caught.value)
+    places = {p.place.line for p in caught.value.problems if p.place}
+    assert {1, 3, 6, 8, 10, 11} <= places
+    assert "did you mean `transpose`?" in told
+    assert "did you mean `to`?" in told
+    assert listing(tmp_path) == ["recipe.yaml"]
+
+
+def broken(tmp_path: Path, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Bad inputs by name: (recipe, source, target), the kind of error and what it says."""
+    half = checkpoints.copy(checkpoint("standard"), tmp_path / "half")
+    (half / "manifest.ocdbt").unlink()
+    checkpoints.save_standard(tmp_path / "target", {"params": {"w": np.zeros((64, 32), np.float32)}})
+    good = checkpoint("standard")
+    rules = "version: 1\nrules:\n"
+    return {
+        "missing source": ("version: 1\n", tmp_path / "nowhere", None, SourceError, "does not exist"),
+        "half-written source": ("version: 1\n", half, None, SourceError, "manifest.ocdbt"),
+        "another shape": ("version: 1\n", good, tmp_path / "target", PlanError, "has shape [32, 64]"),
+        "two rules, one key": (
+            rules + "- {match: count, to: z}\n- {match: rate, to: z}",
+            good,
+            None,
+            PlanError,
+            "two leaves would be called `z`",
+        ),
+        "nothing matches": (
+            rules + "- {match: parms/w, to: z}",
+            good,
+            None,
+            PlanError,
+            "did you mean `params/w`?",
+        ),
+        "a.b and a/b": (
+            rules + "- {match: count, to: p.q}\n- {match: rate, to: p/q}",
+            good,
+            None,
+            PlanError,
+            "p.q",
+        ),
+        "a gap in a list": (rules + "- {match: 'layers/0', drop: true}", good, None, PlanError, "layers"),
+        "a leaf that is a container": (
+            rules + "- {match: count, to: params}",
+            good,
+            None,
+            PlanError,
+            "params",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "missing source",
+        "half-written source",
+        "another shape",
+        "two rules, one key",
+        "nothing matches",
+        "a.b and a/b",
+        "a gap in a list",
+        "a leaf that is a container",
+    ],
+)
+def test_bad_input_says_what_is_wrong_and_leaves_nothing(
+    case: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    text, source, target, kind, says = broken(tmp_path, checkpoint)[case]
+    path = recipe(text)
+    before = listing(tmp_path)
+    with pytest.raises(kind) as caught:
+        ckpt_surgery.apply(path, source, dst=tmp_path / "out", target=target)
+    assert says in str(caught.value)
+    assert listing(tmp_path) == before
+
+
+def test_a_destination_inside_the_source(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = checkpoints.copy(checkpoint("standard"), tmp_path / "source")
+    before = listing(source)
+    for destination in (source / "out", source, tmp_path / "source" / ".." / "source" / "x", tmp_path):
+        with pytest.raises(UsageError, match="source"):
+            ckpt_surgery.apply(recipe("version: 1\n"), source, dst=destination, overwrite=True)
+    assert listing(source) == before
+    with pytest.raises(StorageError, match="no such directory"):
+        ckpt_surgery.apply(recipe("version: 1\n"), source, dst=tmp_path / "not" / "there")
+
+
+def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Callable[[str], Path]) -> None:
+    with pytest.raises(UsageError, match=r"the recipe takes 1 source \(source\); 2 were given"):
+        ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), checkpoint("standard"))
+
+
+# --- saved plans ------------------------------------
+
+
+def test_a_saved_plan_is_carried_out_later(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    plan = ckpt_surgery.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
+    result = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+    assert [s.leaf.key for s in result.plan.steps] == [s.leaf.key for s in plan.steps]
+    assert "model/count" in read(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("change", "says"), [("source", "source changed"), ("recipe", "recipe changed")])
+def test_a_saved_plan_refuses_what_has_changed(
+    change: str, says: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = checkpoints.copy(checkpoint("standard"), tmp_path / "source")
+    ckpt_surgery.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
+    if change == "recipe":
+        recipe("version: 1\n")
+    else:
+        data = next(p for p in sorted(source.rglob("d/*")) if p.is_file())
+        data.write_bytes(data.read_bytes() + b"\0")
+    with pytest.raises(PlanError, match=says):
+        ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("request_", [{}, {"recipe": 3}, {"recipe": "r", "sources": "x", "evil": 1}])
+def test_a_damaged_plan_is_told(request_: object, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"schema": 1, "request": request_}))
+    with pytest.raises(UsageError, match="not a plan that"):
+        ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+
+
+# --- looking, and the package ------------------------------------
+
+
+def test_diff(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+    text = "version: 1\nrules: [{match: params/w, value: x * 2}, {match: count, to: counts}]"
+    ckpt_surgery.apply(recipe(text), checkpoint("standard"), dst=tmp_path / "out")
+    difference = ckpt_surgery.diff(checkpoint("standard"), tmp_path / "out", values=True)
+    assert [one.key.text for one in difference.only_a] == ["count"]
+    assert [one.key.text for one in difference.only_b] == ["counts"]
+    changed = {one.key: one.max_abs for one in difference.values if one.max_abs}
+    assert changed == {"params/w": pytest.approx(float(np.abs(random((32, 64))).max()))}
+
+
+def test_lint_takes_several(recipe: Callable[[str], Path], tmp_path: Path) -> None:
+    good = recipe("version: 1\n")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("version: 1\nrules: [{match: a}, {fil: b}]")
+    told = dict(ckpt_surgery.lint([good, bad]))
+    assert told[str(good)] == ()
+    assert len(told[str(bad)]) >= 1
+
+
+def test_names_of_the_package() -> None:
+    assert callable(ckpt_surgery.plan)
+    assert ckpt_surgery.schema()["title"] == "ckpt-surgery recipe"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ckpt_surgery.nothing
+
+
+def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Callable[[str], Path]) -> None:
+    """Through the program, as a CI job would: SIGTERM once the plan is made."""
+    checkpoints.save_standard(tmp_path / "source", {"w": np.zeros((1000, 1000), np.float32)})
+    code = """
+        import os, signal, sys
+        from ckpt_surgery import api
+        from ckpt_surgery.errors import Interrupted
+        try:
+            stop = lambda plan: os.kill(os.getpid(), signal.SIGTERM)
+            api.apply(*sys.argv[1:3], dst=sys.argv[3], on_plan=stop)
+        except Interrupted as error:
+            sys.exit(128 + error.signal_number)
+    """
+    arguments = [recipe("version: 1\n"), tmp_path / "source", tmp_path / "out"]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], timeout=60, check=False
+    )
+    assert done.returncode == 143
+    assert listing(tmp_path) == ["recipe.yaml", "source"]

@@ -1,0 +1,398 @@
+"""Functions of the user's own: allowed or refused, checked, and called with whole arrays."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from click.testing import CliRunner
+
+from ckpt_surgery import api
+from ckpt_surgery.arrays import Region
+from ckpt_surgery.cli import cli
+from ckpt_surgery.errors import DataError, FunctionError, PlanError
+from ckpt_surgery.execute import evaluate
+from ckpt_surgery.hooks import HookFile
+from ckpt_surgery.nodes import Array, Read
+from ckpt_surgery.planner import Plan
+from ckpt_surgery.report import plan_json
+from tests.checkpoints import random
+from tests.memory import MemorySource
+
+ROOT = Path(__file__).parent.parent
+
+Setting = Callable[..., Path]
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    """Writes a recipe, its hooks and a checkpoint; gives the directory."""
+
+    def make(rules: str, hooks: str, leaves: Mapping[str, object] | None = None) -> Path:
+        (tmp_path / "recipe.yaml").write_text(f"version: 1\nhooks: my_hooks.py\nrules:\n{rules}\n")
+        (tmp_path / "my_hooks.py").write_text(hooks)
+        if leaves is not None:
+            ocp.PyTreeCheckpointer().save(tmp_path / "old", dict(leaves))
+        return tmp_path
+
+    return make
+
+
+def planned(directory: Path, **options: object) -> Plan:
+    return api.plan(directory / "recipe.yaml", directory / "old", allow_hooks=True, **options)
+
+
+def applied(directory: Path, **options: object) -> Mapping[str, np.ndarray]:
+    api.apply(
+        directory / "recipe.yaml", directory / "old", dst=directory / "new", allow_hooks=True, **options
+    )
+    restored = ocp.PyTreeCheckpointer().restore(directory / "new")
+    return {name: np.asarray(value) for name, value in restored.items()}
+
+
+DOUBLE = "- {match: w, value: hooks.double(x)}"
+TWICE = "def double(x):\n    return x * 2\n"
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """docs/hooks.md, as it stands."""
+    blocks = re.findall(
+        r"^```(\w+)\n(?:# (\S+)\n)?(.*?)^```", (ROOT / "docs/hooks.md").read_text(), re.M | re.S
+    )
+    for _, name, text in blocks[:2]:
+        (tmp_path / name).write_text(text)
+    leaves = {"kernel": random((8, 4)), "scale": random((8,), 1), "bias": random((4,), 2)}
+    ocp.PyTreeCheckpointer().save(tmp_path / "old", {"dense_in": leaves})
+    api.apply(tmp_path / "recipe.yaml", tmp_path / "old", dst=tmp_path / "new", allow_hooks=True)
+    restored = ocp.PyTreeCheckpointer().restore(tmp_path / "new")
+    kernel = leaves["kernel"]
+    whitened = (kernel - kernel.mean(0)) / kernel.std(0)
+    np.testing.assert_array_equal(restored["DenseIn"]["kernel"], whitened)
+    np.testing.assert_array_equal(restored["DenseIn"]["table"], np.outer(leaves["scale"], leaves["bias"]))
+    listed = re.findall(r"^(?:result)?\s+(DenseIn\S+)\s+(\S+)$", blocks[2][2], re.M)
+    found = [(leaf.key.text, str(leaf.spec)) for leaf in api.inspect(tmp_path / "new").leaves]
+    assert sorted(found) == sorted(listed)
+    assert len(found) == 2
+
+
+def test_they_are_refused_unless_allowed(setting: Setting) -> None:
+    directory = setting(DOUBLE, "raise RuntimeError('it ran')", {"w": random((2, 3))})
+    with pytest.raises(PlanError) as caught:
+        api.plan(directory / "recipe.yaml", directory / "old")
+    assert str(caught.value) == (
+        f"{directory}/recipe.yaml:2:8  hooks\n"
+        "    hooks: my_hooks.py\n"
+        "           ^^^^^^^^^^^\n"
+        "  the recipe has hooks: Python code, in my_hooks.py beside it\n"
+        "  Read that file; then allow it to run with --allow-hooks."
+    )
+
+
+def test_linting_does_not_run_them(setting: Setting) -> None:
+    directory = setting(DOUBLE, "raise RuntimeError('it ran')")
+    assert api.lint([directory / "recipe.yaml"]) == [(str(directory / "recipe.yaml"), ())]
+
+
+def test_allowing_means_nothing_where_there_are_none(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("version: 1\n")
+    ocp.PyTreeCheckpointer().save(tmp_path / "old", {"w": random((2, 3))})
+    plan = planned(tmp_path)
+    assert plan.hooks_sha256 is None
+    assert "hooks_sha256" not in plan_json(plan)["recipe"]
+
+
+def test_the_plan_has_the_digest_of_the_file(setting: Setting) -> None:
+    plan = planned(setting(DOUBLE, TWICE, {"w": random((2, 3))}))
+    assert plan_json(plan)["recipe"]["hooks_sha256"] == hashlib.sha256(TWICE.encode()).hexdigest()
+
+
+def test_the_command_line(setting: Setting) -> None:
+    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
+    paths = [str(directory / name) for name in ("recipe.yaml", "old", "new")]
+    refused = CliRunner().invoke(cli, ["apply", *paths])
+    assert refused.exit_code == 2
+    assert "--allow-hooks" in refused.stderr
+    assert CliRunner().invoke(cli, ["apply", "--allow-hooks", *paths]).exit_code == 0
+    restored = ocp.PyTreeCheckpointer().restore(directory / "new")
+    np.testing.assert_array_equal(restored["w"], random((2, 3)) * 2)
+
+
+def test_a_saved_plan_has_to_be_allowed_again_and_knows_its_hooks(setting: Setting) -> None:
+    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
+    plan, new = directory / "plan.json", directory / "new"
+    planned(directory, out=plan)
+    saved = json.loads(plan.read_text())
+    saved["request"]["allow_hooks"] = True  # what somebody else's file says is not asked
+    plan.write_text(json.dumps(saved))
+    with pytest.raises(PlanError, match="--allow-hooks"):
+        api.apply(plan, dst=new)
+    (directory / "my_hooks.py").write_text(TWICE.replace("2", "3"))
+    with pytest.raises(PlanError, match="the recipe changed, or its hooks did"):
+        api.apply(plan, dst=new, allow_hooks=True)
+    (directory / "my_hooks.py").write_text(TWICE)
+    api.apply(plan, dst=new, allow_hooks=True)
+    np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(new)["w"], random((2, 3)) * 2)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def test_narrow_types_arrive_rounded_and_whole(setting: Setting) -> None:
+    hooks = """
+import ml_dtypes
+
+def same(x):
+    assert x.dtype == ml_dtypes.bfloat16 and x.shape == (64, 64), (x.dtype, x.shape)
+    return x[::-1]
+"""
+    value = random((64, 64)).astype(ml_dtypes.bfloat16)
+    found = applied(setting("- {match: w, value: 'hooks.same(x * 3)[2:5] + 1'}", hooks, {"w": value}))
+    tripled = (value.astype(np.float32) * 3).astype(ml_dtypes.bfloat16)
+    wanted = (tripled[::-1][2:5].astype(np.float32) + 1).astype(ml_dtypes.bfloat16)
+    assert found["w"].tobytes() == wanted.tobytes()
+
+
+def test_lists_of_arrays_and_constants(setting: Setting) -> None:
+    hooks = """
+def mix(xs, weights, name, more=None):
+    assert name == "m" and more is None and isinstance(xs, list)
+    return sum(w * x for w, x in zip(weights, xs, strict=True))
+"""
+    rule = "- {match: 'w(?P<n>\\d)', to: w, by: int(n), value: \"hooks.mix(xs, [0.25, 0.75], 'm', None)\"}"
+    leaves = {"w0": random((3, 2)), "w1": random((3, 2), 1)}
+    found = applied(setting(rule, hooks, leaves))
+    np.testing.assert_array_equal(
+        found["w"], np.float32(0.25) * leaves["w0"] + np.float32(0.75) * leaves["w1"]
+    )
+
+
+def test_a_hook_without_arrays_makes_one_where_it_says_what(setting: Setting) -> None:
+    hooks = """
+import numpy as np
+
+def steps(n):
+    return np.arange(n, dtype="int16")
+
+def infer_steps(n):
+    return (n,), "int16"
+"""
+    found = applied(setting("- {add: s, value: hooks.steps(5)}", hooks, {"w": random((2, 3))}))
+    assert (found["s"].dtype, found["s"].tolist()) == (np.int16, [0, 1, 2, 3, 4])
+
+
+def test_a_file_may_define_dataclasses_and_call_its_own_functions(setting: Setting) -> None:
+    hooks = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Factor:
+    value: int
+
+def _factor() -> Factor:
+    return Factor(2)
+
+def double(x):
+    return x * _factor().value
+"""
+    directory = setting(DOUBLE, hooks, {"w": random((2, 3))})
+    np.testing.assert_array_equal(applied(directory)["w"], random((2, 3)) * 2)
+
+
+def test_it_is_called_once_for_an_output_of_many_chunks(setting: Setting) -> None:
+    hooks = """
+calls = []
+
+def count(x):
+    calls.append(x.shape)
+    return x + len(calls)
+"""
+    directory = setting(
+        "- {match: w, value: hooks.count(x)}", hooks, {"w": np.zeros((1025, 1500), np.float32)}
+    )
+    memory = 40 << 20  # room for all of it, and so little that there are several chunks
+    (step,) = planned(directory, memory=memory).steps
+    assert step.cut is not None
+    assert step.cut.chunks != (1025, 1500)
+    np.testing.assert_array_equal(applied(directory, memory=memory)["w"], np.ones((1025, 1500), np.float32))
+
+
+def test_whole_arrays_count_towards_the_budget(setting: Setting) -> None:
+    directory = setting(DOUBLE, TWICE, {"w": np.zeros((1024, 1024), np.float32)})
+    (step,) = planned(directory).steps
+    assert step.cut is not None
+    # the block, its decoded chunks and their encoded bytes; then the block, its result and one temporary
+    assert step.cut.working_set >= 3 * (4 << 20)
+    with pytest.raises(PlanError, match=r"`w`: one element of it .* \(a hook takes whole arrays\)") as caught:
+        planned(directory, memory=8 << 20)
+    assert "recipe.yaml:4:3  rules[0]" in str(caught.value)
+
+
+def test_any_region_of_a_hook_is_that_region_of_the_whole(tmp_path: Path) -> None:
+    (tmp_path / "my_hooks.py").write_text("def turned(x):\n    return x[::-1]\n")
+    source = MemorySource({"w": random((5, 4))})
+    leaf = source.leaves()["w"]
+    node = HookFile(tmp_path / "my_hooks.py").call(
+        "turned", [Array(Read("source", leaf), np.dtype("float32"))]
+    )
+    for region in (
+        Region((0, 0), (5, 4)),
+        Region((1, 2), (3, 4)),
+        Region((4, 0), (5, 1)),
+        Region((2, 2), (2, 4)),
+    ):
+        found = evaluate(node.node, region, lambda _, leaf, part: source.read(leaf, part))
+        np.testing.assert_array_equal(found, random((5, 4))[::-1][region.slices])
+
+
+# --- what goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "hooks", "says"),
+    [
+        (
+            "- {match: w, value: hooks.doubel(x)}",
+            TWICE,
+            "recipe.yaml:4:21  rules[0].value\n"
+            "    - {match: w, value: hooks.doubel(x)}\n"
+            "                        ^^^^^^^^^^^^^^^\n"
+            "  my_hooks.py has no function `doubel`; did you mean `double`? (at `w`)",
+        ),
+        (
+            "- {match: w, value: hooks.make(3)}",
+            "import numpy as np\n\ndef make(n):\n    return np.zeros(n)",
+            "recipe.yaml:4:21  rules[0].value\n"
+            "    - {match: w, value: hooks.make(3)}\n"
+            "                        ^^^^^^^^^^^^^\n"
+            "  `hooks.make` was given no array and gave a ndarray, not text or a number (at `w`)\n"
+            "  For an array, `infer_make` has to say which shape and dtype.",
+        ),
+        (
+            "- {match: w, to: '${hooks.name(key)}'}",
+            "def name(key):\n    return {}[key]",
+            "recipe.yaml:4:21  rules[0].to\n"
+            "    - {match: w, to: '${hooks.name(key)}'}\n"
+            "                        ^^^^^^^^^^^^^^^\n"
+            "  `hooks.name` raised KeyError: 'w' (my_hooks.py, line 2) (at `w`)",
+        ),
+        (
+            DOUBLE,
+            TWICE + "def infer_double(x):\n    return x.shape",
+            "  `infer_double` has to give (shape, dtype), not (2, 3) (at `w`)",
+        ),
+        (
+            DOUBLE,
+            TWICE + "def infer_double(x):\n    return x.shape, None",
+            "  `infer_double` has to give (shape, dtype), not ((2, 3), None) (at `w`)",
+        ),
+        (
+            DOUBLE,
+            TWICE + "def infer_double(x):\n    return x.shape, 'float23'",
+            "float23",
+        ),
+        (
+            "- {match: w, value: hooks.double(source)}",
+            TWICE,
+            "  a hook takes arrays, text, numbers and lists of those, not a source (at `w`)",
+        ),
+        (
+            "- {match: w, value: 'hooks.double(x, 1)'}",
+            "import sys\n\ndef double(x, n):\n    return x\n\ndef infer_double(x, n):\n    sys.exit('bye')",
+            "  `hooks.infer_double` raised SystemExit: bye (my_hooks.py, line 7) (at `w`)",
+        ),
+        (
+            DOUBLE,
+            "import nothing_of_that_name",
+            "recipe.yaml:2:8  hooks\n"
+            "    hooks: my_hooks.py\n"
+            "           ^^^^^^^^^^^\n"
+            "  the hooks do not load: ModuleNotFoundError: No module named 'nothing_of_that_name' "
+            "(my_hooks.py, line 1)",
+        ),
+        (DOUBLE, "def f(:\n", "  the hooks do not load: SyntaxError: invalid syntax (my_hooks.py, line 1)"),
+    ],
+)
+def test_problems_are_found_while_planning(setting: Setting, rule: str, hooks: str, says: str) -> None:
+    directory = setting(rule, hooks, {"w": random((2, 3))})
+    with pytest.raises(PlanError) as caught:
+        planned(directory)
+    assert says in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+def test_a_file_that_is_not_there(setting: Setting) -> None:
+    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
+    (directory / "my_hooks.py").unlink()
+    with pytest.raises(
+        PlanError, match=r"recipe.yaml:2:8  hooks(.|\n)*my_hooks.py cannot be read: No such file"
+    ):
+        planned(directory)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "says"),
+    [
+        (
+            "def double(x):\n    raise ValueError('not this one')",
+            "`w` (rules[0] (line 4)): `hooks.double` raised ValueError: not this one (my_hooks.py, line 2)",
+        ),
+        (
+            "import sys\n\ndef double(x):\n    sys.exit(3)",
+            "`w` (rules[0] (line 4)): `hooks.double` raised SystemExit: 3 (my_hooks.py, line 4)",
+        ),
+        (
+            "def double(x):\n    return x.T",
+            "`w` (rules[0] (line 4)): `hooks.double` gave float32[3,2]; it was planned to give float32[2,3]\n"
+            "  A function `infer_double` in my_hooks.py tells the planner.",
+        ),
+        (
+            "def double(x):\n    return x.astype('float64')",
+            "`w` (rules[0] (line 4)): `hooks.double` gave float64[2,3]; it was planned to give float32[2,3]\n"
+            "  A function `infer_double` in my_hooks.py tells the planner.",
+        ),
+        (
+            "def double(x):\n    return None",
+            "`w` (rules[0] (line 4)): `hooks.double` gave object[]; it was planned to give float32[2,3]\n"
+            "  A function `infer_double` in my_hooks.py tells the planner.",
+        ),
+    ],
+)
+def test_problems_with_values_end_the_run(setting: Setting, hooks: str, says: str) -> None:
+    directory = setting(DOUBLE, hooks, {"w": random((2, 3))})
+    with pytest.raises(DataError) as caught:
+        applied(directory)
+    assert str(caught.value) == says
+    assert caught.value.exit_code == 1
+    assert not (directory / "new").exists()
+
+
+def test_no_traceback_is_printed(setting: Setting) -> None:
+    directory = setting(DOUBLE, "def double(x):\n    return 1 / 0", {"w": random((2, 3))})
+    paths = [str(directory / name) for name in ("recipe.yaml", "old", "new")]
+    done = CliRunner().invoke(cli, ["apply", "--allow-hooks", *paths])
+    assert done.exit_code == 1
+    assert "`hooks.double` raised ZeroDivisionError: division by zero (my_hooks.py, line 2)" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_mirrored_rule_with_a_hook_has_to_say_what_the_mirror_gets(setting: Setting) -> None:
+    directory = setting("- {match: 'params/w', value: hooks.double(x)}", TWICE)
+    text = (directory / "recipe.yaml").read_text()
+    (directory / "recipe.yaml").write_text(text.replace("rules:", "mirror: {params: [mu]}\nrules:"))
+    ocp.PyTreeCheckpointer().save(
+        directory / "mirrored", {"params": {"w": random((2, 3))}, "mu": {"w": random((2, 3))}}
+    )
+    with pytest.raises(PlanError, match="mirror_value"):
+        api.plan(directory / "recipe.yaml", directory / "mirrored", allow_hooks=True)
+
+
+def test_a_name_with_an_underscore_is_private(tmp_path: Path) -> None:
+    (tmp_path / "my_hooks.py").write_text("def _private(x):\n    return x\n")
+    with pytest.raises(FunctionError, match="has no function `_private`"):
+        HookFile(tmp_path / "my_hooks.py").call("_private", [1])

@@ -1,0 +1,598 @@
+"""Recipes as files: what they become, and every problem of one at once with its place."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.errors import RecipeError, SurgeryError, UsageError
+from ckpt_surgery.expressions import Table, parse
+from ckpt_surgery.language import Pass, Recipe, Rule
+from ckpt_surgery.recipe import LoadedRecipe, fullmatch, load_recipe, parse_recipe, schema
+from ckpt_surgery.templates import parse_template
+
+WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json
+version: 1
+description: Old encoder into the new two-tower model.
+
+params:                       # overridable: --set head_dim=64 (typed by the default)
+  head_dim: 128
+tables:                       # lookups for expressions; a missing entry is an error, `_` is the default entry
+  matrix: {q: query, k: key, v: value, o: out}
+
+sources: [image, text]        # names for the SRC arguments, in order; left out: one source named `source`
+target:                       # optional: the structure that the result must have (CLI: --target PATH)
+  prefer: source              # who wins where both have a key and no rule speaks: source (default) | target
+  dtype: source               # keep the source's dtype (default) | target: cast to the target's
+  on_shape_mismatch: error    # error (default) | fallback
+
+output:                       # optional; the command line wins
+  format: orbax
+  zarr: 3                     # 3 (checksummed) | 2, for newly written Orbax and zarr arrays
+unmatched: keep               # source leaves that no rule claims: keep (default) | drop | error
+rules:
+  - match: 'encoder/layer_(?P<n>\d+)/attn/(?P<m>[qkvo])/kernel'
+    to: 'image/layers/${n}/attention/${matrix[m]}/kernel'
+    value: rearrange(x, 'd (h k) -> d h k', k=head_dim)
+  - match: '.*/opt_state/.*'
+    drop: true
+  - add: 'fusion/kernel'
+    value: init('lecun_normal', (512, 256), 'bfloat16', seed=0)
+"""
+
+EXAMPLES = {
+    "one to many": r"""
+- match: '(?P<p>.*)/qkv/kernel'
+  to:
+    '${p}/q/kernel': x[:, :2048]
+    '${p}/k/kernel': x[:, 2048:2560]
+    '${p}/v/kernel': x[:, 2560:]
+""",
+    "many to one": r"""
+- match: 'params/layer_(?P<n>\d+)/(?P<rest>.*)'
+  to: 'params/layers/${rest}'
+  by: int(n)
+  value: stack(xs, axis=0)    # where `by` gives integers they must be 0..N-1
+""",
+    "one to N": r"""
+- match: 'params/layers/(?P<rest>.*)'
+  for: {i: 'range(x.shape[0])'}
+  to: 'params/layer_${i}/${rest}'
+  value: x[i]
+""",
+    "from the target's side": r"""
+- {fill: a2, from: a}
+- {fill: b, fallback: true}
+- {fill: a, value: x * 2}
+- {fill: c, value: "source['a'] + source['b/c']"}
+""",
+    "value only": "- {match: a, value: x * 2, when: x.ndim == 2, optional: true}",
+    "keep": "- match: a/.*",
+    "added by a loop": "- {add: 'a/[${i}]', for: {i: range(3)}, value: 'zeros((2,), ''float32'') + i'}",
+    "everything": "- {match: '(?P<a>.)(.)', source: ['*'], to: '\\1/\\g<a>/$$/${g[2]}'}".replace(
+        "['*']", "'*'"
+    ),
+}
+
+
+def rules(text: str) -> LoadedRecipe:
+    """A recipe of these rules, which start on line 3."""
+    return parse_recipe(f"version: 1\nrules:\n{text.lstrip()}", "r.yaml")
+
+
+def problems(text: str) -> list[tuple[int, int, str]]:
+    """Line, column and message of every problem."""
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, "r.yaml")
+    return [(p.place.line, p.place.column, p.message) for p in caught.value.problems if p.place]
+
+
+def problems_of(rule: str, header: str = "") -> list[tuple[int, int, str]]:
+    """The problems of a recipe of one rule in flow style on line 1; columns count from the rule's `{`."""
+    found = problems(f"rules: [{rule}]\nversion: 1\n{header}")
+    return [(line, column - len("rules: ["), told) for line, column, told in found]
+
+
+# --- what recipes become --------------------------------------------------------------------------------
+
+
+def test_the_whole_recipe() -> None:
+    loaded = parse_recipe(WHOLE, "dir/r.yaml")
+    recipe = loaded.recipe
+    assert (loaded.path, loaded.sha256) == ("dir/r.yaml", hashlib.sha256(WHOLE.encode()).hexdigest())
+    assert loaded.params == {"head_dim": 128}
+    assert loaded.names["head_dim"] == 128
+    assert loaded.names["matrix"] == Table("matrix", {"q": "query", "k": "key", "v": "value", "o": "out"})
+    assert recipe.sources == ("image", "text")
+    assert recipe.target is not None
+    assert (recipe.target.prefer, recipe.target.dtype, recipe.target.on_shape_mismatch) == (
+        "source",
+        "source",
+        "error",
+    )
+    assert recipe.output is not None
+    assert (recipe.output.format, recipe.output.zarr) == ("orbax", 3)
+    assert recipe.unmatched == "keep"
+    first, second, third = recipe.passes[0].rules
+    assert first.match is not None
+    assert fullmatch(first.match, "encoder/layer_3/attn/q/kernel") is not None
+    assert fullmatch(first.match, "encoder/layer_3/attn/q/kernel/x") is None
+    assert first.to == parse_template("image/layers/${n}/attention/${matrix[m]}/kernel")
+    assert first.value == parse("rearrange(x, 'd (h k) -> d h k', k=head_dim)")
+    assert second.drop is True
+    assert third.add == parse_template("fusion/kernel")
+
+
+@pytest.mark.parametrize("text", EXAMPLES.values(), ids=EXAMPLES)
+def test_examples(text: str) -> None:
+    loaded = rules(text)
+    for index, rule in enumerate(loaded.recipe.passes[0].rules):
+        place = loaded.place(loaded.rule_location(0, index))
+        assert place.path == f"rules[{index}]"
+        assert rule.match or rule.fill or rule.add
+
+
+def test_a_lookup_in_another_source() -> None:
+    text = """
+version: 1
+params: {scale: 0.5}
+sources: [base, lora]
+rules:
+  - match: '(?P<p>.*)/kernel'
+    when: has(lora[f'{p}/kernel/a'])
+    value: x + scale * (lora[f'{p}/kernel/a'] @ lora[f'{p}/kernel/b'])
+"""
+    (rule,) = parse_recipe(text, "r.yaml").recipe.passes[0].rules
+    assert rule.value is not None
+    assert rule.value.names == {"x", "scale", "lora", "p"}
+
+
+def test_defaults() -> None:
+    recipe = parse_recipe("version: 1", "r.yaml").recipe
+    assert recipe.sources == ("source",)
+    assert recipe.unmatched == "keep"
+    assert (recipe.target, recipe.output, recipe.hooks) == (None, None, None)
+    assert recipe.passes == (Pass(rules=()),)
+
+
+def test_a_to_mapping_keeps_its_order_and_is_typed() -> None:
+    (rule,) = rules(EXAMPLES["one to many"]).recipe.passes[0].rules
+    assert isinstance(rule.to, Mapping)
+    assert [t.text for t in rule.to] == ["${p}/q/kernel", "${p}/k/kernel", "${p}/v/kernel"]
+    assert [v.text for v in rule.values] == ["x[:, :2048]", "x[:, 2048:2560]", "x[:, 2560:]"]
+    assert rule.templates == tuple(rule.to)
+
+
+def test_sources_of_a_rule() -> None:
+    several = "[{match: x, source: b}, {match: y, source: [a, b]}, {match: z, source: '*'}]"
+    loaded = parse_recipe(f"version: 1\nsources: [a, b]\nrules: {several}", "r.yaml")
+    assert [r.source for r in loaded.recipe.passes[0].rules] == ["b", ("a", "b"), "*"]
+
+
+def test_passes() -> None:
+    loaded = parse_recipe(
+        """
+version: 1
+unmatched: drop
+passes:
+  - name: first
+    when: count('a/.*') > 0
+    mirror: {params: [opt_state/0/mu, opt_state/0/nu]}
+    rules:
+      - {match: a, value: x * 2, mirror_value: x * 4}
+  - unmatched: error
+    rules:
+      - match: b
+      - match: c
+        value: x + 1
+""",
+        "r.yaml",
+    )
+    first, second = loaded.recipe.passes
+    assert (first.name, first.unmatched, second.unmatched, loaded.recipe.unmatched) == (
+        "first",
+        None,
+        "error",
+        "drop",
+    )
+    assert first.mirror == {"params": ("opt_state/0/mu", "opt_state/0/nu")}
+    assert first.rules[0].mirror_value == parse("x * 4")
+    assert loaded.rule_path(1, 1) == "passes[1].rules[1]"
+    assert loaded.rule_location(1, 1) == ("passes", 1, "rules", 1)
+    assert loaded.place(loaded.rule_location(1, 1)).line == 13
+    place = loaded.place((*loaded.rule_location(1, 1), "value"), 4, 5)
+    assert (place.line, place.column, place.width) == (14, 20, 1)
+
+
+def test_rules_are_short_for_one_pass() -> None:
+    loaded = parse_recipe("version: 1\nmirror: {p: [q]}\nrules:\n- match: a\n- match: b", "r.yaml")
+    (only,) = loaded.recipe.passes
+    assert only.mirror == {"p": ("q",)}
+    assert loaded.rule_path(0, 1) == "rules[1]"
+    assert loaded.key_place((*loaded.rule_location(0, 1), "match")).column == 3
+
+
+def test_models_are_frozen() -> None:
+    recipe = parse_recipe(WHOLE, "r.yaml").recipe
+    with pytest.raises(ValueError, match="frozen"):
+        recipe.version = 2  # type: ignore[misc, assignment]
+    with pytest.raises(ValueError, match="frozen"):
+        recipe.passes[0].rules[0].drop = True  # type: ignore[misc]
+
+
+# --- problems -------------------------------------------------------------------------------------------
+
+
+def test_five_mistakes_give_five_problems() -> None:
+    text = r"""version: 1
+tables: {matrix: {q: query}}
+rules:
+  - match: 'layer_(?P<n>\d+)/(?P<m>[qkv]'
+    to: 'layers/${n}'
+  - match: 'a/(?P<m>.)'
+    to: "a/${matrix[mm]}"
+    value: tranpose(x, (1, 0))
+  - fill: 'b/.*'
+    to: b
+  - match: c
+    drop: no
+"""
+    assert problems(text) == [
+        (4, 30, "not a regular expression: missing ), unterminated subpattern"),
+        (7, 21, "unknown name `mm`; did you mean `m`?"),
+        (8, 12, "unknown function `tranpose`; did you mean `transpose`?"),
+        (10, 5, "`to` goes with `match`, not with `fill`"),
+        (12, 11, "`no` means different things to different YAML readers; write it in quotes, or true/false"),
+    ]
+
+
+def test_a_problem_is_told_with_its_line_and_a_caret() -> None:
+    with pytest.raises(RecipeError) as caught:
+        rules("- match: a\n  value: |\n    1 +\n      \u00e9 * x")
+    assert str(caught.value) == (
+        "r.yaml:5:8  rules[0].value\n        1 +\n           ^\n  not an expression: invalid syntax"
+    )
+    assert caught.value.exit_code == 2
+
+
+HEADERS = [
+    ("version: 2", (1, 10), "version 1 of the recipe language, not 2"),
+    ("version: '1'", (1, 10), "version 1 of the recipe language, not '1'"),
+    ("version: true", (1, 10), "version 1 of the recipe language, not true"),
+    ("rules: []", (1, 1), "`version` is missing"),
+    ("- 1", (1, 1), "a recipe is a mapping that starts with `version: 1`"),
+    ("", (1, 1), "a recipe is a mapping that starts with `version: 1`"),
+    ("hello", (1, 1), "a recipe is a mapping that starts with `version: 1`"),
+    ("version: 1\nrule: []", (2, 1), "unknown field `rule`; did you mean `rules`?"),
+    ("version: 1\nrules:", (2, 1), "`rules` has no value"),
+    ("version: 1\nrules: {}", (2, 8), "`rules` has to be a list, not a mapping"),
+    ("version: 1\nrules: [a]", (2, 9), "`rules[0]` has to be a mapping of fields, not 'a'"),
+    ("version: 1\nunmatched: kepe", (2, 12), "one of keep, drop or error, not 'kepe'; did you mean `keep`?"),
+    ("version: 1\ndescription: 3", (2, 14), "`description` has to be text, not 3; write it in quotes"),
+    ("version: 1\nparams: {a: null}", (2, 13), "`a` has to be text, a number, true or false, or a list"),
+    ("version: 1\nparams: {a: {b: 1}}", (2, 13), "not a mapping"),
+    ("version: 1\nparams: {3: 1}", (2, 10), "has to be text"),
+    ("version: 1\nparams: {a-b: 1}", (2, 10), "`a-b` is not a name"),
+    ("version: 1\nparams: {if: 1}", (2, 10), "`if` is not a name"),
+    ("version: 1\nparams: {__a: 1}", (2, 10), "`__a` is not a name"),
+    ("version: 1\nparams: {stack: 1}", (2, 10), "`stack` is a function"),
+    ("version: 1\nparams: {has: 1}", (2, 10), "`has` is a function"),
+    ("version: 1\nparams: {x: 1}", (2, 10), "`x` has a meaning of its own"),
+    ("version: 1\nparams: {source: 1}", (2, 10), "`source` is a source already"),
+    ("version: 1\nparams: {a: 1}\ntables: {a: {b: c}}", (3, 10), "`a` is a param already"),
+    ("version: 1\ntables: {a: 3}", (2, 13), "`a` has to be a mapping, not 3"),
+    ("version: 1\ntables: {a: {b: [[1]]}}", (2, 17), "`b` has to be text"),
+    ("version: 1\nsources: []", (2, 10), "there has to be one source"),
+    ("version: 1\nsources: a", (2, 10), "`sources` has to be a list, not 'a'"),
+    ("version: 1\nsources: [a, a]", (2, 14), "`a` is a source already"),
+    ("version: 1\nsources: [target]", (2, 11), "`target` has a meaning of its own"),
+    ("version: 1\nsources: [a, 3]", (2, 14), "has to be text, not 3"),
+    ("version: 1\nhooks: /etc/hooks.py", (2, 8), "a Python file beside the recipe"),
+    ("version: 1\nhooks: ../hooks.py", (2, 8), "a Python file beside the recipe"),
+    ("version: 1\nhooks: hooks.txt", (2, 8), "a Python file beside the recipe"),
+    ("version: 1\noutput: {zarr: 4}", (2, 16), "`zarr` is one of 3 or 2, not 4"),
+    ("version: 1\noutput: {zarr: 3.0}", (2, 16), "`zarr` is one of 3 or 2, not 3.0"),
+    ("version: 1\noutput: {fromat: orbax}", (2, 10), "unknown field `fromat`; did you mean `format`?"),
+    ("version: 1\ntarget: {prefer: both}", (2, 18), "`prefer` is one of source or target, not 'both'"),
+    ("version: 1\nrules: []\npasses: []", (2, 1), "`rules` belongs to one of the `passes` here"),
+    ("version: 1\nmirror: {a: [b]}\npasses: []", (2, 1), "`mirror` belongs to one of the `passes` here"),
+    ("version: 1\npasses: [{rule: []}]", (2, 11), "unknown field `rule`; did you mean `rules`?"),
+    ("version: 1\npasses: [{when: a}]", (2, 17), "unknown name `a`"),
+    ("version: 1\npasses: [{when: x}]", (2, 17), "`x` is the leaf"),
+    ("version: 1\npasses: [{name: }]", (2, 11), "`name` has no value"),
+    ("version: 1\npasses: [7]", (2, 10), "`passes[0]` has to be a mapping of fields, not 7"),
+    ("version: 1\nmirror: {a: b}", (2, 13), "`a` has to be a list, not 'b'"),
+    ("version: 1\nmirror: {a: [a/b]}", (2, 14), "`a/b` and `a` overlap"),
+    ("version: 1\nmirror: {a: [b], c: [b]}", (2, 22), "`b` and `b` overlap"),
+    ("version: 1\nmirror: {/a: [b]}", (2, 10), "a mirrored tree is named by its key"),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "message"), HEADERS, ids=[row[0][:50] for row in HEADERS])
+def test_problems_of_a_recipe(text: str, place: tuple[int, int], message: str) -> None:
+    ((line, column, told),) = problems(text)
+    assert message in told
+    assert (line, column) == place
+
+
+RULES = [
+    # which fields go together
+    ("{}", 1, "a rule has one of `match`, `fill` and `add`; this one has none"),
+    ("{to: a}", 1, "this one has none"),
+    ("{match: a, fill: b}", 1, "this one has `match` and `fill`"),
+    ("{match: }", 2, "`match` has no value"),
+    ("{match: a, zap: 1}", 12, "unknown field `zap`"),
+    ("{match: a, form: b}", 12, "unknown field `form`; did you mean `for`?"),
+    ("{match: a, from: b}", 12, "`from` goes with `fill`, not with `match`"),
+    ("{match: a, fallback: true}", 12, "`fallback` goes with `fill`, not with `match`"),
+    ("{fill: a, to: b}", 11, "`to` goes with `match`, not with `fill`"),
+    ("{fill: a, drop: true}", 11, "`drop` goes with `match`, not with `fill`"),
+    ("{fill: a, by: key}", 11, "`by` goes with `match`, not with `fill`"),
+    ("{fill: a, for: {i: range(2)}}", 11, "`for` goes with `match` or `add`, not with `fill`"),
+    ("{add: a, value: '1', source: source}", 22, "`source` goes with `match` or `fill`, not with `add`"),
+    ("{add: a, value: '1', to: b}", 22, "`to` goes with `match`, not with `add`"),
+    ("{add: a}", 1, "an `add` rule needs a `value`"),
+    ("{match: a, drop: true, to: b}", 24, "`to` does not go with `drop: true`"),
+    ("{match: a, drop: true, value: x}", 24, "`value` does not go with `drop: true`"),
+    ("{fill: a, fallback: true, from: b}", 27, "`from` does not go with `fallback: true`"),
+    ("{fill: a, fallback: true, value: x}", 27, "`value` does not go with `fallback: true`"),
+    ("{match: a, to: {b: x}, value: x}", 24, "`value` does not go with a mapping in `to`"),
+    ("{match: a, to: {}}", 12, "`to` is an empty mapping"),
+    ("{match: a, to: b, for: {}}", 19, "`for` is an empty mapping"),
+    ("{match: a, by: key}", 12, "`by` orders leaves that share one `to`; there is no `to`"),
+    ("{match: a, to: b, by: key, value: x}", 19, "`by` orders `xs`, which no value of the rule uses"),
+    ("{match: a, mirror_value: x}", 12, "`mirror_value` needs a `mirror` on the pass"),
+    # types
+    ("{match: 3}", 9, "`match` has to be a regular expression, as text, not 3; write it in quotes"),
+    ("{match: a, to: [b]}", 16, "`to` has to be a mapping, not a list"),
+    ("{match: a, to: 3}", 16, "`to` has to be a key template, as text, not 3"),
+    ("{match: a, to: {b: 3}}", 20, "`b` has to be an expression, as text, not 3"),
+    ("{match: a, to: {several: x, 'b/': x}}", 31, "the key has an empty component"),
+    ("{match: a, to: {'b/${': x}}", 20, "`${` is not closed"),
+    ("{match: a, drop: 1}", 18, "`drop` has to be true or false, not 1"),
+    ("{match: a, for: [i]}", 17, "`for` has to be a mapping, not a list"),
+    ("{match: a, value: 0.5}", 19, "`value` has to be an expression, as text, not 0.5; write it in quotes"),
+    ("{match: a, source: 3}", 20, "`source` has to be text, not 3"),
+    ("{match: a, source: [3]}", 21, "has to be text, not 3"),
+    ("{match: a, source: []}", 20, "the list of sources is empty"),
+    ("{match: a, source: sorce}", 20, "unknown source `sorce`; did you mean `source`?"),
+    ("{match: a, source: [source, b]}", 29, "unknown source `b`"),
+    # regular expressions and templates
+    ("{match: 'a(b'}", 11, "not a regular expression: missing ), unterminated subpattern"),
+    ("{fill: 'a**'}", 11, "not a regular expression: multiple repeat"),
+    ("{match: (.), to: '\\2'}", 19, "the regular expression has no group 2"),
+    ("{match: '(?P<n>.)', to: '\\g<m>'}", 26, "the regular expression has no group 'm'"),
+    ("{match: a, to: 'b//c'}", 19, "the key has an empty component"),
+    ("{match: a, to: 'b/${nn}'}", 21, "unknown name `nn`"),
+    ("{match: a, to: {'b/${nn}': x}}", 22, "unknown name `nn`"),
+    ("{add: 'b/\\1', value: '1'}", 10, "there is no regular expression here"),
+    ("{fill: (.), from: '\\2'}", 20, "the regular expression has no group 2"),
+    # names
+    ("{match: '(?P<len>.)'}", 14, "the group `len` is a function"),
+    ("{match: '(?P<p>.)'}", 14, "the group `p` is a param already"),
+    ("{fill: '(?P<table>.)'}", 13, "the group `table` is a table already"),
+    ("{match: '(?P<source>.)'}", 14, "the group `source` is a source already"),
+    ("{match: '(?P<x>.)'}", 14, "the group `x` has a meaning of its own"),
+    ("{match: a, to: 'b/${p}', for: {p: range(2)}}", 32, "`p` is a param already"),
+    ("{match: '(?P<i>.)', to: '${i}', for: {i: range(2)}}", 39, "`i` is a named group already"),
+    ("{match: a, value: y}", 19, "unknown name `y`"),
+    ("{match: a, value: xs}", 19, "`xs` is the list of leaves that share one `to`"),
+    ("{match: a, to: b, when: xs}", 25, "`xs` is the list of leaves"),
+    ("{match: a, to: '${xs}'}", 19, "`xs` is the list of leaves"),
+    ("{match: a, when: i > 1, to: '${i}', for: {i: range(2)}}", 18, "unknown name `i`"),
+    ("{match: a, to: '${i}', for: {i: range(j)}}", 39, "unknown name `j`"),
+    ("{fill: a, value: xs}", 18, "`xs` is the list of leaves"),
+    ("{fill: a, from: '${x}'}", 20, "`x` is the leaf that a `match` or `fill` rule claimed"),
+    ("{add: a, value: x}", 17, "`x` is the leaf"),
+    ("{add: a, value: 'g[1]'}", 18, "`g` holds the groups"),
+    ("{add: a, when: key, value: '1'}", 16, "`key` is the key that a rule claimed"),
+    ("{match: a, value: hooks.f(x)}", 19, "`hooks` needs a line"),
+    # expressions
+    ("{match: a, value: 'stak([x])'}", 20, "unknown function `stak`; did you mean `stack`?"),
+    ("{match: a, value: 'transpose(x, axs=1)'}", 20, "`transpose` has no argument `axs`"),
+    ("{match: a, value: 'x + '}", 22, "not an expression"),
+    ("{match: a, value: x.__class__}", 19, "the attribute `.__class__` is not accepted"),
+    ("{match: a, when: \"count('(') > 1\"}", 19, "not a regular expression"),
+    ("{match: (.), value: 'x + g[2]'}", 26, "the regular expression has no group 2"),
+    ("{match: a, value: \"x + '\\u0061' + yy\"}", 35, "unknown name `yy`"),
+]
+
+
+@pytest.mark.parametrize(("rule", "column", "message"), RULES, ids=[row[0] for row in RULES])
+def test_problems_of_a_rule(rule: str, column: int, message: str) -> None:
+    ((line, found, told),) = problems_of(rule, "params: {p: 1}\ntables: {table: {a: b}}")
+    assert message in told
+    assert (line, found) == (1, column)
+
+
+GOOD = [
+    "{match: a, source: [source], value: mean(xs)}",
+    "{match: '(?P<n>.)', to: '${n}', by: int(n), value: stack(xs)}",
+    "{match: a, to: {b: 'stack(xs)', c: 'concat(xs)'}, by: key}",
+    "{match: a, to: '${i}${p}', for: {i: 'range(x.ndim + p)'}, value: 'x[i] * p'}",
+    "{match: (.), when: 'g[1] == key and has(target[key])', drop: true}",
+    "{fill: (.), from: '\\1/${key}/${table[g[1]]}', when: x.ndim == 1, value: 'x + source[key]'}",
+    "{add: '${table[i]}', for: {i: '[1, 2]'}, when: i > 1, value: 'ones((i,), ''float32'')'}",
+    "{match: a, drop: false, optional: false, to: b}",
+    "{match: a, mirror_value: x * 2, value: x}",
+]
+
+
+@pytest.mark.parametrize("rule", GOOD)
+def test_rules_without_problems(rule: str) -> None:
+    header = "params: {p: 1}\ntables: {table: {a: b}}\nmirror: {params: [opt]}"
+    assert len(parse_recipe(f"rules: [{rule}]\nversion: 1\n{header}", "r").recipe.passes[0].rules) == 1
+
+
+def test_a_broken_field_hides_no_other_problem_and_makes_none() -> None:
+    text = """version: 1
+params: {p: {}}
+sources: [3]
+rules:
+  - match: '(?P<n>a'
+    to: '${n}/${p}/\\4'
+    for: {i: 3}
+    value: p * i + stak(n)
+  - fill: b
+    source: other
+    value: p * yy
+"""
+    assert [p[:2] for p in problems(text)] == [(2, 13), (3, 11), (5, 13), (7, 14), (8, 20), (11, 16)]
+
+
+def test_problems_of_the_document_are_not_told_twice() -> None:
+    assert [p[:2] for p in problems("version: 1\nrules:\n- {match: &a b, drop: no, to: *a}")] == [
+        (3, 11),
+        (3, 23),
+        (3, 31),
+    ]
+
+
+def test_a_hostile_number_of_problems_is_cut() -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe("version: 1\nrules:\n" + "- {match: a, zap: 1}\n" * 3000, "r.yaml")
+    assert len(caught.value.problems) == 101
+    assert str(caught.value.problems[-1]) == "and 2900 more problems"
+
+
+FIELDS = [
+    "version",
+    "rules",
+    "passes",
+    "match",
+    "to",
+    "for",
+    "value",
+    "source",
+    "sources",
+    "params",
+    "tables",
+]
+FIELDS += ["mirror", "when", "by", "drop", "fill", "add", "from", "unmatched", "target", "output", "zap"]
+DATA = st.recursive(
+    st.sampled_from([1, 0, True, None, 0.5, "a", "x", "(?P<n>.)", "${n}", "a//b", "xs", "range(2)", "*", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS) | st.just(3), inner, max_size=4)
+    ),
+    max_leaves=15,
+)
+
+
+@settings(deadline=None, max_examples=250)
+@given(st.dictionaries(st.sampled_from(FIELDS), DATA, max_size=5))
+def test_any_document_is_a_recipe_or_told_why_not(value: Mapping[str, Any]) -> None:
+    text = json.dumps({"version": 1, **value})
+    try:
+        parse_recipe(text, "r.yaml")
+    except SurgeryError as error:
+        assert all(problem.place is not None for problem in error.problems)
+
+
+# --- overrides ------------------------------------------------------------------------------------------
+
+PARAMS = "version: 1\nparams: {whole: 1, part: 0.5, text: a, flag: false, list: [1, 2], head_dim: 4}"
+
+
+@pytest.mark.parametrize(
+    ("override", "name", "value"),
+    [
+        ("whole=64", "whole", 64),
+        ("whole=-3", "whole", -3),
+        ("part=2", "part", 2.0),
+        ("part=1e-3", "part", 0.001),
+        ("text=64", "text", "64"),
+        ("text=", "text", ""),
+        ("text=a=b", "text", "a=b"),
+        ("flag=true", "flag", True),
+        ("list=[3, 'x']", "list", (3, "x")),
+    ],
+)
+def test_overrides_are_typed_by_the_default(override: str, name: str, value: Any) -> None:
+    loaded = parse_recipe(PARAMS, "r.yaml", [override])
+    assert loaded.params[name] == value
+    assert type(loaded.params[name]) is type(value)
+    assert loaded.names[name] == value
+    assert loaded.recipe.params[name] != value
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("whole", "`whole` is not of the form NAME=VALUE"),
+        ("hed_dim=3", "unknown param `hed_dim`; did you mean `head_dim`?"),
+        ("zzz=3", "unknown param `zzz`; the recipe has whole, part, text, flag, list, head_dim"),
+        ("whole=0.5", "`whole` has to be an integer, not '0.5'"),
+        ("whole=true", "`whole` has to be an integer, not 'true'"),
+        ("whole=010", "`whole` has to be an integer, not '010'"),
+        ("whole=", "`whole` has to be an integer, not ''"),
+        ("part=a", "`part` has to be a number, not 'a'"),
+        ("flag=yes", "`flag` has to be true or false, not 'yes'"),
+        ("flag=1", "`flag` has to be true or false, not '1'"),
+        ("list=3", "`list` has to be a list such as [1, 2], not '3'"),
+        ("list=[[1]]", "`list` has to be a list such as [1, 2]"),
+        ("list=[1", "`list` has to be a list such as [1, 2]"),
+    ],
+)
+def test_overrides_that_do_not_fit(override: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_recipe(PARAMS, "r.yaml", [override])
+    assert message in str(caught.value)
+
+
+def test_all_overrides_are_looked_at_and_the_last_wins() -> None:
+    assert parse_recipe(PARAMS, "r.yaml", ["whole=2", "whole=3"]).params["whole"] == 3
+    with pytest.raises(UsageError) as caught:
+        parse_recipe(PARAMS, "r.yaml", ["a=1", "b=2"])
+    assert len(caught.value.problems) == 2
+    with pytest.raises(UsageError, match="the recipe has no params"):
+        parse_recipe("version: 1", "r.yaml", ["a=1"])
+
+
+# --- files and schema -----------------------------------------------------------------------------------
+
+
+def test_load_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(WHOLE)
+    loaded = load_recipe(path, ["head_dim=64"])
+    assert loaded.path == str(path)
+    assert loaded.params == {"head_dim": 64}
+    assert loaded.place(("rules", 0, "value")).file == str(path)
+    with pytest.raises(UsageError, match="there is no recipe"):
+        load_recipe(tmp_path / "none.yaml")
+
+
+def test_a_recipe_in_json() -> None:
+    text = json.dumps({"version": 1, "rules": [{"match": "a/(.)", "to": "b/\\1"}]}, indent="\t")
+    (rule,) = parse_recipe(text, "r.json").recipe.passes[0].rules
+    assert rule.to == parse_template(r"b/\1")
+
+
+def test_schema() -> None:
+    described = schema()
+    json.dumps(described)
+    assert described["title"] == "ckpt-surgery recipe"
+    assert described["additionalProperties"] is False
+    assert described["required"] == ["version"]
+    assert set(described["properties"]) == {
+        *("version", "description", "params", "tables", "sources", "target", "output", "hooks"),
+        *("unmatched", "mirror", "rules", "passes"),
+    }
+    rule = described["$defs"]["Rule"]
+    assert {"match", "for", "from", "to", "value", "mirror_value"} <= set(rule["properties"])
+    assert not {"for_", "from_"} & set(rule["properties"])
+    assert rule["properties"]["match"]["format"] == "regex"
+    assert rule["properties"]["value"]["type"] == "string"
+    assert {"type": "null"} not in json.loads(json.dumps(rule))["properties"]["to"].get("anyOf", [])
+
+
+@pytest.mark.parametrize("model", [Recipe, Pass, Rule])
+def test_every_field_is_described_in_the_schema(model: type) -> None:
+    described = schema() if model is Recipe else schema()["$defs"][model.__name__]
+    assert all(field.get("description") for field in described["properties"].values())
+    assert described["description"]
