@@ -5,7 +5,7 @@ JOBS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-all lint types check format bench schema clean
+.PHONY: setup demo test test-all lint types check format bench docs schema clean
 
 setup: $(STAMP)
 
@@ -40,6 +40,9 @@ SIZE ?= 1GB
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.bench --size $(SIZE)
+
+docs: $(STAMP)
+	$(BIN)/python -m ckpt_surgery.reference > docs/reference.md
 
 schema: $(STAMP)
 	$(BIN)/ckpt-surgery schema > recipe.schema.json

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ckpt_surgery import commit, compare, formats, report
-from ckpt_surgery.arrays import Leaf, Sink, Source
+from ckpt_surgery.arrays import Leaf, LinkMode, Sink, Source
 from ckpt_surgery.engines.local import default_workers
 from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, UsageError
 from ckpt_surgery.execute import Progress as Progress
@@ -30,6 +30,7 @@ from ckpt_surgery.packaged import PREFIX
 from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe
 from ckpt_surgery.recipe import schema as schema
+from ckpt_surgery.transfers import Destination
 
 PathLike = str | os.PathLike[str]
 DEFAULT_MEMORY = 2 << 30
@@ -57,6 +58,8 @@ class Request:
     memory: int | None = None
     """Budget in bytes; None: the smaller of 2 GiB and a quarter of what is available."""
     workers: int | None = None
+    link_mode: LinkMode = LinkMode.AUTO
+    """How stored bytes that need no change come into the destination."""
     allow_hooks: bool = False
     """Whether the recipe's hooks, Python code, may run. A saved plan cannot say so."""
 
@@ -134,20 +137,20 @@ def plan(
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
-    request = _request(
-        recipe,
-        sources,
-        target,
-        set,
-        step,
-        item,
-        format,
-        dst,
-        dst_step,
-        dst_item,
-        memory,
-        workers,
-        allow_hooks,
+    request = Request(
+        recipe=os.fspath(recipe),
+        sources=tuple(os.fspath(source) for source in sources),
+        target=None if target is None else os.fspath(target),
+        set=tuple(set),
+        step=step,
+        item=item,
+        format=format,
+        dst=None if dst is None else os.fspath(dst),
+        dst_step=dst_step,
+        dst_item=dst_item,
+        memory=memory,
+        workers=workers,
+        allow_hooks=allow_hooks,
     )
     prepared = _prepare(request)
     if out is not None:
@@ -168,6 +171,7 @@ def apply(
     dst_step: int | None = None,
     dst_item: str | None = None,
     overwrite: bool = False,
+    link_mode: LinkMode | str = LinkMode.AUTO,
     memory: int | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
@@ -181,20 +185,21 @@ def apply(
     started = time.monotonic()
     saved = _load_saved(recipe)
     if saved is None:
-        request = _request(
-            recipe,
-            sources,
-            target,
-            set,
-            step,
-            item,
-            format,
-            dst,
-            dst_step,
-            dst_item,
-            memory,
-            workers,
-            allow_hooks,
+        request = Request(
+            recipe=os.fspath(recipe),
+            sources=tuple(os.fspath(source) for source in sources),
+            target=None if target is None else os.fspath(target),
+            set=tuple(set),
+            step=step,
+            item=item,
+            format=format,
+            dst=None if dst is None else os.fspath(dst),
+            dst_step=dst_step,
+            dst_item=dst_item,
+            memory=memory,
+            workers=workers,
+            allow_hooks=allow_hooks,
+            link_mode=LinkMode(link_mode),
         )
     else:
         given = (sources, target, set, step, item, format, dst_step, dst_item)
@@ -263,38 +268,6 @@ def default_memory() -> int:
 # --- from a request to a plan -------------------------------------------------------------------------
 
 
-def _request(
-    recipe: PathLike,
-    sources: Sequence[PathLike],
-    target: PathLike | None,
-    set: Sequence[str],
-    step: int | None,
-    item: str | None,
-    format: str | None,
-    dst: PathLike | None,
-    dst_step: int | None,
-    dst_item: str | None,
-    memory: int | None,
-    workers: int | None,
-    allow_hooks: bool,
-) -> Request:
-    return Request(
-        recipe=os.fspath(recipe),
-        sources=tuple(os.fspath(s) for s in sources),
-        target=None if target is None else os.fspath(target),
-        set=tuple(set),
-        step=step,
-        item=item,
-        format=format,
-        dst=None if dst is None else os.fspath(dst),
-        dst_step=dst_step,
-        dst_item=dst_item,
-        memory=memory,
-        workers=workers,
-        allow_hooks=allow_hooks,
-    )
-
-
 def _inputs_of(request: Request) -> list[str]:
     return [*request.sources, *([] if request.target is None else [request.target])]
 
@@ -320,7 +293,7 @@ def _prepare(request: Request) -> _Prepared:
         target,
         _inputs(sources),
         first.metadata,
-        _sink_for(request, loaded, first).refusals,
+        _destination(request, loaded, sources),
         memory,
         workers,
     )
@@ -354,14 +327,33 @@ def _inputs(sources: Mapping[str, Source]) -> list[Input]:
     ]
 
 
+def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, Source]) -> Destination:
+    """What the plan has to know of where the result goes; beside the first source, if nobody says."""
+    sink = _sink_for(request, loaded, next(iter(sources.values())))
+    places = [Path(request.dst).absolute().parent] if request.dst else []
+    places += [Path(path).absolute() for path in request.sources]
+    device = next((os.stat(place).st_dev for place in places if place.exists()), None)
+    return Destination(
+        sink.refusals,
+        sink.adopts,
+        lambda source, file: sources[source].data_file(file),
+        None if request.link_mode is LinkMode.COPY else device,
+    )
+
+
 def _sink_for(
     request: Request, loaded: LoadedRecipe, first: Source, directory: Path = Path(), step_only: bool = False
 ) -> Sink:
     """`step_only`: the directory is to become one step of a CheckpointManager directory that exists."""
     output = loaded.recipe.output or OutputPolicy()
-    chosen = request.format or output.format or "orbax"
-    step, item = (None, request.dst_item or "default") if step_only else (request.dst_step, request.dst_item)
-    return formats.open_sink(chosen, directory, formats.SinkOptions(first.metadata, step, item, output.zarr))
+    options = formats.SinkOptions(
+        metadata=first.metadata,
+        step=None if step_only else request.dst_step,
+        item=request.dst_item or "default" if step_only else request.dst_item,
+        link_mode=request.link_mode,
+        zarr=output.zarr,
+    )
+    return formats.open_sink(request.format or output.format or "orbax", directory, options)
 
 
 # --- saved plans ----------------------------------------------------------------------------------------
@@ -459,13 +451,12 @@ def _unit(request: Request) -> Path:
 def _carry_out(
     prepared: _Prepared, where: Path, overwrite: bool, progress: Callable[[Progress], None] | None
 ) -> tuple[str, ...]:
-    commit.check_space(where, prepared.plan.costs.bytes_out)
-    names = prepared.loaded.recipe.sources
+    costs = prepared.plan.costs
+    commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
+    first = next(iter(prepared.sources.values()))
     with commit.staged(where) as staging:
         inside = where != Path(prepared.request.dst or "")
-        sink = _sink_for(
-            prepared.request, prepared.loaded, prepared.sources[names[0]], staging.directory, inside
-        )
+        sink = _sink_for(prepared.request, prepared.loaded, first, staging.directory, inside)
         run(prepared.plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
         _check_unchanged(prepared)
         commit.publish(staging, overwrite)

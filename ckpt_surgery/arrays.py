@@ -6,6 +6,7 @@ chunk where its bytes are. `Source` and `Sink` are what a format has to offer to
 
 import enum
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,18 +105,67 @@ class Chunk:
     length: int
     """Stored (encoded) bytes."""
     inline: bytes | None = None
+    source: str = ""
+    """The name of the source whose root `file` is relative to; empty within the source itself."""
+
+
+def encoding_of(codecs: Sequence[Mapping[str, Any]]) -> str:
+    """Canonical JSON of a chain of codecs in the words of zarr version 3: equal text, equal encoding."""
+    return json.dumps(list(codecs), sort_keys=True, separators=(",", ":"))
+
+
+def bytes_codec(endian: str) -> dict[str, Any]:
+    """Elements one after another, `little` or `big` endian; single bytes are little endian by convention."""
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+RAW = encoding_of([bytes_codec("little")])
+"""The encoding of chunks that are their elements as they are in memory."""
+
+_LITTLE, _BIG = (encoding_of([bytes_codec(endian)]).removesuffix("]") for endian in ("little", "big"))
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How one chunk's elements become bytes."""
+    """How one chunk's elements become bytes: its axes are permuted, then it is encoded in C order."""
 
     name: str
     """Short form for people: `zstd`, `gzip`, `raw`, `sharded(zstd)`."""
-    order: str
-    """`C` or `F`: the order of elements inside a chunk."""
-    definition: str
-    """The format's own description, canonical JSON: equal text, equal encoding."""
+    permutation: tuple[int, ...]
+    """The axes of the chunk in the order in which they are stored, the outermost first."""
+    encoding: str
+    """What happens to the permuted chunk, as `encoding_of` writes it; neither shape nor dtype is in it.
+
+    A codec that zarr version 2 only has keeps its `id`; one that neither version has has no `name`.
+    """
+
+    @property
+    def raw(self) -> bool:
+        """Stored bytes are the elements, little endian: a part of them is a part of the elements."""
+        return self.encoding == RAW
+
+    @property
+    def little(self) -> bool:
+        """What is encoded are the elements as they are in memory: they can be read as another type."""
+        return self.encoding.startswith(_LITTLE)
+
+    @property
+    def bytewise(self) -> bool:
+        """The elements are encoded one after another: their shape does not matter, as it does to shards."""
+        return self.encoding.startswith((_LITTLE, _BIG))
+
+    @property
+    def order(self) -> str:
+        """For people: `C`, `F` where the axes are stored reversed, else the permutation: `1,0,2`."""
+        axes = tuple(range(len(self.permutation)))
+        if self.permutation == axes:
+            return "C"
+        return "F" if self.permutation == axes[::-1] else ",".join(map(str, self.permutation))
+
+
+def raw_codec(ndim: int) -> Codec:
+    """Of chunks that are plain little-endian bytes in C order."""
+    return Codec("raw", tuple(range(ndim)), RAW)
 
 
 @dataclass(frozen=True)
@@ -127,6 +177,24 @@ class Manifest:
     codec: Codec
     chunks: Mapping[Shape, Chunk]
     """Chunk grid index → location. An index that is missing has no stored bytes."""
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of a decoded chunk; at the edges of the array chunks are as large as elsewhere."""
+        return math.prod(self.chunk_shape) * self.spec.dtype.itemsize
+
+    @property
+    def long_axes(self) -> tuple[int, ...]:
+        """The axes along which a chunk has several places, in the order in which they are stored.
+
+        All of the permutation that matters where the codec is bytewise.
+        """
+        return tuple(axis for axis in self.codec.permutation if self.chunk_shape[axis] > 1)
+
+    @property
+    def complete(self) -> bool:
+        """Every chunk of the grid has stored bytes."""
+        return len(self.chunks) == math.prod(grid_counts(self.spec.shape, self.chunk_shape))
 
 
 class LeafKind(enum.StrEnum):
@@ -162,6 +230,18 @@ class Leaf:
         return 0 if self.spec is None else self.spec.nbytes
 
 
+@dataclass(frozen=True)
+class DataFile:
+    """A file that chunks lie in."""
+
+    path: str
+    """Absolute."""
+    size: int
+    """Bytes."""
+    device: int
+    """The file system's number: links stay within one."""
+
+
 class Source(Protocol):
     """A checkpoint that can be listed without reading data."""
 
@@ -183,9 +263,23 @@ class Source(Protocol):
         """The elements of one region. Raises SourceError where bytes are missing or damaged."""
         ...
 
+    def data_file(self, file: str) -> DataFile:
+        """What is known of a file that a manifest names. Raises SourceError where it is gone."""
+        ...
+
     def fingerprint(self) -> str:
         """Changes whenever the checkpoint's files do; cheap (names, sizes, times, versions)."""
         ...
+
+
+class LinkMode(enum.StrEnum):
+    """How bytes that need no change come into the destination."""
+
+    AUTO = "auto"
+    """Whatever the file system can: reflink, hard link, copy."""
+    REFLINK = "reflink"
+    HARDLINK = "hardlink"
+    COPY = "copy"
 
 
 @dataclass(frozen=True)
@@ -194,6 +288,10 @@ class Output:
 
     leaf: Leaf
     chunks: Shape
+    stored: Manifest | None = None
+    """Stored bytes that become it as they are; None: it is computed, and written in regions."""
+    copied: bool = False
+    """Whether the stored bytes are copied; else the files that they lie in are linked."""
 
 
 class Sink(Protocol):
@@ -203,8 +301,19 @@ class Sink(Protocol):
         """Why this format cannot hold these leaves, one sentence each with the key; empty: it can."""
         ...
 
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Whether stored bytes can become this leaf as they are. Decided from metadata alone."""
+        ...
+
     def create(self, outputs: Sequence[Output]) -> None:
-        """Called once, before the first byte: every spec is known."""
+        """Called once, before the first byte: every spec is known, and what will be adopted."""
+        ...
+
+    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+        """Link or copy the stored bytes of an output. The files of `chunks` are absolute paths.
+
+        Called from several threads, once per output that is `stored`.
+        """
         ...
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:

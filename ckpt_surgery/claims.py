@@ -8,10 +8,11 @@ from collections.abc import Mapping
 
 from ckpt_surgery.arrays import Leaf
 from ckpt_surgery.entries import Claims, Drop, Entry, Tree
-from ckpt_surgery.errors import PlanError, Problem
+from ckpt_surgery.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.expressions import ExpressionError, Scope
 from ckpt_surgery.fitting import Target, fitted, target_leaves
 from ckpt_surgery.nodes import Read
+from ckpt_surgery.operations import truth
 from ckpt_surgery.passes import Ledger, PassRun, SourceLeaves, count_of
 from ckpt_surgery.recipe import LoadedRecipe, Pass
 from ckpt_surgery.scope import SOURCES
@@ -62,7 +63,8 @@ def _applies(loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, 
     names = {**loaded.names, **leaves, SOURCES: tuple(trees)}
     first = next(iter(trees.values()))
     try:
-        return bool(pass_.when.evaluate(Scope(names, "", lambda pattern: count_of(pattern, first))))
-    except ExpressionError as error:
-        place = loaded.place(("passes", index, "when"), error.start, error.end)
+        return truth(pass_.when.evaluate(Scope(names, "", lambda pattern: count_of(pattern, first))))
+    except SurgeryError as error:
+        span = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
+        place = loaded.place(("passes", index, "when"), *span)
         raise PlanError(*(Problem(p.message, place, p.hint) for p in error.problems)) from None

@@ -64,16 +64,21 @@ class Claims:
 
 
 HAS_ARRAY = (LeafKind.ARRAY, LeafKind.SCALAR)
+KINDS = {
+    LeafKind.ARRAY: "an array",
+    LeafKind.SCALAR: "a scalar",
+    LeafKind.STRING: "a string",
+    LeafKind.PRNG_KEY: "a typed PRNG key",
+    LeafKind.EMPTY: "an empty node",
+}
+"""In words, for messages."""
 
 
 def array_of(entry: Entry) -> Array:
     """The array that an expression sees. Raises SurgeryError for strings, empty nodes and PRNG keys."""
     if entry.leaf.kind not in HAS_ARRAY:
-        kind = {LeafKind.EMPTY: "an empty node", LeafKind.PRNG_KEY: "a typed PRNG key"}.get(
-            entry.leaf.kind, "a string"
-        )
         raise SurgeryError(
-            f"`{entry.key}` is {kind}, not an array",
+            f"`{entry.key}` is {KINDS[entry.leaf.kind]}, not an array",
             hint="It can be kept, renamed, dropped or filled; no expression can use its value.",
         )
     return Array(entry.value, entry.value.spec.dtype)

@@ -1,16 +1,17 @@
 """Evaluate one task; run all of them."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Output, Region, Sink, Source
+from ckpt_surgery.arrays import Chunk, Leaf, Output, Region, Shape, Sink, Source
 from ckpt_surgery.engines import local
 from ckpt_surgery.errors import Problem, SurgeryError
 from ckpt_surgery.nodes import Node, Read
-from ckpt_surgery.planner import Plan, Step
+from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, make_tasks
 
 Reader = Callable[[str, Leaf, Region], np.ndarray]
@@ -37,6 +38,8 @@ def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
 
 def output_of(step: Step) -> Output:
     """What a sink is told of a step."""
+    if step.stored is not None:
+        return Output(step.leaf, step.stored.chunk_shape, step.stored, step.transfer is Transfer.COPY)
     return Output(step.leaf, () if step.cut is None else step.cut.chunks)
 
 
@@ -49,24 +52,49 @@ def run(
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
     """Write every output of the plan. Raises SurgeryError, with the key, where values or files are bad."""
-    tasks = list(make_tasks(plan))
     outputs = {id(step): output_of(step) for step in plan.steps}
     sink.create(list(outputs.values()))
-    counter = _Counter(sum(task.nbytes for task in tasks), progress)
+    counter = _Counter(plan.costs.bytes_out, progress)
 
     def read(source: str, leaf: Leaf, region: Region) -> np.ndarray:
         return sources[source].read(leaf, region)
 
-    def work(task: Task) -> None:
-        try:
+    def compute(task: Task) -> None:
+        with _told_of(task.step):
             block = evaluate(task.step.value, task.region, read)
             sink.write(outputs[id(task.step)], task.region, block)
-        except SurgeryError as error:
-            raise type(error)(*_with_key(error.problems, task.step)) from error
         counter.add(task.nbytes)
 
-    local.run_all(work, tasks, lambda task: task.working_set, memory, workers)
+    def adopt(step: Step) -> None:
+        with _told_of(step):
+            sink.adopt(outputs[id(step)], _located(step, sources))
+        counter.add(step.leaf.nbytes)
+
+    adopted = [step for step in plan.steps if step.stored is not None]
+    local.run_all(adopt, adopted, lambda step: 0, memory, workers)
+    local.run_all(compute, make_tasks(plan), lambda task: task.working_set, memory, workers)
     sink.finish()
+
+
+def _located(step: Step, sources: Mapping[str, Source]) -> dict[Shape, Chunk]:
+    """The chunks of the stored bytes, with absolute paths."""
+    assert step.stored is not None
+    chunks = step.stored.chunks
+    names = {(c.source, c.file) for c in chunks.values() if c.inline is None}
+    paths = {(source, file): sources[source].data_file(file).path for source, file in names}
+    return {
+        index: c if c.inline is not None else replace(c, file=paths[c.source, c.file])
+        for index, c in chunks.items()
+    }
+
+
+@contextmanager
+def _told_of(step: Step) -> Iterator[None]:
+    """Add key and rule to what goes wrong inside."""
+    try:
+        yield
+    except SurgeryError as error:
+        raise type(error)(*_with_key(error.problems, step)) from error
 
 
 def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:

@@ -341,7 +341,7 @@ class _Parser:
             except KeyError:
                 raise ExpressionError(_unknown_name(name, scope.names), start, end) from None
             if type(value) is Unavailable:
-                raise ExpressionError(value.message, start, end)
+                raise ExpressionError(value.message, start, end, value.hint)
             return value
 
         return run

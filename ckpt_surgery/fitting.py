@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.arrays import Leaf
-from ckpt_surgery.entries import HAS_ARRAY, Drop, Entry, Tree, with_lists
+from ckpt_surgery.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Unavailable
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.nodes import Apply, Read
-from ckpt_surgery.passes import FAILED, PassRun, SourceLeaves, few, match_names, x_of
+from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, few, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
 
 TARGET = "target"
@@ -64,7 +64,7 @@ def fitted(run: PassRun, target: Target) -> Tree:
             needy.append(text)
         else:
             tree[text] = fitting or own_value(leaf)
-    if needy:
+    if needy and run.ledger.clean:  # a rule that failed may be why nothing gives them
         run.ledger.general(
             f"nothing gives {few(needy)} ({len(needy)} in all); a mere listing as target has no values",
             "Add rules for them, or give a checkpoint as the target.",
@@ -97,9 +97,8 @@ def _filled(run: PassRun, target: Target) -> dict[str, Entry]:
         if index not in claimed and not rule.optional:
             assert rule.fill is not None
             guess = did_you_mean(rule.fill.pattern, target.leaves)
-            run.ledger.problem(
-                index, ("fill",), f"the rule claims nothing: no key of the target is left for it{guess}"
-            )
+            why = f"the rule claims nothing: no key of the target is left for it{guess}"
+            run.ledger.problem(index, ("fill",), SurgeryError(why, hint=OPTIONAL))
     return filled
 
 
@@ -121,9 +120,9 @@ def _fill(run: PassRun, target: Target, index: int, rule: Rule, leaf: Leaf) -> t
     missing = Unavailable(f"no source leaf is called `{wanted_key}`")
     names["x"] = missing if offered is None else x_of(offered)
     if rule.when is not None:
-        wanted = run.evaluate(index, ("when",), rule.when, names, text)
-        if wanted is FAILED or not wanted:
-            return False, None
+        wanted = run.condition(index, rule.when, names, text)
+        if not wanted:
+            return wanted is None, None
     return True, _filling(run, target, index, rule, leaf, offered, wanted_key, names)
 
 
@@ -171,7 +170,7 @@ def _fitting(run: PassRun, target: Target, leaf: Leaf, entry: Entry) -> Entry | 
 def _misfit(leaf: Leaf, entry: Entry) -> str | None:
     """How a value and the target's leaf disagree: in kind (array and scalar are one), or in shape."""
     if leaf.kind is not entry.leaf.kind and not (leaf.kind in HAS_ARRAY and entry.leaf.kind in HAS_ARRAY):
-        return f"`{leaf.key}` is {entry.leaf.kind}, the target has {leaf.kind} there"
+        return f"`{leaf.key}` is {KINDS[entry.leaf.kind]}, the target has {KINDS[leaf.kind]} there"
     if leaf.spec is None or leaf.spec.shape == entry.value.spec.shape:
         return None
     return f"`{leaf.key}` has shape {list(entry.value.spec.shape)}, the target has {list(leaf.spec.shape)}"

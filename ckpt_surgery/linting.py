@@ -220,6 +220,8 @@ class _RuleCheck:
             str(name) for name, value in self.written.items() if value is not None and value is not False
         ]
         claims = [name for name in CLAIMS if name in self.written]
+        if not claims and self._is_misspelt:
+            return
         if len(claims) != 1:
             said = " and ".join(f"`{c}`" for c in claims) or "none"
             yield Finding(self.path, f"a rule has one of `match`, `fill` and `add`; this one has {said}")
@@ -228,6 +230,11 @@ class _RuleCheck:
         yield from self._source()
         yield from self._own_names()
         yield from self._texts(claims[0])
+
+    @property
+    def _is_misspelt(self) -> bool:
+        """A field is unknown: `match`, most likely, and a problem of its own."""
+        return any((*self.path, name) in self.subject.broken for name in self.written)
 
     def _field(self, *names: str | int) -> DocumentPath:
         return (*self.path, *names)

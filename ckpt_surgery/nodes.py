@@ -4,13 +4,13 @@ Nothing here holds data. A node knows its spec, so everything about an output is
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf
+from ckpt_surgery.arrays import ArraySpec, Leaf, Manifest
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
 
@@ -87,3 +87,24 @@ def reads(node: Node) -> Iterator[Read]:
             yield node
         else:
             stack.extend(reversed(node.inputs))
+
+
+def relinked(node: Node) -> Manifest | None:
+    """The node's value over bytes that are stored already; chunks name the sources that they are in.
+
+    None where any of it has to be computed, or has no stored bytes yet.
+    """
+    if isinstance(node, Read):
+        return _named(node)
+    if type(node.function).relink is Function.relink:
+        return None
+    manifests = [manifest for child in node.inputs if (manifest := relinked(child)) is not None]
+    return node.function.relink(manifests) if len(manifests) == len(node.inputs) else None
+
+
+def _named(read: Read) -> Manifest | None:
+    manifest = read.leaf.manifest
+    if manifest is None:
+        return None
+    chunks = {index: replace(chunk, source=read.source) for index, chunk in manifest.chunks.items()}
+    return replace(manifest, chunks=chunks)

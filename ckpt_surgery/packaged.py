@@ -52,7 +52,7 @@ def recipe_path(recipe: str) -> str:
     name = recipe.removeprefix(PREFIX)
     if name not in packaged_recipes():
         raise UsageError(
-            f"no recipe `{recipe}` comes with the package{did_you_mean(name, packaged_recipes())}",
+            f"no recipe `{recipe}` comes with the package{did_you_mean(recipe, (PREFIX + n for n in packaged_recipes()))}",
             hint=f"`ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`.",
         )
     return str(packaged_recipes()[name].path)

@@ -25,10 +25,11 @@ from ckpt_surgery.entries import (
     key_of,
     under,
 )
-from ckpt_surgery.errors import PlanError, Problem, SurgeryError, did_you_mean
+from ckpt_surgery.errors import Place, PlanError, Problem, SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Expression, ExpressionError, Groups, Scope, Unavailable
 from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
+from ckpt_surgery.operations import truth
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
 from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch, literal_prefix
 from ckpt_surgery.scope import SOURCES
@@ -39,6 +40,11 @@ Names = Mapping[str, Any]
 
 Field = tuple[str, ...]
 """A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
+
+OPTIONAL = "Write `optional: true` if that is fine."
+
+MANY = 20
+"""How many problems that belong to no rule are told."""
 
 FEW = 3
 """How many keys a message names before it counts the rest."""
@@ -99,19 +105,42 @@ class Ledger:
             found = Problem(message, place, hint)
             self._problems.setdefault((entry.rule, message), (found, []))
 
-    def general(self, message: str, hint: str | None = None) -> None:
+    def general(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
         """Note a problem that belongs to no rule."""
-        self._problems.setdefault((message,), (Problem(message, hint=hint), []))
+        self._problems.setdefault((message,), (Problem(message, place, hint), []))
+
+    @property
+    def clean(self) -> bool:
+        """Nothing wrong so far."""
+        return not self._problems
+
+    def unmatched_place(self) -> Place:
+        """Where it says what becomes of leaves that no rule claims."""
+        own = ("passes", self.pass_index, "unmatched")
+        return self.loaded.place(own if own in self.loaded.document.marks else ("unmatched",))
 
     def close(self) -> None:
         """Raise what was found, if anything was."""
         if self._problems:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
-            raise PlanError(*sorted(found, key=lambda p: p.place.line if p.place else 0))
+            raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
 
 
 def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
     return [(error, None)] if isinstance(error, str) else [(p.message, p.hint) for p in error.problems]
+
+
+def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The first few of each place: what is wrong for one key is wrong for thousands of the same layout."""
+    places: dict[Place | None, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        places[problem.place].append(problem)
+    for place, found in places.items():
+        most = FEW if place is not None else MANY
+        *before, last = found[:most]
+        more = len(found) - most
+        told = replace(last, message=f"{last.message}\n  and {more} more like it") if more > 0 else last
+        yield from (*before, told)
 
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
@@ -253,9 +282,9 @@ class PassRun:
     def _wanted(self, index: int, rule: Rule, claim: Claim) -> bool:
         if rule.when is None:
             return True
-        result = self.evaluate(index, ("when",), rule.when, self._names_of(claim), claim.entry.key.text)
+        result = self.condition(index, rule.when, self._names_of(claim), claim.entry.key.text)
         # A `when` that failed is a problem already: that nobody claims the leaf would be a misleading second.
-        return result is FAILED or bool(result)
+        return result is not False
 
     # --- evaluating -----------------------------------------------------------------------------------
 
@@ -275,6 +304,15 @@ class PassRun:
         except SurgeryError as error:
             self.ledger.problem(rule, field, error, key)
             return FAILED
+
+    def condition(self, rule: int, when: Expression, names: Names, key: str) -> bool | None:
+        """Whether a rule's `when` holds; None where that is a problem."""
+        value = self.evaluate(rule, ("when",), when, names, key)
+        try:
+            return None if value is FAILED else truth(value)
+        except SurgeryError as error:
+            self.ledger.problem(rule, ("when",), error, key)
+            return None
 
     def _count(self, pattern: str) -> int:
         return count_of(pattern, self.trees[self.first])
@@ -467,11 +505,14 @@ class PassRun:
 
     def _added(self, index: int, rule: Rule) -> Iterator[Entry]:
         assert rule.add is not None
+        used = rule.when is None and not rule.for_
         for variables in self._combinations(index, rule, self.names, rule.add.text):
+            used = used or rule.when is None
             names = {**self.names, **variables}
             if rule.when is not None:
-                wanted = self.evaluate(index, ("when",), rule.when, names, rule.add.text)
-                if wanted is FAILED or not wanted:
+                wanted = self.condition(index, rule.when, names, rule.add.text)
+                used = used or wanted is not False
+                if not wanted:
                     continue
             key = self.spell(index, ("add",), rule.add, None, names, "")
             if key is None or rule.value is None:
@@ -479,6 +520,10 @@ class PassRun:
             made = self.made(index, ("value",), rule.value, {**names, "key": key.text}, key, None, key.text)
             if made is not None:
                 yield made
+        if not used and not rule.optional:
+            why = "`when` is false" if rule.when is not None else "`for` has no values"
+            unused = SurgeryError(f"the rule makes nothing: {why}", hint=OPTIONAL)
+            self.ledger.problem(index, ("add",), unused)
 
     def _why_unused(self, rule: Rule) -> SurgeryError:
         """Why a rule claimed nothing, from a second look at the keys."""
@@ -494,15 +539,16 @@ class PassRun:
             keys = [text for name, tree in self.trees.items() if self.reads_from(rule, name) for text in tree]
             return SurgeryError(
                 f"the rule claims nothing: no key matches{did_you_mean(rule.match.pattern, keys)}",
-                hint="Write `optional: true` if that is fine.",
+                hint=OPTIONAL,
             )
-        taken = [entry for entry in fits if id(entry) in self.claimed]
-        why = (
-            f"earlier rules claimed all {len(fits)} keys that it matches"
-            if len(taken) == len(fits)
-            else f"`when` is false for {few(e.key.text for e in fits if id(e) not in self.claimed)}"
+        refused = [entry.key.text for entry in fits if id(entry) not in self.claimed]
+        if refused:
+            return SurgeryError(f"the rule claims nothing: `when` is false for {few(refused)}", hint=OPTIONAL)
+        all_keys = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
+        return SurgeryError(
+            f"the rule claims nothing: earlier rules claimed {all_keys} that it matches",
+            hint="The first rule that matches wins: put the narrower rule above the wider one.",
         )
-        return SurgeryError(f"the rule claims nothing: {why}", hint="The first rule that matches wins.")
 
     # --- merging: no target -----------------------------------------------------------------------------
 
@@ -552,22 +598,32 @@ class PassRun:
         if loose:
             hint = "Add a rule for them; `drop: true` if they shall go."
             self.ledger.general(
-                f"`unmatched: error`, and no rule claims {few(loose)} ({len(loose)} in all)", hint
+                f"`unmatched: error`, and no rule claims {few(loose)} ({len(loose)} in all)",
+                hint,
+                self.ledger.unmatched_place(),
             )
         return kept
 
     def _collision(self, text: str, index: int | None, old: Entry, later: int | None, new: Entry) -> None:
         def told(i: int | None, e: Entry) -> str:
-            who = "`unmatched: keep` leaves it there" if i is None else f"{self.ledger.ref(i)} makes it"
             made_of = few(r.leaf.key.text for r in reads(e.value))
-            return f"{who} from {made_of}" if made_of else who
+            if i is None:
+                return f"{made_of} stays there (`unmatched: keep`)"
+            return f"{self.ledger.ref(i)} makes it" + (f" from {made_of}" if made_of else "")
 
+        hint = None
+        if None in (index, later):
+            hint = "Rename or drop the one that stays, by a rule of its own."
+        elif index == later and old.value is not new.value and list(reads(new.value)):
+            hint = "Where several leaves shall become one, `value` says how: stack(xs), say."
         message = f"two leaves would be called `{text}`: {told(index, old)}; {told(later, new)}"
         blame = later if later is not None else index
         if blame is None:
-            self.ledger.general(message)
+            self.ledger.general(message, hint)
         else:
-            self.ledger.problem(blame, (), message)
+            rule = self.pass_.rules[blame]
+            field = "add" if rule.add is not None else "match" if rule.to is None else "to"
+            self.ledger.problem(blame, (field,), SurgeryError(message, hint=hint))
 
 
 class _Failed:
@@ -581,7 +637,7 @@ def x_of(entry: Entry) -> Array | Unavailable:
     try:
         return array_of(entry)
     except SurgeryError as error:
-        return Unavailable(error.problems[0].message)
+        return Unavailable(error.problems[0].message, error.problems[0].hint)
 
 
 def match_names(match: regex.Match[str]) -> dict[str, Any]:
@@ -603,14 +659,16 @@ def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
 def _order_problem(places: Sequence[object], group: Sequence[Member]) -> str | None:
     kinds = {type(p) for p in places}
     if kinds not in ({int}, {str}):
-        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        found = " and ".join(sorted(kind.__name__.lower() for kind in kinds))
         return f"`by` must give integers or strings throughout, not {found}"
     place, count = Counter(places).most_common(1)[0]
     if count > 1:
         keys = few(m.claim.entry.key.text for p, m in zip(places, group, strict=True) if p == place)
         return f"`by` gives {place!r} for {count} leaves that go to `{group[0].key}`: {keys}"
-    negative = [p for p in places if isinstance(p, int) and p < 0]
-    return f"`by` gives a negative place, {negative[0]}" if negative else None
+    for negative, member in zip(places, group, strict=True):
+        if isinstance(negative, int) and negative < 0:
+            return f"`by` gives {negative} for `{member.claim.entry.key}`; places count from 0"
+    return None
 
 
 def moves_only(node: Node, bases: set[int]) -> bool:

@@ -5,21 +5,25 @@ executed are this one value.
 """
 
 import enum
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Region
+from ckpt_surgery.arrays import Leaf, Manifest, Region
 from ckpt_surgery.claims import make_claims
 from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, needed, signature
 from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
 from ckpt_surgery.errors import PlanError, Problem
 from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Apply, Node, Read, reads
 from ckpt_surgery.recipe import LoadedRecipe
+from ckpt_surgery.transfers import Destination, transfers
 
 
 class Fate(enum.StrEnum):
@@ -50,7 +54,9 @@ class Step:
     """(source name, key text) of every leaf that is read, in order, without repeats."""
     transfer: Transfer = Transfer.COMPUTE
     cut: Cut | None = None
-    """How it is cut into chunks and tasks; None where it has no array."""
+    """How it is cut into chunks and tasks; None where nothing is computed."""
+    stored: Manifest | None = None
+    """The stored bytes that become it as they are; None where it is computed or has no array."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,11 @@ class Costs:
     bytes_copied: int
     bytes_computed: int
     bytes_read: int
-    """Stored bytes that are read from the inputs."""
+    """Decoded bytes that are read from the inputs to compute, and stored bytes that are copied."""
     peak_memory: int
     """Predicted working set, without the interpreter and its libraries."""
+    bytes_dead: int = 0
+    """Bytes inside linked files that no output uses."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +123,16 @@ def make_plan(
     target: Target | None,
     inputs: Sequence[Input],
     metadata: Mapping[str, Any],
-    refusals: Callable[[Sequence[Leaf]], list[str]],
+    destination: Destination,
     memory: int,
     workers: int,
 ) -> Plan:
-    """Decide everything. `refusals` says what the destination's format cannot hold; `memory` is in bytes.
-
-    Raises PlanError with all problems.
-    """
+    """Decide everything; `memory` is in bytes. Raises PlanError with all problems."""
     claims = make_claims(loaded, listings, target)
-    steps, problems = _cut_all([_step(entry) for entry in claims.outputs], loaded, memory)
-    problems += [Problem(sentence) for sentence in refusals([step.leaf for step in steps])]
+    steps, dead = _transferred([_step(entry) for entry in claims.outputs], destination)
+    steps, problems = _cut_all(steps, loaded, memory)
+    refused = destination.refusals([step.leaf for step in steps])
+    problems += _at_their_rules(refused, steps, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
     return Plan(
@@ -135,10 +142,29 @@ def make_plan(
         steps=tuple(steps),
         dropped=tuple(_dropped(claims, listings)),
         warnings=(*claims.warnings, *_unused_elements(steps), *_dtype_differences(steps, target)),
-        costs=_costs(steps, memory, workers),
+        costs=_costs(steps, memory, workers, dead),
         metadata=metadata,
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
     )
+
+
+_MENTIONED = re.compile(r"`([^`]+)`")
+
+
+def _at_their_rules(
+    sentences: Sequence[str], steps: Sequence[Step], loaded: LoadedRecipe
+) -> list[Problem]:
+    """What a format cannot hold, at the rule that made the first key, or a leaf of the container, it names."""
+    rules: dict[str, RuleRef] = {}
+    for step in steps:
+        names = step.leaf.key.names if step.rule is not None else ()
+        for i in range(len(names)):
+            rules.setdefault(shown("/".join(names[: i + 1])), step.rule)
+    problems = []
+    for sentence in sentences:
+        rule = next((rules[name] for name in _MENTIONED.findall(sentence) if name in rules), None)
+        problems.append(Problem(sentence, None if rule is None else loaded.place(rule.location)))
+    return problems
 
 
 def _step(entry: Entry) -> Step:
@@ -146,6 +172,17 @@ def _step(entry: Entry) -> Step:
     leaf = replace(entry.leaf, key=entry.key, spec=spec, manifest=None)
     found = dict.fromkeys((r.source, r.leaf.key.text) for r in reads(entry.value))
     return Step(leaf, entry.value, _fate(entry), entry.rule, tuple(found))
+
+
+def _transferred(steps: Sequence[Step], destination: Destination) -> tuple[list[Step], int]:
+    """The steps with how each comes about; and the dead bytes in linked files."""
+    found, dead = transfers([(step.leaf, step.value) for step in steps], destination)
+    return [
+        step
+        if stored is None
+        else replace(step, transfer=Transfer.COPY if stored.copied else Transfer.LINK, stored=stored.manifest)
+        for step, stored in zip(steps, found, strict=True)
+    ], dead
 
 
 def _fate(entry: Entry) -> Fate:
@@ -163,7 +200,7 @@ def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[
     problems: list[Problem] = []
     known: dict[Hashable, Cut] = {}
     for step in steps:
-        if step.leaf.spec is None:
+        if step.leaf.spec is None or step.stored is not None:
             done.append(step)
             continue
         try:
@@ -192,17 +229,21 @@ def _dropped(claims: Claims, listings: Mapping[str, Mapping[str, Leaf]]) -> Iter
                 yield Dropped(source, leaf, rule, why)
 
 
-def _costs(steps: Sequence[Step], memory: int, workers: int) -> Costs:
+def _costs(steps: Sequence[Step], memory: int, workers: int, dead: int) -> Costs:
     cuts = [step.cut for step in steps if step.cut is not None]
-    bytes_out = sum(step.leaf.nbytes for step in steps)
+    by_transfer: dict[Transfer, int] = defaultdict(int)
+    for step in steps:
+        by_transfer[step.transfer] += step.leaf.nbytes
+    copied = [s.stored for s in steps if s.stored is not None and s.transfer is Transfer.COPY]
     largest = sorted((c.working_set for c in cuts for _ in range(2 * workers)), reverse=True)[: 2 * workers]
-    buffered = min(WRITE_BUFFER, bytes_out)
+    buffered = min(WRITE_BUFFER, by_transfer[Transfer.COMPUTE])
     return Costs(
-        bytes_out=bytes_out,
-        bytes_linked=0,
-        bytes_copied=0,
-        bytes_computed=bytes_out,
-        bytes_read=sum(c.read for c in cuts),
+        bytes_out=sum(by_transfer.values()),
+        bytes_linked=by_transfer[Transfer.LINK],
+        bytes_copied=by_transfer[Transfer.COPY],
+        bytes_computed=by_transfer[Transfer.COMPUTE],
+        bytes_read=sum(c.read for c in cuts) + sum(c.length for m in copied for c in m.chunks.values()),
+        bytes_dead=dead,
         peak_memory=min(memory, sum(largest) + buffered),
     )
 

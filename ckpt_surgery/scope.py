@@ -84,6 +84,7 @@ class Unavailable:
     """Bound to a name that means nothing here: using it is an error with this message."""
 
     message: str
+    hint: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,15 @@ import numpy as np
 
 from ckpt_surgery.arrays import (
     ArraySpec,
-    Codec,
+    Chunk,
+    DataFile,
     Leaf,
     LeafKind,
     Manifest,
     Output,
     Region,
     covering_chunks,
+    raw_codec,
 )
 from ckpt_surgery.keys import Key
 
@@ -35,11 +37,14 @@ class MemorySource:
 
     def _leaf(self, text: str, array: np.ndarray) -> Leaf:
         spec = ArraySpec(array.shape, array.dtype)
-        manifest = Manifest(spec, self.chunks.get(text, array.shape), Codec("raw", "C", "{}"), {})
+        manifest = Manifest(spec, self.chunks.get(text, array.shape), raw_codec(array.ndim), {})
         return Leaf(Key.parse(text), LeafKind.ARRAY, spec, manifest)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         return self.arrays[leaf.key.text][region.slices].copy()
+
+    def data_file(self, file: str) -> DataFile:
+        raise AssertionError("arrays in memory have no files")
 
     def fingerprint(self) -> str:
         return "memory"
@@ -56,6 +61,12 @@ class MemorySink:
 
     def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
         return []
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        return False
+
+    def adopt(self, output: Output, chunks: Mapping[tuple[int, ...], Chunk]) -> None:
+        raise AssertionError("it adopts nothing")
 
     def create(self, outputs: Sequence[Output]) -> None:
         assert not self.created

@@ -1,17 +1,26 @@
 """Plans made from listings in memory, for tests of claims and planner."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest
+from ckpt_surgery.arrays import ArraySpec, DataFile, Leaf, LeafKind, Manifest, raw_codec
 from ckpt_surgery.fitting import Target
 from ckpt_surgery.functions.dtypes import dtype_named
 from ckpt_surgery.keys import Key
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import TargetPolicy, parse_recipe
+from ckpt_surgery.transfers import Destination
 
 MEMORY = 1 << 30
+COMPUTED = Destination(
+    refusals=lambda leaves: [],
+    adopts=lambda leaf, manifest: False,
+    data_file=lambda source, file: DataFile(file, 0, 0),
+    device=None,
+)
+"""A destination that adopts nothing."""
 
 
 def key(text: str) -> Key:
@@ -32,7 +41,7 @@ def leaf(text: str, described: str = "float32[2,3]") -> Leaf:
         return Leaf(key(text), LeafKind.SCALAR, ArraySpec((), dtype_named(described.removeprefix("scalar:"))))
     dtype, _, shape = described.rstrip("]").partition("[")
     spec = ArraySpec(tuple(int(n) for n in shape.split(",") if n), dtype_named(dtype))
-    return Leaf(key(text), LeafKind.ARRAY, spec, Manifest(spec, spec.shape, Codec("raw", "C", "{}"), {}))
+    return Leaf(key(text), LeafKind.ARRAY, spec, Manifest(spec, spec.shape, raw_codec(spec.ndim), {}))
 
 
 def listing(leaves: Mapping[str, str] | Sequence[str]) -> dict[str, Leaf]:
@@ -49,14 +58,16 @@ def plan_of(
     readable: bool = True,
     overrides: Sequence[str] = (),
     memory: int = MEMORY,
+    refusals: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.refusals,
 ) -> Plan:
     """The plan of a recipe's text over listings."""
     loaded = parse_recipe(recipe, "recipe.yaml", overrides)
-    listings = {name: listing(given) for name, given in zip(loaded.recipe.sources, sources, strict=True)}
+    names = loaded.recipe.source_names(len(sources))
+    listings = {name: listing(given) for name, given in zip(names, sources, strict=True)}
     wanted = None
     if target is not None:
         wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
-    return make_plan(loaded, listings, wanted, [], {}, lambda leaves: [], memory, 2)
+    return make_plan(loaded, listings, wanted, [], {}, replace(COMPUTED, refusals=refusals), memory, 2)
 
 
 def fates(plan: Plan) -> dict[str, str]:

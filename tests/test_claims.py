@@ -187,6 +187,26 @@ def test_several_sources_in_one_rule() -> None:
     assert plan.steps[0].sources == (("s", "a"), ("t", "a"))
 
 
+def test_any_number_of_sources_and_their_names() -> None:
+    text = """version: 1
+sources: [s, '*']
+rules:
+  - {match: '.*', source: '*', value: mean(xs) * len(sources)}
+"""
+    plan = plan_of(text, ["a"], ["a"], ["a"])
+    assert plan.steps[0].sources == (("s", "a"), ("source_2", "a"), ("source_3", "a"))
+    when = "version: 1\nsources: [s, '*']\npasses:\n- {when: len(sources) > 1, rules: [{match: a, to: b}]}\n"
+    assert [s.leaf.key.text for s in plan_of(when, ["a"]).steps] == ["a"]
+    assert [s.leaf.key.text for s in plan_of(when, ["a"], ["a"]).steps] == ["b"]
+
+
+@pytest.mark.parametrize("kind", ["string", "empty", "prng_key", "scalar:int32", "float32[2]"])
+def test_the_kind_of_a_leaf_can_be_asked_for(kind: str) -> None:
+    wanted = {"scalar:int32": "scalar", "float32[2]": "array"}.get(kind, kind)
+    text = rules("- {match: '.*', to: '${kind(source[key])}/\\g<0>'}")
+    assert fates(plan_of(text, {"a": kind})) == {f"{wanted}/a": "renamed"}
+
+
 def test_passes_see_the_names_of_the_one_before_and_fates_are_judged_over_all() -> None:
     text = """version: 1
 passes:
@@ -356,13 +376,13 @@ STACK = "- {match: 'l_(?P<n>\\d+)', to: l, by: int(n), value: stack(xs)}"
             "two leaves would be called `z`: rules[0] (line 3) makes it from `a1`",
         ),
         ("- {match: a, to: z}\n- {match: b, to: z}", ["a", "b"], "rules[1] (line 4) makes it from `b`"),
-        ("- {match: a, to: b}", ["a", "b"], "`unmatched: keep` leaves it there from `b`"),
+        ("- {match: a, to: b}", ["a", "b"], "`b` stays there (`unmatched: keep`)"),
         ("- {match: q, to: z}", ["a"], "the rule claims nothing: no key matches"),
         ("- {match: parms, to: z}", ["params"], "did you mean `params`?"),
         (
             "- {match: '.*', to: 'z/\\g<0>'}\n- {match: a, drop: true}",
             ["a"],
-            "earlier rules claimed all 1 keys",
+            "earlier rules claimed the one key that it matches",
         ),
         ("- {match: a, when: 'x.ndim > 5', drop: true}", ["a"], "`when` is false for `a`"),
         (STACK, ["l_0", "l_2"], "gap"),
@@ -402,7 +422,9 @@ def test_refusals(text: str, leaves: object, says: str) -> None:
 
 
 def test_a_when_that_fails_is_the_only_problem() -> None:
-    text = "version: 1\nunmatched: error\nrules:\n- {match: a, when: 'x[9, 9, 9]', optional: true, drop: true}"
+    text = (
+        "version: 1\nunmatched: error\nrules:\n- {match: a, when: 'x[9, 9, 9]', optional: true, drop: true}"
+    )
     with pytest.raises(PlanError) as caught:
         plan_of(text, ["a"])
     assert len(caught.value.problems) == 1

@@ -40,7 +40,7 @@ class Memory:
         spec = ArraySpec(array.shape, array.dtype)
         manifest = None
         if self.chunks is not None:
-            manifest = Manifest(spec, self.chunks, Codec(self.codec, "C", "{}"), {})
+            manifest = Manifest(spec, self.chunks, Codec(self.codec, tuple(range(spec.ndim)), "[]"), {})
         return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:

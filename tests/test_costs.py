@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.arrays import (
     ArraySpec,
-    Codec,
     Leaf,
     LeafKind,
     Manifest,
     Region,
     chunk_regions,
     covering_chunks,
+    raw_codec,
 )
 from ckpt_surgery.costs import WRITE_BUFFER, cut, grid_of, needed, output_chunks, size, working_set
 from ckpt_surgery.errors import PlanError
@@ -34,7 +34,7 @@ MIB = 1 << 20
 def leaf(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype = F32) -> Read:
     """A stored array without bytes."""
     spec = ArraySpec(shape, dtype)
-    manifest = Manifest(spec, chunks, Codec("raw", "C", "{}"), {})
+    manifest = Manifest(spec, chunks, raw_codec(len(shape)), {})
     return Read("source", Leaf(Key.parse("a"), LeafKind.ARRAY, spec, manifest))
 
 

@@ -13,13 +13,14 @@ from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe
 from ckpt_surgery.schedule import make_tasks
 from tests.memory import MemorySink, MemorySource
+from tests.plans import COMPUTED
 
 
 def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
     loaded = parse_recipe(recipe, "recipe.yaml")
     sink = MemorySink()
     none: Target | None = None
-    plan = make_plan(loaded, {"source": source.leaves()}, none, [], {}, sink.refusals, memory, 2)
+    plan = make_plan(loaded, {"source": source.leaves()}, none, [], {}, COMPUTED, memory, 2)
     run(plan, {"source": source}, sink, memory, 2, progress)
     assert sink.finished
     assert all((count == 1).all() for count in sink.writes.values())

@@ -56,6 +56,9 @@ class FakeLeaves:
             raise SurgeryError("`a/string` is a string, not an array", hint="It can be kept.")
         return self.arrays.get(text)
 
+    def kind(self, text: str) -> str | None:
+        return "string" if text == "a/string" else "array" if text in self.arrays else None
+
     def keys(self) -> Collection[str]:
         return {*self.arrays, "a/string"}
 
@@ -181,6 +184,8 @@ def refusal(text: str) -> ExpressionError:
         ("has(source['a/b'])", True),
         ("has(source[f'a/{m}'])", False),
         ("has(source['a/string'])", True),
+        ("kind(source['a/b'])", "array"),
+        ("kind(source[f'a/{\"string\"}']) == 'array'", False),
         ("x.shape", (4, 6)),
         ("x.shape[0] + x.ndim + x.size", 30),
         ("b.dtype", "bfloat16"),
@@ -426,6 +431,9 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("target['a']", 0, 6, "there is no target"),
         ("has(target['a'])", 4, 10, "there is no target"),
         ("has(matrix['a'])", 0, 16, "`has` looks into a source"),
+        ("kind(target['a'])", 5, 11, "there is no target"),
+        ("kind(matrix['a'])", 0, 17, "`kind` looks into a source"),
+        ("1 + kind(source['a/d'])", 4, 23, "`source` has no leaf 'a/d'; did you mean"),
         ("m.shape", 0, 7, "`.shape` is for arrays"),
         ("xs.T", 0, 4, "`.T` is for arrays, not a list of 3 arrays"),
         ("str(x)", 0, 6, "`str` takes text, numbers and lists, not an array"),
@@ -564,6 +572,8 @@ ESCAPES = [
     ("has('a')", 0),
     ("has(source['a'], 1)", 0),
     ("has()", 0),
+    ("kind(x)", 0),
+    ("kind(source['a'], 1)", 0),
     ("count()", 0),
     ("count('a', 'b')", 0),
     ("count(pattern='a')", 0),

@@ -15,6 +15,7 @@ LAYERS = (
     "packaged",  # recipes by name
     "documents",  # YAML with positions
     "arrays",
+    "manifests",  # arrays whose bytes stay where they are
     "functions",
     "nodes",
     "scope",  # what an expression sees
@@ -33,6 +34,7 @@ LAYERS = (
     "listings",  # a target without values
     "claims",
     "costs",
+    "transfers",  # linked, copied or computed
     "planner",
     "schedule",
     "formats",

@@ -168,6 +168,21 @@ def test_a_to_mapping_keeps_its_order_and_is_typed() -> None:
     assert rule.templates == tuple(rule.to)
 
 
+def test_any_number_of_sources() -> None:
+    fixed = parse_recipe("version: 1\nsources: [a, b]", "r.yaml").recipe
+    assert (fixed.takes_more, fixed.source_names(2)) == (False, ("a", "b"))
+    any_more = parse_recipe("version: 1\nsources: [a, b, '*']", "r.yaml").recipe
+    assert (any_more.takes_more, any_more.named_sources) == (True, ("a", "b"))
+    assert any_more.source_names(4) == ("a", "b", "source_3", "source_4")
+    for recipe, count, says in [
+        (fixed, 3, "takes 2 sources (a, b); 3 were given"),
+        (any_more, 1, "takes 2 or more"),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            recipe.source_names(count)
+        assert says in str(caught.value)
+
+
 def test_sources_of_a_rule() -> None:
     several = "[{match: x, source: b}, {match: y, source: [a, b]}, {match: z, source: '*'}]"
     loaded = parse_recipe(f"version: 1\nsources: [a, b]\nrules: {several}", "r.yaml")
@@ -288,6 +303,9 @@ HEADERS = [
     ("version: 1\ntables: {a: 3}", (2, 13), "`a` has to be a mapping, not 3"),
     ("version: 1\ntables: {a: {b: [[1]]}}", (2, 17), "`b` has to be text"),
     ("version: 1\nsources: []", (2, 10), "there has to be one source"),
+    ("version: 1\nsources: ['*']", (2, 10), "there has to be one source at least, with a name"),
+    ("version: 1\nsources: ['*', a]", (2, 11), "`*` stands for any number of further sources: it comes last"),
+    ("version: 1\nsources: [sources]", (2, 11), "`sources` has a meaning of its own"),
     ("version: 1\nsources: a", (2, 10), "`sources` has to be a list, not 'a'"),
     ("version: 1\nsources: [a, a]", (2, 14), "`a` is a source already"),
     ("version: 1\nsources: [target]", (2, 11), "`target` has a meaning of its own"),

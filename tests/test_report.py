@@ -277,7 +277,9 @@ def test_sharding_text_of_what_orbax_writes():
 
 def stored(key: str, chunks=(1, 3)) -> Leaf:
     spec = ArraySpec((2, 3), F32)
-    manifest = Manifest(spec, chunks, Codec("zstd", "C", "{}"), {(0, 0): Chunk("d/0", 0, 12)})
+    manifest = Manifest(
+        spec, chunks, Codec("zstd", tuple(range(len(chunks))), "[]"), {(0, 0): Chunk("d/0", 0, 12)}
+    )
     return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
 
 

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 @plan_options
 @click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written.")
 @click.option("--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete.")
+@click.option(
+    "--link-mode",
+    type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
+    default="auto",
+    help="How stored bytes that need no change come into DST.",
+)
 @global_options
 @click.pass_context
 def command(
@@ -51,6 +57,7 @@ def command(
     detailed_exitcode: bool,
     dry_run: bool,
     overwrite: bool,
+    link_mode: str,
 ) -> int:
     """Write the checkpoint that RECIPE makes of SRC to DST.
 
@@ -67,7 +74,14 @@ def command(
         show_plan(terminal, made, full)
         return finish_plan(made, json_to, detailed_exitcode)
     result = _run(
-        recipe, sources, dst, choices, overwrite, terminal, lambda plan: show_plan(terminal, plan, full)
+        recipe,
+        sources,
+        dst,
+        choices,
+        overwrite,
+        link_mode,
+        terminal,
+        lambda plan: show_plan(terminal, plan, full),
     )
     _finish(result, terminal, json_to)
     return change_code(result.plan, detailed_exitcode)
@@ -79,6 +93,7 @@ def _run(
     dst: str | None,
     choices: Choices,
     overwrite: bool,
+    link_mode: str,
     terminal: Terminal,
     on_plan: "Callable[[Plan], None]",
 ) -> "api.Result":
@@ -98,6 +113,7 @@ def _run(
             dst_step=choices.dst_step,
             dst_item=choices.dst_item,
             overwrite=overwrite,
+            link_mode=link_mode,
             memory=choices.memory,
             workers=choices.workers,
             allow_hooks=choices.allow_hooks,

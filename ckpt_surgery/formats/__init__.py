@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.arrays import LinkMode, Sink, Source
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
 from ckpt_surgery.keys import shown
 
@@ -39,6 +39,8 @@ class SinkOptions:
     """Write into DIRECTORY/STEP/ITEM, a CheckpointManager's layout, instead of into DIRECTORY itself."""
     item: str | None = None
     """Name of the item. With a step the default is `default`; alone, DIRECTORY is the step's directory."""
+    link_mode: LinkMode = LinkMode.AUTO
+    """How files with stored bytes that are adopted come in."""
     zarr: int = 3
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
     shard_size: int | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stat import S_ISREG
 from typing import Any
 
+from ckpt_surgery.arrays import DataFile
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.keys import shown
 
@@ -72,6 +73,16 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
             else:
                 found[prefix + entry.name] = _stat(entry)
     return found
+
+
+def data_file(path: str) -> DataFile:
+    """What is known of a file of stored bytes; links are seen through. SourceError where it is gone."""
+    real = os.path.realpath(path)
+    try:
+        status = os.stat(real)
+    except OSError as error:
+        raise SourceError(f"{shown(path)} cannot be looked at: {error.strerror}", hint=DAMAGED) from error
+    return DataFile(real, status.st_size, status.st_dev)
 
 
 def entries(directory: str) -> list["os.DirEntry[str]"]:

@@ -57,7 +57,8 @@ class Database:
                 f"the database refers to a value at `{shown(entry)}`, which is no location", hint=DAMAGED
             )
         base, path, offset, length = match.groups()
-        return Chunk(unquote(base) + unquote(path), int(offset), int(length))
+        names = (unquote(part, errors="surrogateescape") for part in (base, path))
+        return Chunk("".join(names), int(offset), int(length))
 
     def values(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of keys that exist. Raises SourceError where one cannot be read."""

@@ -10,22 +10,24 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Output, Region, Shape, grid_counts
+from ckpt_surgery.arrays import Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape, grid_counts
 from ckpt_surgery.errors import StorageError, UsageError
 from ckpt_surgery.formats import SinkOptions
+from ckpt_surgery.formats.data_files import DataFiles
 from ckpt_surgery.formats.handles import Handles
-from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
+from ckpt_surgery.formats.ocdbt import STORE_ERRORS, read_database, store_message
+from ckpt_surgery.formats.ocdbt_index import Entry, write_index
 from ckpt_surgery.formats.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, TREE_METADATA
 from ckpt_surgery.formats.orbax_refusals import refusals
 from ckpt_surgery.formats.orbax_tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name, array_prefix
-from ckpt_surgery.formats.zarr_metadata import FILE_NAMES
+from ckpt_surgery.formats.zarr_metadata import FILE_NAMES, zarr2_metadata, zarr3_metadata
 from ckpt_surgery.keys import shown
 
 DEFAULT_ITEM = "default"
@@ -44,6 +46,8 @@ BATCH_BYTES = 32 * 2**20
 """Gathered blocks are committed from this many bytes on."""
 IN_FLIGHT_BYTES = 64 * 2**20
 """Blocks being encoded and written at the same time; one larger block goes alone."""
+COMPUTED = "ocdbt.process_0"
+"""The database of computed arrays where others are adopted: named as Orbax names a process's."""
 OPEN_ARRAYS = 256
 """Handles kept open."""
 
@@ -63,16 +67,24 @@ class OrbaxSink:
         self._gate = _ByteGate(IN_FLIGHT_BYTES)
         self._batch = _Batch()
         self._batch_lock = threading.Lock()
+        self._adopting = False
+        self._data_files = DataFiles(self._item_directory, options.link_mode)
+        self._entries: list[Entry] = []
 
     def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why Orbax cannot hold these leaves, one sentence each; empty: it can."""
         return refusals(leaves)
 
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Whether the item's version of zarr can describe these stored bytes."""
+        return _adopted_metadata(manifest, self._options.zarr) is not None
+
     def create(self, outputs: Sequence[Output]) -> None:
-        """Make the database with the metadata of every array. Raises StorageError."""
+        """Make the database with the metadata of every array to be computed. Raises StorageError."""
         self._outputs = outputs
         self._item_directory.mkdir(parents=True, exist_ok=True)
-        arrays = [output for output in outputs if output.leaf.spec is not None]
+        self._adopting = any(output.stored is not None for output in outputs)
+        arrays = [o for o in outputs if o.leaf.spec is not None and o.stored is None]
         if not arrays:
             return
         with _storage_errors("the index"):
@@ -84,7 +96,7 @@ class OrbaxSink:
 
         # Durability is the committer's work, once, when everything is written.
         self._context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
-        base = {"driver": "file", "path": f"{self._item_directory.resolve()}/"}
+        base = {"driver": "file", "path": f"{self._database.resolve()}/"}
         config = {
             "max_inline_value_bytes": INLINE_BYTES,
             "max_decoded_node_bytes": NODE_BYTES,
@@ -92,6 +104,35 @@ class OrbaxSink:
         }
         spec = {"driver": "ocdbt", "base": base, "config": config, "assume_config": True}
         self._kvstore = ts.KvStore.open(spec, context=self._context).result()
+
+    @property
+    def _database(self) -> Path:
+        """Where computed arrays go: beside adopted ones into a database of their own, as processes do."""
+        return self._item_directory / COMPUTED if self._adopting else self._item_directory
+
+    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+        """Link or copy stored bytes, and note where they are for the index. StorageError, SourceError."""
+        assert output.stored is not None
+        prefix = array_prefix(array_name(output.leaf.key)).encode()
+        metadata = _adopted_metadata(output.stored, self._options.zarr)
+        entries = [Entry(prefix + FILE_NAMES[self._options.zarr].encode(), json.dumps(metadata).encode())]
+        place = self._data_files.copied if output.copied else self._data_files.linked
+        for index, chunk in chunks.items():
+            name = prefix + _chunk_name(index, self._options.zarr).encode()
+            entries.append(Entry(name, chunk.inline if chunk.inline is not None else place(chunk)))
+        self._entries.extend(entries)
+
+    def _write_index(self) -> None:
+        """One index over what was adopted and what was computed."""
+        entries = self._entries
+        if self._kvstore is not None:
+            computed = read_database(str(self._database))
+            for key, value in computed.entries.items():
+                at = computed.locate(key)
+                assert at is not None
+                where = value if isinstance(value, bytes) else replace(at, file=f"{COMPUTED}/{at.file}")
+                entries.append(Entry(key, where))
+        write_index(self._item_directory, entries)
 
     def _write_definitions(self, arrays: Sequence[Output]) -> None:
         import tensorstore as ts
@@ -169,6 +210,8 @@ class OrbaxSink:
         """Commit what is gathered, then the metadata, and the commit files last. Raises StorageError."""
         self.flush()
         self._handles.clear()
+        if self._adopting:
+            self._write_index()
         self._kvstore = self._context = None
         leaves = [output.leaf for output in self._outputs]
         arrays = {array_name(o.leaf.key): o for o in self._outputs if _is_jax_array(o.leaf)}
@@ -210,6 +253,15 @@ class OrbaxSink:
         (self._step_directory / CHECKPOINT_METADATA).write_text(json.dumps(about), encoding="utf-8")
         for directory in dict.fromkeys((self._item_directory, self._step_directory)):
             (directory / COMMIT_FILE).write_text("Checkpoint commit was successful", encoding="utf-8")
+
+
+def _adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
+    return zarr2_metadata(manifest) if zarr == 2 else zarr3_metadata(manifest)
+
+
+def _chunk_name(index: Shape, zarr: int) -> str:
+    """As the metadata of adopted arrays has them: `0.1` in version 2, `c/0/1` in version 3."""
+    return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
 
 
 def _directories(directory: Path, options: SinkOptions) -> tuple[Path, Path]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Region, chunk_regions, covering_chunks
+from ckpt_surgery.arrays import DataFile, Leaf, LeafKind, Region, chunk_regions, covering_chunks
 from ckpt_surgery.errors import Problem, SourceError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.files import DAMAGED, digest, walk
+from ckpt_surgery.formats.files import DAMAGED, data_file, digest, walk
 from ckpt_surgery.formats.handles import Handles
 from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
@@ -174,6 +174,10 @@ class OrbaxSource:
                 hint=DAMAGED,
             ) from error
         return np.asarray(block)
+
+    def data_file(self, file: str) -> DataFile:
+        """A data file of the database, or a chunk's file. Raises SourceError where it is gone."""
+        return data_file(os.path.join(self._location.directory, file))
 
     def fingerprint(self) -> str:
         """Of the item's files: names, sizes, modification times."""

@@ -6,7 +6,6 @@ holes), and what version 0.8.0 of the library reads and writes.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -133,13 +132,21 @@ def strict_json(text: bytes) -> dict[str, Any]:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        twice = next(name for name in counts if counts[name] > 1)
-        raise SourceError(f"the name `{shown(twice[:200])}` comes twice", hint=DAMAGED)
+        raise SourceError(f"the name `{shown(_first_repeated(pairs)[:200])}` comes twice", hint=DAMAGED)
     for name in found:
         if not name.isascii():
             name.encode()  # a lone surrogate is a ValueError
     return found
+
+
+def _first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
+    """There is one."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            break
+        seen.add(name)
+    return name
 
 
 def parse_header(text: bytes, data_bytes: int) -> Header:
@@ -178,10 +185,12 @@ def _tensor(name: str, entry: Any) -> Tensor:
     """One entry of the header, checked for itself."""
     try:
         code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        numbers = [*shape, start, stop]
+        axes = len(shape)
     except (TypeError, KeyError, ValueError):
         raise _wrong(name, "needs a dtype, a shape and two data_offsets") from None
-    if not all(type(number) is int and number >= 0 for number in numbers):
+    if axes > MOST_AXES:
+        raise _wrong(name, f"has {axes} axes; {MOST_AXES} is the limit")
+    if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
         told = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
         raise _wrong(name, f"{told}, which are not all integers from 0 on")
     tensor = Tensor(name, ArraySpec(tuple(shape), _dtype(name, code)), start, stop)
@@ -199,8 +208,6 @@ def _dtype(name: str, code: Any) -> np.dtype[Any]:
 
 def _check_size(tensor: Tensor) -> None:
     shape, dtype = tensor.spec.shape, tensor.spec.dtype
-    if len(shape) > MOST_AXES:
-        raise _wrong(tensor.name, f"has {len(shape)} axes; {MOST_AXES} is the limit")
     if prod(n for n in shape if n) * dtype.itemsize > MOST_BYTES:
         raise _wrong(tensor.name, f"has a shape beyond all memory: {list(shape)}")
     if tensor.packed and not splits(shape):

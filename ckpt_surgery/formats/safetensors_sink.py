@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output, Region
+from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
 from ckpt_surgery.errors import StorageError, UsageError, VerificationError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import opened, write_region
@@ -80,7 +80,7 @@ def _of_all(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FilePlan:
     """One file to be written."""
 
     name: str
@@ -91,7 +91,7 @@ class Plan:
         return self.tensors[-1].stop if self.tensors else 0
 
 
-def plan_files(leaves: Sequence[Leaf], shard_size: int | None) -> list[Plan]:
+def plan_files(leaves: Sequence[Leaf], shard_size: int | None) -> list[FilePlan]:
     """Which tensors go into which file, and where. Files are filled in the order of the leaves.
 
     `shard_size`: bytes of tensors per file; a larger tensor has a file to itself. None: one file.
@@ -108,8 +108,8 @@ def plan_files(leaves: Sequence[Leaf], shard_size: int | None) -> list[Plan]:
             room -= size
         groups[-1].append(leaf)
     if len(groups) == 1:
-        return [Plan(SINGLE_NAME, _placed(groups[0]))]
-    return [Plan(SHARD_NAME.format(i, len(groups)), _placed(g)) for i, g in enumerate(groups, 1)]
+        return [FilePlan(SINGLE_NAME, _placed(groups[0]))]
+    return [FilePlan(SHARD_NAME.format(i, len(groups)), _placed(g)) for i, g in enumerate(groups, 1)]
 
 
 def _placed(leaves: Iterable[Leaf]) -> tuple[Tensor, ...]:
@@ -149,7 +149,7 @@ class SafetensorsSink:
         self._directory = directory
         self._metadata = metadata
         self._shard_size = shard_size
-        self._files: list[Plan] = []
+        self._files: list[FilePlan] = []
         self._places: dict[str, Place] = {}
         self._written: Counter[str] = Counter()
         """Elements by name."""
@@ -172,6 +172,14 @@ class SafetensorsSink:
             f"{len(leaves)} leaves need a header of {longest} bytes, and safetensors allows "
             f"{MOST_HEADER_BYTES}; spread them over files with --shard-size."
         ]
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Never: no file of another can be shared, and copying plain bytes is what reading and `write` do."""
+        return False
+
+    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+        """Not called, as nothing is adopted."""
+        raise AssertionError(f"`{output.leaf.key}` cannot be adopted")
 
     def create(self, outputs: Sequence[Output]) -> None:
         """Make every file in its full size, with its header. Raises StorageError."""

@@ -5,16 +5,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifest, Region
+from ckpt_surgery.arrays import (
+    ArraySpec,
+    Chunk,
+    Codec,
+    DataFile,
+    Leaf,
+    LeafKind,
+    Manifest,
+    Region,
+    encoding_of,
+    raw_codec,
+)
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, read_region, stat_file
-from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, digest, entries
+from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, data_file, digest, entries
 from ckpt_surgery.formats.safetensors_header import (
     DTYPES,
     MOST_HEADER_BYTES,
@@ -52,7 +64,7 @@ class Shard:
     header: Header
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """Where a leaf's bytes are."""
 
@@ -229,6 +241,10 @@ class SafetensorsSource:
         with opened(stored.shard.path, stored.shard.stat) as file:
             return _read(file, stored, region)
 
+    def data_file(self, file: str) -> DataFile:
+        """A shard, by its name in a manifest. Raises SourceError where it is gone."""
+        return data_file(os.path.join(self.directory, file))
+
     def fingerprint(self) -> str:
         """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
         return digest({name: stat_file(os.path.join(self.directory, name)) for name in self._files})
@@ -277,13 +293,19 @@ def _leaf(stored: Stored) -> Leaf:
     grid = tuple(max(1, n) for n in spec.shape)
     chunks = {(0,) * spec.ndim: chunk} if spec.size else {}
     return Leaf(
-        Key.parse(tensor.name), LeafKind.ARRAY, spec, Manifest(spec, grid, _codec(tensor.packed), chunks)
+        Key.parse(tensor.name),
+        LeafKind.ARRAY,
+        spec,
+        Manifest(spec, grid, _codec(spec.ndim, tensor.packed), chunks),
     )
 
 
-def _codec(packed: bool) -> Codec:
-    """How all of a format's tensors are encoded: as they are in memory, or two to a byte."""
-    return Codec(PACKED.lower(), "C", '{"packed":4}') if packed else Codec("raw", "C", '{"bytes":"little"}')
+@cache
+def _codec(ndim: int, packed: bool) -> Codec:
+    """How all of a format's tensors are encoded: as they are in memory, or two elements to a byte."""
+    plain = raw_codec(ndim)
+    # Without a `name`, for zarr has nothing like it.
+    return replace(plain, name="packed", encoding=encoding_of([{"packed": PACKED}])) if packed else plain
 
 
 def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:

@@ -1,19 +1,20 @@
-"""Zarr array metadata, versions 2 and 3: text → spec, chunk grid, codec, names of chunks.
+"""Zarr array metadata, versions 2 and 3: text → spec, chunk grid, codec, names of chunks; and back.
 
 Sources: the zarr v2 and v3 specifications, and TensorStore's `zarr` and `zarr3` drivers for the
 data types beyond them (bfloat16, float8, int4, …).
 """
 
 import functools
+import itertools
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Codec, Shape
+from ckpt_surgery.arrays import ArraySpec, Codec, Manifest, Shape, bytes_codec, encoding_of
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.keys import shown
@@ -132,12 +133,20 @@ def _parse_v2(definition: dict[str, Any]) -> ZarrArray:
         raise SourceError(
             f"it uses zarr filters, which cannot be read: {shown(_canonical(filters))}", hint=UNKNOWN
         )
-    encoding = {key: definition[key] for key in ("dtype", "compressor", "order")} | {"zarr_format": 2}
+    spec = ArraySpec(_sizes(definition["shape"], 0), _v2_dtype(definition["dtype"]))
+    axes = tuple(range(spec.ndim))
+    big = str(definition["dtype"]).startswith(">") and spec.dtype.itemsize > 1
+    chain = [bytes_codec("big" if big else "little")]
+    chain += [] if compressor is None else [_codec_of_v2(compressor, spec.dtype)]
     return ZarrArray(
         version=2,
-        spec=ArraySpec(_sizes(definition["shape"], 0), _v2_dtype(definition["dtype"])),
+        spec=spec,
         chunk_shape=_sizes(definition["chunks"], 1),
-        codec=Codec("raw" if compressor is None else str(compressor["id"]), order, _canonical(encoding)),
+        codec=Codec(
+            "raw" if compressor is None else str(compressor["id"]),
+            axes if order == "C" else axes[::-1],
+            encoding_of(chain),
+        ),
         prefix="",
         separator=_separator(definition.get("dimension_separator", ".")),
         definition=definition,
@@ -162,15 +171,20 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
             f"its chunk names are encoded as `{encoding['name']}`, which cannot be read", hint=UNKNOWN
         )
     separator = encoding.get("configuration", {}).get("separator", "/" if native else ".")
-    dtype, codecs = _dtype(definition["data_type"]), definition["codecs"]
+    spec = ArraySpec(_sizes(definition["shape"], 0), _dtype(definition["data_type"]))
+    codecs = definition["codecs"]
+    _check_axes(codecs, spec.ndim)
+    permutation, chain = _permutation(codecs, spec.ndim)
     return ZarrArray(
         version=3,
-        spec=ArraySpec(_sizes(definition["shape"], 0), dtype),
+        spec=spec,
         chunk_shape=_sizes(definition["chunk_grid"]["configuration"]["chunk_shape"], 1),
         codec=Codec(
             _chain_name(codecs),
-            _chain_order(codecs),
-            _canonical({"codecs": codecs, "data_type": definition["data_type"], "zarr_format": 3}),
+            permutation,
+            encoding_of(
+                [*map(_codec_of_v3, chain), *_fill_of_shards(chain, definition.get("fill_value", 0))]
+            ),
         ),
         prefix="c" if native else "",
         separator=_separator(separator),
@@ -189,10 +203,166 @@ def _chain_name(codecs: list[dict[str, Any]]) -> str:
     return "+".join(names) or "raw"
 
 
-def _chain_order(codecs: list[dict[str, Any]]) -> str:
-    """F where the axes are stored reversed. Other permutations show in the definition only."""
+def _check_axes(codecs: list[dict[str, Any]], ndim: int) -> None:
+    """ValueError where a codec, or one of shards, is for another number of axes."""
     for codec in codecs:
-        if codec["name"] == "transpose":
-            order = codec["configuration"]["order"]
-            return "F" if order == "F" or order == list(range(len(order)))[::-1] else "C"
-    return "C"
+        if codec["name"] == "transpose" and isinstance(order := codec["configuration"]["order"], list):
+            if sorted(order) != list(range(ndim)):
+                raise ValueError(f"{order} is no order of {ndim} axes")
+        elif codec["name"] == "sharding_indexed":
+            if len(_sizes(codec["configuration"]["chunk_shape"], 1)) != ndim:
+                raise ValueError(f"shards of {ndim} axes have chunks of others")
+            _check_axes(codec["configuration"]["codecs"], ndim)
+
+
+def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
+    """What the leading transposes do to the axes, all in one; and the codecs after them."""
+    axes = tuple(range(ndim))
+    transposes = list(itertools.takewhile(lambda codec: codec["name"] == "transpose", codecs))
+    permutation = axes
+    for codec in transposes:
+        order = codec["configuration"]["order"]
+        order = {"C": axes, "F": axes[::-1]}[order] if isinstance(order, str) else order
+        permutation = tuple(permutation[axis] for axis in order)
+    return permutation, codecs[len(transposes) :]
+
+
+_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+"""Of Blosc: names in version 3, numbers from 0 in version 2, where -1 is for the item size to decide."""
+
+
+def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """A compressor in the words of version 3, where that has it; else as it is, with its `id`."""
+    name = compressor["id"]
+    if name in ("zstd", "gzip"):
+        return {"name": name, "configuration": {"level": compressor.get("level", 1)}}
+    if name != "blosc":
+        return compressor
+    shuffle = compressor.get("shuffle", 1)
+    shuffle = (2 if dtype.itemsize == 1 else 1) if shuffle == -1 else shuffle
+    configuration = {
+        "cname": compressor.get("cname", "lz4"),
+        "clevel": compressor.get("clevel", 5),
+        "shuffle": dict(enumerate(_SHUFFLES))[shuffle],
+        "blocksize": compressor.get("blocksize", 0),
+    }
+    return {"name": name, "configuration": configuration}
+
+
+def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
+    """A codec without what does not matter to decoding: Blosc's and zstd's chunks say that themselves."""
+    configuration = codec.get("configuration", {})
+    if codec["name"] == "bytes":
+        return bytes_codec(configuration.get("endian", "little"))
+    ignored = {"blosc": "typesize", "zstd": "checksum"}.get(codec["name"])
+    kept = {key: value for key, value in configuration.items() if key != ignored}
+    return {"name": codec["name"]} | ({"configuration": kept} if kept else {})
+
+
+def _fill_of_shards(codecs: list[dict[str, Any]], fill: Any) -> list[dict[str, Any]]:
+    """The fill value as one more step, which no metadata written here has, where it shows and is not 0.
+
+    Shards leave out chunks that have nothing but the fill value.
+    """
+    shows = any(codec["name"] == "sharding_indexed" for codec in codecs)
+    zero = _canonical(fill) in ("0", "0.0", "false", "[0,0]", "[0.0,0.0]")
+    return [{"fill": fill}] if shows and not zero else []
+
+
+def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
+    """A `.zarray` for chunks under the names `0.1`: what version 2 reads from the stored bytes is the array.
+
+    None where version 2 has no such dtype, codec or order of axes, and where chunks are missing.
+    """
+    axes, spec = manifest.long_axes, manifest.spec
+    first, *rest = json.loads(manifest.codec.encoding)
+    if (
+        not manifest.complete
+        or not manifest.codec.bytewise
+        or list(axes) not in (sorted(axes), sorted(axes)[::-1])
+    ):
+        return None
+    dtype, compressors = _v2_name(spec.dtype, first), [_compressor(codec) for codec in rest]
+    if dtype is None or None in compressors or len(compressors) > 1:
+        return None
+    return {
+        "zarr_format": 2,
+        "shape": list(spec.shape),
+        "chunks": list(manifest.chunk_shape),
+        "dtype": dtype,
+        "compressor": compressors[0] if compressors else None,
+        "fill_value": None,
+        "filters": None,
+        "order": "C" if list(axes) == sorted(axes) else "F",
+        "dimension_separator": ".",
+    }
+
+
+def _v2_name(dtype: np.dtype[Any], codec: dict[str, Any]) -> str | None:
+    big = codec == bytes_codec("big")
+    if dtype.name in NATIVE:
+        return dtype.newbyteorder(">" if big else "<").str
+    return dtype.name if dtype.name in EXTENDED and not big else None
+
+
+def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
+    """A codec in the words of version 2; None where it has no such compressor."""
+    if "id" in codec:
+        return codec
+    name = codec.get("name")
+    configuration: dict[str, Any] = codec.get("configuration", {})
+    if name in ("zstd", "gzip"):
+        return {"id": name, "level": configuration.get("level", 1)}
+    if name == "blosc":
+        return {"id": name} | configuration | {"shuffle": _SHUFFLES.index(configuration["shuffle"])}
+    return None
+
+
+def zarr3_metadata(
+    manifest: Manifest, chunk_keys: Literal["default", "v2"] = "default"
+) -> dict[str, Any] | None:
+    """A `zarr.json`: what version 3 reads from the stored bytes is the array.
+
+    `chunk_keys`: the chunks have the names `c/0/1`, or `0.1` as in version 2. None where version 3 has no
+    such dtype or codec, and where chunks are missing.
+    """
+    spec, codec = manifest.spec, manifest.codec
+    codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
+    if not manifest.complete or spec.dtype.name not in _DTYPES or None in codecs:
+        return None
+    axes = manifest.long_axes if codec.bytewise else codec.permutation
+    if list(axes) != sorted(axes):
+        codecs.insert(0, {"name": "transpose", "configuration": {"order": list(codec.permutation)}})
+    separators = {"default": "/", "v2": "."}
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(spec.shape),
+        "data_type": spec.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(manifest.chunk_shape)}},
+        "chunk_key_encoding": {
+            "name": chunk_keys,
+            "configuration": {"separator": separators[chunk_keys]},
+        },
+        "fill_value": _zero(spec.dtype),
+        "codecs": codecs,
+        "attributes": {},
+    }
+
+
+def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | None:
+    """A codec as metadata of version 3 has it for this dtype; None where it has no such codec."""
+    if "name" not in codec:
+        return None
+    if codec["name"] == "bytes" and dtype.itemsize == 1:
+        return {"name": "bytes"}
+    if codec["name"] == "blosc":
+        return codec | {"configuration": codec["configuration"] | {"typesize": dtype.itemsize}}
+    return codec
+
+
+def _zero(dtype: np.dtype[Any]) -> Any:
+    """The fill value, which version 3 demands: never seen, as no chunk is missing."""
+    if dtype.kind == "c":
+        return [0, 0]
+    return False if dtype.kind == "b" else 0

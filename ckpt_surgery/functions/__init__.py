@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.arrays import ArraySpec, Manifest, Region
 from ckpt_surgery.errors import FunctionError, did_you_mean
 
 Specs = Sequence[ArraySpec]
@@ -40,7 +40,7 @@ class Function:
     """Base of all array functions. Subclasses are frozen dataclasses.
 
     Laws, held by tests: `apply` of any region equals that region of the whole; `infer` agrees with
-    the result; `needs` is enough and within bounds.
+    the result; `needs` is enough and within bounds; `relink` decoded equals `apply`.
     """
 
     name: ClassVar[str] = ""
@@ -83,6 +83,10 @@ class Function:
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """The output region; `blocks[i]` holds the i-th region that `needs` asked for."""
         raise NotImplementedError
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        """The whole result over stored bytes of the inputs, as they are. None: it takes new bytes."""
+        return None
 
     def constant(self) -> Number:
         """The value where every operand is a number (`sqrt(2)`); for functions with `Operand` fields."""

@@ -146,7 +146,7 @@ _COMPARISONS: dict[str, Ufunc] = {
 
 @dataclass(frozen=True)
 class Binary(Elementwise):
-    """`left op right`; a side that is None is an input.
+    """`left op right`, for arrays and numbers (a side that is None is an input).
 
     Operators are `+ - * / // % ** & |` and the comparisons, which give bool. Integers divided with `/` are
     float64. Raises FunctionError for what NumPy has no meaning for, DataError for an integer divided by
@@ -301,9 +301,9 @@ _UNARY: dict[str, Ufunc] = {
 
 @dataclass(frozen=True)
 class Unary(Elementwise):
-    """Base of functions of one array or number: `neg not abs sqrt rsqrt exp log`.
+    """`-x`, for types with a sign; `~x`, for bool arrays; and functions of one array or number.
 
-    Roots, `exp` and `log` of integers are float64. `not` is for bool arrays, `neg` for types with a sign.
+    Roots, `exp` and `log` of integers are float64.
     """
 
     parameters: ClassVar[tuple[str, ...] | None] = ("x",)

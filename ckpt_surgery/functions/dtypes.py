@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.arrays import ArraySpec, Manifest, Region
 from ckpt_surgery.errors import DataError, FunctionError, did_you_mean
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.manifests import reinterpreted
 
 DType = np.dtype[Any]
 
@@ -233,6 +234,9 @@ class Cast(Function):
             return converted(wide, self.dtype)
         return self._cast_checked(wide)
 
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        return manifests[0] if manifests[0].spec.dtype == self.dtype else None
+
     def _cast_checked(self, wide: np.ndarray) -> np.ndarray:
         result = converted(wide, self.dtype)
         lost = _lost(wide, result)
@@ -358,3 +362,6 @@ class Bitcast(Function):
         seen = np.ascontiguousarray(blocks[0]).view(self.dtype)
         first = region.starts[-1] * new // old * old // new
         return seen[..., region.starts[-1] - first : region.stops[-1] - first]
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        return reinterpreted(manifests[0], self.infer([manifests[0].spec]))

@@ -10,14 +10,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.patterns import Plan, plan_rearrange
-
-Positions = range | np.ndarray
-"""Places along one axis, in the order in which they are taken."""
+from ckpt_surgery.manifests import (
+    MOST_CHUNKS,
+    Positions,
+    gathered,
+    matching_axes,
+    replaced,
+    reshaped,
+    transposed,
+)
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """What a subscript has between commas: an index, a slice as (start, stop, step), `...`, or a new axis."""
@@ -36,11 +42,6 @@ def axes_of(axes: Sequence[int], ndim: int, name: str) -> tuple[int, ...]:
     if len(set(found)) < len(found):
         raise FunctionError(f"`{name}`: an axis is given twice in {tuple(axes)}")
     return found
-
-
-def replaced(shape: Shape, axis: int, value: int) -> Shape:
-    """`shape` with another value at `axis`."""
-    return (*shape[:axis], value, *shape[axis + 1 :])
 
 
 class _Gather(Function):
@@ -63,6 +64,16 @@ class _Gather(Function):
         for axis, positions in enumerate(self.picks(region, ins[0].shape)):
             block = _taken(block, axis, positions)
         return block.reshape(region.shape)
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        found: Manifest | None = manifests[0]
+        spec = manifests[0].spec
+        out = self.infer([spec])
+        if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
+            return None  # too many positions to look at
+        for axis, positions in enumerate(self.picks(Region.whole(out.shape), spec.shape)):
+            found = found and gathered(found, axis, positions)
+        return found and reshaped(found, out.shape)
 
 
 def _bounds(positions: Positions) -> tuple[int, int]:
@@ -233,7 +244,7 @@ class Repeat(_Gather):
     def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
         axis = axis_of(self.axis, len(shape), self.name)
         return tuple(
-            np.arange(start, stop) // max(1, self.repeats) if i == axis else range(start, stop)
+            np.arange(start, stop) // self.repeats if i == axis and self.repeats > 1 else range(start, stop)
             for i, (start, stop) in enumerate(zip(region.starts, region.stops, strict=True))
         )
 
@@ -348,6 +359,9 @@ class Transpose(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0].transpose(self.permutation(ins[0].ndim))
 
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        return transposed(manifests[0], self.permutation(manifests[0].spec.ndim))
+
 
 @dataclass(frozen=True)
 class Reshape(Function):
@@ -388,6 +402,9 @@ class Reshape(Function):
             if group.part(region).size != box.size:
                 block = np.take(block, group.places(region, box), axis=axis)
         return block.reshape(region.shape)
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        return reshaped(manifests[0], self.infer([manifests[0].spec]).shape)
 
 
 def _text(shape: Shape) -> str:
@@ -456,20 +473,8 @@ def _groups(old: Shape, new: Shape) -> tuple[_Group, ...]:
     """The finest split of both shapes into groups of equal size, in order."""
     if 0 in old:
         return (_Group(old, new, 0),)
-    groups: list[_Group] = []
-    i = j = 0
-    while i < len(old) or j < len(new):
-        first_old, first_new = i, j
-        size_old, size_new = 1, 1
-        while i == first_old or size_old != size_new:
-            if i < len(old) and (size_old <= size_new or j == len(new)):
-                size_old, i = size_old * old[i], i + 1
-            elif j < len(new):
-                size_new, j = size_new * new[j], j + 1
-            else:
-                break
-        groups.append(_Group(old[first_old:i], new[first_new:j], first_new))
-    return tuple(groups)
+    cuts = itertools.pairwise(matching_axes(old, new))
+    return tuple(_Group(old[i:end], new[j:new_end], j) for (i, j), (end, new_end) in cuts)
 
 
 @dataclass(frozen=True)
@@ -505,6 +510,12 @@ class Rearrange(Function):
         for step, spec, out in zip(self.steps(ins), self._specs(ins), regions, strict=True):
             block = step.apply(out, [spec], [block])
         return block
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        found: Manifest | None = manifests[0]
+        for step in self.steps([manifests[0].spec]):
+            found = found and step.relink([found])
+        return found
 
     def _plan(self, ins: Specs) -> Plan:
         return plan_rearrange(self.pattern, self.axes, ins[0].shape)

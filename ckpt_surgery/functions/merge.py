@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import computation, converted, kind, nominal_of, number_as, promoted
-from ckpt_surgery.functions.layout import axis_of, replaced
+from ckpt_surgery.functions.layout import axis_of
+from ckpt_surgery.manifests import concatenated, replaced, stacked
 
 DType = np.dtype[Any]
 
@@ -41,8 +42,8 @@ def _held_dtype(ins: Specs, name: str) -> DType:
 class Stack(Function):
     """`stack(xs, axis=0, fill=None, count=None)`: the arrays along a new axis.
 
-    `places` says which index along the new axis each array has; None: they are in order. An index that no
-    array has gets the value `fill`, and is a FunctionError without it. `count` is the length of the new
+    Where `by` gave integers, they are the arrays' indices along the new axis (`places`); otherwise the arrays
+    are in order. An index that no array has gets the value `fill`, and is a FunctionError without it. `count` is the length of the new
     axis where it is known; otherwise it ends with the last array. Shapes and dtypes have to be equal.
     """
 
@@ -84,12 +85,18 @@ class Stack(Function):
         axis = axis_of(self.axis, len(region.starts), self.name)
         dtype = _held_dtype(ins, self.name)
         wanted = self._wanted(region, axis, len(ins))
-        stacked: np.ndarray = np.empty(region.shape, dtype)
+        result: np.ndarray = np.empty(region.shape, dtype)
         if len(wanted) < region.shape[axis]:
-            stacked[...] = number_as(self.fill or 0, dtype)
+            result[...] = number_as(self.fill or 0, dtype)
         for (place, _), block in zip(wanted, blocks, strict=True):
-            stacked[(slice(None),) * axis + (place - region.starts[axis],)] = block
-        return stacked
+            result[(slice(None),) * axis + (place - region.starts[axis],)] = block
+        return result
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        if self._length(len(manifests)) != len(manifests):
+            return None  # what is filled is stored nowhere
+        axis = axis_of(self.axis, manifests[0].spec.ndim + 1, self.name)
+        return stacked(manifests, axis, self.places or range(len(manifests)))
 
     def _wanted(self, region: Region, axis: int, inputs: int) -> list[tuple[int, int]]:
         """(place, input) of the arrays that the region meets, in order of place."""
@@ -166,6 +173,9 @@ class Concat(Function):
             return np.empty(region.shape, dtype)
         axis = axis_of(self.axis, ins[0].ndim, self.name)
         return np.concatenate([converted(block, dtype) for block in blocks], axis=axis)
+
+    def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
+        return concatenated(manifests, axis_of(self.axis, manifests[0].spec.ndim, self.name))
 
 
 @dataclass(frozen=True)

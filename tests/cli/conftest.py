@@ -96,7 +96,7 @@ def hostile(make_plan) -> Plan:
 def leaves() -> tuple[Leaf, ...]:
     """A small model: two stacks of layers, one leaf that is stored in chunks, and what is no array."""
     spec = ArraySpec((2048, 8192), BF16)
-    manifest = Manifest(spec, (512, 8192), Codec("zstd", "C", "{}"), {(0, 0): Chunk("d/0", 0, 12)})
+    manifest = Manifest(spec, (512, 8192), Codec("zstd", (0, 1), "[]"), {(0, 0): Chunk("d/0", 0, 12)})
     sharding = (
         '{"sharding_type": "NamedSharding", "shape": [4, 2], "axis_names": ["x", "y"], '
         '"partition_spec": ["x", null]}'

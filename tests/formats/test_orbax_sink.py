@@ -451,4 +451,4 @@ def test_metadata_files_are_json_that_orbax_knows(tmp_path: Path) -> None:
 
 def test_the_sink_is_a_sink(tmp_path: Path) -> None:
     sink: Sink = open_sink("orbax", tmp_path, SinkOptions())
-    assert sink.refusals([]) == []
+    assert sink.refusals([Leaf(Key.parse("a"), LeafKind.STRING, string="")]) == []

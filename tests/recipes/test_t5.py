@@ -19,7 +19,7 @@ from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe
 from tests.memory import MemorySink, MemorySource
 from tests.oracle.trees import restore, save
-from tests.plans import MEMORY, fates, plan_of
+from tests.plans import COMPUTED, MEMORY, fates, plan_of
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Parameter, Size, Slots
 from tests.recipes.tensor_bundle import listed
@@ -47,7 +47,7 @@ def result(plan: Plan) -> dict[str, str]:
 def carried_out(name: str, arrays: Arrays, *overrides: str) -> Arrays:
     loaded = parse_recipe(text_of(name), f"{name}.yaml", overrides)
     source, sink = MemorySource(arrays), MemorySink()
-    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, sink.refusals, MEMORY, 2)
+    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
     run(plan, {"source": source}, sink, MEMORY, 2)
     assert all((count == 1).all() for count in sink.writes.values())
     return sink.arrays

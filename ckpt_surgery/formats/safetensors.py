@@ -1,0 +1,9 @@
+"""The safetensors format: one file, or shards with an index, as Hugging Face models come."""
+
+from ckpt_surgery.formats import Format
+from ckpt_surgery.formats.safetensors_sink import open_safetensors_sink
+from ckpt_surgery.formats.safetensors_source import detect, open_safetensors
+
+FORMAT = Format(
+    name="safetensors", detect=detect, open_source=open_safetensors, open_sink=open_safetensors_sink
+)

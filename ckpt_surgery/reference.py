@@ -1,0 +1,171 @@
+"""The reference of the recipe language, made from the code: `python -m ckpt_surgery.reference` prints it.
+
+Fields come from the models, functions from their docstrings, limits from the constants that hold them.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt_surgery import documents, expressions, operations, regexes
+from ckpt_surgery.functions import Function, arithmetic, layout, names, reductions, registry
+from ckpt_surgery.recipe import schema
+
+HEAD = """\
+# Reference of the recipe language
+
+Made from the code by `make docs`; a test holds it to be current. [The recipe language](recipe.md) introduces
+it, with an example for everything."""
+
+SECTIONS: Sequence[tuple[str, str | None]] = (
+    ("The recipe", None),
+    ("A pass", "Pass"),
+    ("A rule", "Rule"),
+    ("`target`", "TargetPolicy"),
+    ("`output`", "OutputPolicy"),
+)
+"""Heading, and the model whose fields are listed; None: the recipe itself."""
+
+NAMES: Mapping[str, str] = {
+    "x": "the value of the leaf that a `match` or `fill` rule claims",
+    "xs": "in the values of a `match` rule: the list of the leaves that share one name, in the order of `by`",
+    "key": "the key that a rule claims, as text; in the value of `add`, the key that it makes",
+    "g": "`g[1]`, `g['name']`: the groups of the match, as text; `''` for one that did not take part",
+    "target": "the leaves of the target: `target['a/b']`",
+    "sources": "the names of all sources, a list of text: `len(sources)`",
+    "hooks": "the recipe's own Python functions, `hooks.name(x)`: see [Hooks](hooks.md)",
+}
+"""Names with a meaning of their own. No source, param, table, group or variable may have one of them."""
+
+OTHER_NAMES = (
+    "Besides these: the match's named groups (text), the variables of `for`, params, tables (`table[key]`), "
+    "and sources (`source['a/b']`), under the names that the recipe gives them."
+)
+
+ATTRIBUTES: Mapping[str, str] = {
+    "T": "the array with its axes reversed",
+    "shape": "its lengths, a list of integers",
+    "dtype": "the name of its type, text: `'bfloat16'`",
+    "ndim": "how many axes it has",
+    "size": "how many elements it has",
+}
+
+SYNTAX = """\
+Expressions are Python's, restricted to names, numbers, text (raw and f-strings too), `True`, `False`, `None`,
+lists and tuples, arithmetic, comparisons, `in`, `and`, `or`, `not`, `a if c else b`, subscripts and slices,
+the attributes below, and calls of the functions below. An error that a function calls `FunctionError` is
+found while planning; a `DataError` only the values can tell: it ends the run, and nothing is published."""
+
+OPERATORS: Sequence[tuple[str, type[Function]]] = (
+    ("Subscripts", layout.Index),
+    ("Two operands", arithmetic.Binary),
+    ("Matrix product", reductions.Matmul),
+    ("One operand", arithmetic.Unary),
+)
+
+GROUPS: Mapping[str, str] = {
+    "layout": "Layout",
+    "merge": "Lists of arrays",
+    "dtypes": "Types",
+    "arithmetic": "Arithmetic",
+    "reductions": "Sums and products",
+    "create": "New arrays",
+    "quantize": "Quantization",
+    "names": "Names and conditions",
+}
+"""Module → heading, in the order of the page."""
+
+LIMITS: Sequence[tuple[str, str]] = (
+    ("size of a recipe", f"{documents.MAX_BYTES >> 20} MiB"),
+    ("nesting of a recipe", f"{documents.MAX_DEPTH} levels"),
+    ("an expression", f"{expressions.MAX_TEXT} characters, nested {expressions.MAX_DEPTH} levels deep"),
+    ("an integer that is computed", f"{operations.MAX_BITS} bits"),
+    ("a text that is computed", f"{operations.MAX_STRING} characters"),
+    ("a list", f"{operations.MAX_LIST} values"),
+    ("`range`", f"{names.LONGEST_RANGE} numbers"),
+    ("a regular expression", f"{regexes.MAX_PATTERN} characters, {regexes.REGEX_TIMEOUT:g} s for a match"),
+)
+
+
+def reference() -> str:
+    """The page, as Markdown."""
+    parts = [HEAD, "## Fields", *_fields(), "## Names in expressions", *_names(), "## Expressions", SYNTAX]
+    parts += [_table(("attribute", "of an array"), [(f"`.{a}`", text) for a, text in ATTRIBUTES.items()])]
+    for heading, cls in OPERATORS:
+        parts += [f"### {heading}", _documented(cls)]
+    parts += ["## Functions", *_functions(), "## Limits", _table(("of", "at most"), LIMITS)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fields() -> Iterator[str]:
+    whole = schema()
+    for heading, model in SECTIONS:
+        fields = (whole if model is None else whole["$defs"][model])["properties"]
+        rows = [(f"`{name}`", _value(f), _on_one_line(f["description"])) for name, f in fields.items()]
+        yield f"### {heading}"
+        yield _table(("field", "value", "meaning"), rows)
+
+
+def _value(field: Mapping[str, Any]) -> str:
+    """What a field takes, from its JSON Schema."""
+    if "oneOf" in field:
+        return " or ".join(_value(option) for option in field["oneOf"])
+    if "$ref" in field:
+        return "mapping"
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        default = field.get("default")
+        return " or ".join(f"`{v}`" + (" (default)" if v == default else "") for v in field["enum"])
+    if field.get("format") == "regex":
+        return "regular expression"
+    return _TYPES[str(field["type"])]
+
+
+_TYPES = {"string": "text", "object": "mapping", "array": "list", "boolean": "`true` or `false`"}
+
+
+def _names() -> Iterator[str]:
+    yield _table(("name", "stands for"), [(f"`{name}`", text) for name, text in NAMES.items()])
+    yield OTHER_NAMES
+
+
+def _functions() -> Iterator[str]:
+    for module, heading in GROUPS.items():
+        yield f"### {heading}"
+        for name, function in _of_module(module):
+            yield f"#### {name}"
+            yield _documented(function)
+            list_form = getattr(function, "list_form", None)
+            if list_form is not None:
+                yield f"Of a list, {_documented(list_form)}"
+        if module == "names":
+            for name, text in expressions.BUILT_IN.items():
+                yield f"#### {name}"
+                yield text
+
+
+def _of_module(module: str) -> list[tuple[str, Any]]:
+    """Its functions by name; what other packages add under an entry point is not part of the page."""
+    whole = f"{Function.__module__}.{module}"
+    return [(name, f) for name, f in sorted(registry().items()) if f.__module__ == whole]
+
+
+def _documented(value: Any) -> str:
+    """A docstring as Markdown: lines of a paragraph joined, lists left as they are."""
+    paragraphs = (inspect.getdoc(value) or "").split("\n\n")
+    return "\n\n".join(p if p.startswith("- ") else _on_one_line(p) for p in paragraphs)
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

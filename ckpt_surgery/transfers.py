@@ -1,0 +1,84 @@
+"""How each output's value comes about: by stored bytes that are linked or copied as they are, or computed.
+
+Decided from manifests alone, for the cheapest that the destination can take over.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.arrays import Chunk, DataFile, Leaf, Manifest
+from ckpt_surgery.nodes import Node, relinked
+
+FileName = tuple[str, str]
+"""Source name, and a file as its manifests name it."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """What a plan has to know of where the result goes."""
+
+    refusals: Callable[[Sequence[Leaf]], list[str]]
+    """What its format cannot hold, one sentence each."""
+    adopts: Callable[[Leaf, Manifest], bool]
+    """Whether stored bytes can become a leaf as they are."""
+    data_file: Callable[[str, str], DataFile]
+    """(source name, file of a manifest) → what is known of that file."""
+    device: int | None
+    """Number of its file system, which files can be linked within; None: everything is copied."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The stored bytes that become an output."""
+
+    manifest: Manifest
+    copied: bool
+    """They are copied; else the files that they lie in are linked."""
+
+
+def transfers(
+    values: Sequence[tuple[Leaf, Node]], destination: Destination
+) -> tuple[list[Stored | None], int]:
+    """For each output its stored bytes, None where it is computed; and the dead bytes in linked files.
+
+    A file of which less than half would be used is not linked: what is used of it is copied.
+    """
+    manifests = [_adopted(leaf, node, destination) for leaf, node in values]
+    files = {name: destination.data_file(*name) for m in manifests if m for name in _files(m)}
+    alive = _alive(m for m in manifests if m)
+    linked = {
+        name
+        for name, file in files.items()
+        if file.device == destination.device and 2 * alive[name] >= file.size
+    }
+    copies = destination.device is None
+    stored = [None if m is None else Stored(m, copies or not linked.issuperset(_files(m))) for m in manifests]
+    used = {name for s in stored if s and not s.copied for name in _files(s.manifest)}
+    return stored, sum(files[name].size - alive[name] for name in used)
+
+
+def _adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
+    if leaf.spec is None:
+        return None
+    manifest = relinked(node)
+    if manifest is None or not manifest.complete or not destination.adopts(leaf, manifest):
+        return None
+    return manifest
+
+
+def _chunks(manifest: Manifest) -> Iterator[Chunk]:
+    return (chunk for chunk in manifest.chunks.values() if chunk.inline is None)
+
+
+def _files(manifest: Manifest) -> set[FileName]:
+    return {(chunk.source, chunk.file) for chunk in _chunks(manifest)}
+
+
+def _alive(manifests: Iterable[Manifest]) -> dict[FileName, int]:
+    """Bytes of each file that are used; a range that is used twice counts once."""
+    ranges: dict[FileName, set[tuple[int, int]]] = defaultdict(set)
+    for manifest in manifests:
+        for chunk in _chunks(manifest):
+            ranges[chunk.source, chunk.file].add((chunk.offset, chunk.length))
+    return {name: sum(length for _, length in found) for name, found in ranges.items()}

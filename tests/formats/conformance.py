@@ -1,0 +1,554 @@
+"""What every format must do, as classes that a format's tests inherit.
+
+`Reading` holds for every format, `Writing` for those that can be written. A subclass names the format, the
+dtypes that it can hold, how its own library saves and loads, and how its files can lie.
+"""
+
+import contextlib
+import math
+import os
+import random
+import resource
+import shutil
+import signal
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Output, Region, Sink, Source, chunk_regions
+from ckpt_surgery.errors import SourceError, StorageError
+from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.keys import Key
+
+Arrays = Mapping[str, np.ndarray]
+"""Arrays by name; names are key paths joined with `/`."""
+
+ALL_DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+    *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4"),
+)
+"""Every type that this package computes with."""
+
+NAMES = (
+    *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "~", "a\\b", "C:\\x", "%2e%2e", "a b"),
+    *("A", "a", "é", "e\u0301", "ключ/λ/🙂", "model.layers.0.weight", "model/layers.0/weight", "0", "007"),
+    *("nul\0byte", "new\nline", "\x1b[31mred", "\u202egnp", "[bold]", '"quoted"', "{}", "$(x)", "x" * 4000),
+)
+"""Names that are only names, whatever they look like."""
+
+CUTS = 50
+"""Offsets at which each file is cut."""
+SLACK_BYTES = 4 * 2**20
+"""Memory that opening and reading any checkpoint may take, however small."""
+PARSING = 25
+"""What is parsed takes this many times the size of its text; what a file merely claims takes nothing."""
+CPU_SECONDS = 2
+"""Of the process, so that a busy machine does not matter: a bound for what must take under a second."""
+WALL_SECONDS = 60
+"""Whatever hangs without computing is stopped then."""
+
+
+def array(shape: Sequence[int], dtype: str, seed: int = 0) -> np.ndarray:
+    """Values that differ from each other and from zero, as far as the type allows."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    rng = np.random.default_rng([seed, math.prod(shape), *shape])
+    if kind == np.bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if kind.kind in "iufc":
+        raw = rng.integers(1, 255, (*shape, kind.itemsize), np.uint8)
+        return _finite(raw.view(kind).reshape(shape))
+    return np.asarray(rng.integers(0, 4, shape) if "int" in dtype else rng.uniform(0.5, 2, shape)).astype(
+        kind
+    )
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return (
+        values if values.dtype.kind in "iu" else np.where(np.isfinite(values), values, values.dtype.type(1))
+    )
+
+
+def same(found: np.ndarray, wanted: np.ndarray) -> bool:
+    """Equal dtype, shape and bits."""
+    return (found.dtype, found.shape, found.tobytes()) == (wanted.dtype, wanted.shape, wanted.tobytes())
+
+
+def assert_same(found: Arrays, wanted: Arrays) -> None:
+    """Equal names, dtypes, shapes and bits."""
+    assert sorted(found) == sorted(wanted)
+    for name, value in wanted.items():
+        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+def values(source: Source) -> dict[str, np.ndarray]:
+    """Every array of a source, read whole; each must be what its listing says."""
+    found = {}
+    for text, leaf in source.leaves().items():
+        assert leaf.spec is not None
+        assert text == leaf.key.text
+        found[text] = source.read(leaf, Region.whole(leaf.spec.shape))
+        assert (found[text].shape, found[text].dtype) == (leaf.spec.shape, leaf.spec.dtype)
+    return found
+
+
+def random_regions(shape: tuple[int, ...], count: int, seed: int = 0) -> Iterator[Region]:
+    """The whole, boxes at random, single elements, and an empty one."""
+    rng = np.random.default_rng(seed)
+    yield Region.whole(shape)
+    for i in range(count):
+        ends = [sorted(rng.integers(0, n + 1, 2)) for n in shape]
+        if i % 4 == 0:
+            ends = [
+                [min(a, n - 1), min(a, n - 1) + 1] if n else [0, 0]
+                for (a, _), n in zip(ends, shape, strict=True)
+            ]
+        yield Region(tuple(int(a) for a, _ in ends), tuple(int(b) for _, b in ends))
+    yield Region((0,) * len(shape), (0,) * len(shape))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a checkpoint that is a file, or a directory."""
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
+def allowance(path: Path) -> int:
+    """Bytes of memory for reading a checkpoint: by the size of its files, whatever they say."""
+    return SLACK_BYTES + PARSING * sum(file.stat().st_size for file in files_of(path) if file.exists())
+
+
+def copy(path: Path, destination: Path) -> Path:
+    """A copy that may be damaged."""
+    if path.is_dir():
+        return Path(shutil.copytree(path, destination, symlinks=True))
+    destination.mkdir()
+    return Path(shutil.copy(path, destination / path.name))
+
+
+@contextlib.contextmanager
+def bounded(nbytes: int) -> Iterator[None]:
+    """Fails where what happens inside hangs, computes for long, or allocates more than `nbytes`."""
+
+    def stop(number: int, frame: object) -> None:
+        raise AssertionError(f"not done when {signal.Signals(number).name} came")
+
+    clocks = {
+        signal.SIGPROF: (signal.ITIMER_PROF, CPU_SECONDS),
+        signal.SIGALRM: (signal.ITIMER_REAL, WALL_SECONDS),
+    }
+    before = {number: signal.signal(number, stop) for number in clocks}
+    tracemalloc.start()
+    try:
+        for timer, seconds in clocks.values():
+            signal.setitimer(timer, seconds)
+        yield
+    finally:
+        for timer, _ in clocks.values():
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak <= nbytes, f"{peak} bytes were allocated, {nbytes} are allowed"
+
+
+@dataclass(frozen=True)
+class Lie:
+    """A checkpoint that is not what it says."""
+
+    reason: str
+    """Why it must be refused; the test's name."""
+    make: Callable[[Path], Path]
+    """Makes it in an empty directory; what to open."""
+    says: str = ""
+    """A pattern that the refusal matches."""
+
+
+class Reading:
+    """What every source must do."""
+
+    format: ClassVar[str]
+    dtypes: ClassVar[Sequence[str]]
+    """Every dtype that the format can hold."""
+    names: ClassVar[Sequence[str]] = NAMES
+    """Of these the ones that the format's library can write."""
+    lies: ClassVar[Sequence[Lie]]
+    raw: ClassVar[bool] = True
+    """Whether the sample's manifests point at the elements' bytes as they are in memory, in C order."""
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        """Let the format's own library write; `path` does not exist. Returns what to open."""
+        raise NotImplementedError
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "dtype" in metafunc.fixturenames:
+            metafunc.parametrize("dtype", self.dtypes)
+        if "other_dtype" in metafunc.fixturenames:
+            metafunc.parametrize("other_dtype", [d for d in ALL_DTYPES if d not in self.dtypes])
+        if "lie" in metafunc.fixturenames:
+            metafunc.parametrize("lie", self.lies, ids=[lie.reason for lie in self.lies])
+
+    def sample(self) -> dict[str, np.ndarray]:
+        """A little of everything: types of several widths, 0-d, without elements, nested."""
+        return {
+            "dense/kernel": array((4, 6), "float32"),
+            "dense/bias": array((6,), "float32"),
+            "count": array((), "int32"),
+            "mask": array((3, 5), "bool"),
+            "none/of/it": array((0, 4), "float32"),
+            "bytes": array((7,), "uint8"),
+        }
+
+    def open(self, path: Path) -> Source:
+        return open_source(os.fspath(path), self.format)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def saved(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """The sample, as the format's library writes it. Read-only."""
+        return cls().save(cls().sample(), tmp_path_factory.mktemp(cls.format) / "saved")
+
+    def outcome(self, path: Path) -> dict[str, np.ndarray] | SourceError:
+        """All that is read from a damaged checkpoint, or the refusal; within the bounds of its size."""
+        try:
+            with bounded(allowance(path)):
+                return values(self.open(path))
+        except SourceError as error:
+            assert len(str(error)) < 2000
+            return error
+
+    def test_names_shapes_dtypes_and_bytes_agree(self, saved: Path) -> None:
+        assert_same(values(self.open(saved)), self.sample())
+
+    def test_the_format_is_recognized(self, saved: Path) -> None:
+        assert detect_format(os.fspath(saved)).name == self.format
+
+    def test_every_dtype(self, dtype: str, tmp_path: Path) -> None:
+        arrays = {"x": array((3, 4), dtype), "y": array((2,), dtype, 1), "none": array((0, 2), dtype)}
+        assert_same(values(self.open(self.save(arrays, tmp_path / "saved"))), arrays)
+
+    def test_names_are_only_names(self, tmp_path: Path) -> None:
+        arrays = {name: array((2, i % 3), "float32", i) for i, name in enumerate(self.names)}
+        source = self.open(self.save(arrays, tmp_path / "saved"))
+        assert_same(values(source), arrays)
+        assert [leaf.key for leaf in source.leaves().values()] == [Key.parse(t) for t in source.leaves()]
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            (),  # a scalar
+            (13,),
+            (7, 5, 6),
+            (0, 3),  # no element
+            (3, 700, 400),  # larger than what is read in one go
+            (90_000, 5),  # many short rows
+            (2, 2, 2, 2, 2, 2),
+        ],
+    )
+    def test_regions(self, shape: tuple[int, ...], tmp_path: Path) -> None:
+        arrays = {"before": array((3,), "uint8"), "x": array(shape, "float32"), "after": array((3,), "uint8")}
+        source = self.open(self.save(arrays, tmp_path / "saved"))
+        leaf = source.leaves()["x"]
+        for region in random_regions(shape, 20):
+            assert same(source.read(leaf, region), arrays["x"][region.slices]), region
+
+    @pytest.mark.parametrize("axis", [0, 1])
+    def test_regions_of_every_dtype(self, dtype: str, axis: int, tmp_path: Path) -> None:
+        arrays = {"x": array((6, 8), dtype)}
+        source = self.open(self.save(arrays, tmp_path / "saved"))
+        leaf = source.leaves()["x"]
+        for start in range(6):
+            for stop in range(start + 1, 7):
+                region = Region(
+                    *(tuple(v if a == axis else w for a in (0, 1)) for v, w in ((start, 1), (stop, 4)))
+                )
+                assert same(source.read(leaf, region), arrays["x"][region.slices])
+
+    def test_several_threads_read(self, tmp_path: Path) -> None:
+        arrays = {f"x{i}": array((50, 60), "float32", i) for i in range(8)}
+        source = self.open(self.save(arrays, tmp_path / "saved"))
+        work = [(name, region) for name in arrays for region in random_regions((50, 60), 20)]
+
+        def right(name: str, region: Region) -> bool:
+            return same(source.read(source.leaves()[name], region), arrays[name][region.slices])
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(lambda job: right(*job), work))
+
+    def test_manifests_cover_the_array(self, saved: Path) -> None:
+        for name, value in self.sample().items():
+            manifest = self.open(saved).leaves()[name].manifest
+            assert manifest is not None
+            assert manifest.spec == ArraySpec(value.shape, value.dtype)
+            assert len(manifest.chunk_shape) == value.ndim
+            assert all(manifest.chunk_shape)
+            assert sorted(manifest.codec.permutation) == list(range(value.ndim))
+            assert manifest.complete
+            chunks = [c for c in chunk_regions(value.shape, manifest.chunk_shape) if c.size]
+            assert len(manifest.chunks) == len(chunks)
+
+    def test_manifests_point_at_the_bytes(self, saved: Path) -> None:
+        source = self.open(saved)
+        for name, value in self.sample().items():
+            manifest = source.leaves()[name].manifest
+            assert manifest is not None
+            assert manifest.codec.raw == self.raw
+            if manifest.codec.raw:
+                assert manifest.codec.order == "C" or value.ndim < 2
+                stored = [_stored(source, chunk) for chunk in manifest.chunks.values()]
+                assert b"".join(stored) == value.tobytes(), name
+
+    def test_listing_reads_no_array(self, tmp_path: Path) -> None:
+        path = self.save({"x": array((2**22,), "uint8"), "y": array((2**22,), "uint8")}, tmp_path / "saved")
+        list(self.open(path).leaves())  # whatever is imported on first use is not counted
+        with bounded(2**20):
+            assert list(self.open(path).leaves()) == ["x", "y"]
+
+    def test_a_region_takes_its_own_memory_only(self, tmp_path: Path) -> None:
+        path = self.save({"x": array((2048, 4096), "uint8")}, tmp_path / "saved")
+        source = self.open(path)
+        leaf = source.leaves()["x"]
+        source.read(leaf, Region((0, 0), (1, 1)))
+        with bounded(3 * 2**20):
+            assert source.read(leaf, Region((100, 0), (200, 4096))).shape == (100, 4096)
+
+    def test_the_fingerprint_follows_the_files(self, saved: Path, tmp_path: Path) -> None:
+        path = copy(saved, tmp_path / "copy")
+        before = self.open(path).fingerprint()
+        assert self.open(path).fingerprint() == before
+        for file in files_of(path):
+            stat = file.stat()
+            os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+            assert self.open(path).fingerprint() != before
+            os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    def test_truncated_files(self, saved: Path, tmp_path: Path) -> None:
+        """Cut anywhere, a checkpoint is refused; but for what is no part of it, such as a last line break."""
+        path = copy(saved, tmp_path / "copy")
+        for file in files_of(path):
+            whole = file.read_bytes()
+            refused = 0
+            for cut in sorted({len(whole) * i // CUTS for i in range(CUTS)} | {len(whole) - 1}):
+                file.write_bytes(whole[:cut])
+                found = self.outcome(path)
+                refused += isinstance(found, SourceError)
+                if not isinstance(found, SourceError):
+                    assert_same(found, self.sample())
+            assert refused >= min(CUTS, len(whole)) // 2, file
+            file.write_bytes(whole)
+        assert_same(values(self.open(path)), self.sample())
+
+    def test_a_file_cut_after_it_was_listed(self, saved: Path, tmp_path: Path) -> None:
+        path = copy(saved, tmp_path / "copy")
+        source = self.open(path)
+        assert source.leaves()
+        for file in files_of(path):
+            os.truncate(file, file.stat().st_size // 2)
+        with pytest.raises(SourceError):
+            values(source)
+
+    def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
+        path = copy(saved, tmp_path / "copy")
+        for file in files_of(path):
+            file.rename(tmp_path / "aside")
+            assert isinstance(self.outcome(path), SourceError), file
+            (tmp_path / "aside").rename(file)
+        assert_same(values(self.open(path)), self.sample())
+
+    def test_lies(self, lie: Lie, tmp_path: Path) -> None:
+        path = lie.make(tmp_path)
+        self.outcome(path)  # once to import what it takes
+        with pytest.raises(SourceError, match=lie.says), bounded(allowance(path)):
+            values(self.open(path))
+
+    def test_special_files(self, saved: Path, tmp_path: Path) -> None:
+        """A pipe in place of a file must not be waited for."""
+        path = copy(saved, tmp_path / "copy")
+        file = files_of(path)[-1]
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(SourceError), bounded(SLACK_BYTES):
+            values(self.open(path))
+
+    def test_links_lead_nowhere_else(self, saved: Path, tmp_path: Path) -> None:
+        """Within a directory that is a checkpoint; a file that is one may itself be a link."""
+        path = copy(saved, tmp_path / "copy")
+        for file in files_of(path):
+            aside = tmp_path / "aside"
+            file.rename(aside)
+            file.symlink_to(aside)
+            if path.is_dir():
+                with pytest.raises(SourceError, match="symbolic link"):
+                    values(self.open(path))
+            else:
+                assert_same(values(self.open(path)), self.sample())
+            file.unlink()
+            aside.rename(file)
+
+
+class Writing(Reading):
+    """What every sink must do besides."""
+
+    refused_kinds: ClassVar[Sequence[LeafKind]] = (LeafKind.STRING, LeafKind.EMPTY, LeafKind.PRNG_KEY)
+    refused_names: ClassVar[Sequence[str]] = ()
+    """Of NAMES, what the format can read but not write."""
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        """Let the format's own library read the directory that a sink wrote."""
+        raise NotImplementedError
+
+    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Sink:
+        directory.mkdir(exist_ok=True)
+        return open_sink(self.format, directory, SinkOptions(metadata=metadata or {}))
+
+    def write(self, arrays: Arrays, directory: Path) -> Path:
+        """Write arrays in regions of a few elements, from several threads, in no order."""
+        sink = self.sink(directory)
+        outputs = [output_of(name, value) for name, value in arrays.items()]
+        assert sink.refusals([output.leaf for output in outputs]) == []
+        sink.create(outputs)
+        work = [
+            (output, region, value[region.slices])
+            for output, value in zip(outputs, arrays.values(), strict=True)
+            for region in chunk_regions(value.shape, output.chunks)
+        ]
+        random.Random(0).shuffle(work)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(sink.write, *zip(*work, strict=True)))
+        sink.finish()
+        return directory
+
+    def test_the_library_reads_what_the_sink_wrote(self, tmp_path: Path) -> None:
+        assert_same(self.load(self.write(self.sample(), tmp_path / "written")), self.sample())
+
+    def test_the_source_reads_what_the_sink_wrote(self, tmp_path: Path) -> None:
+        path = self.write(self.sample(), tmp_path / "written")
+        assert detect_format(os.fspath(path)).name == self.format
+        assert_same(values(self.open(path)), self.sample())
+
+    def test_every_dtype_is_written(self, dtype: str, tmp_path: Path) -> None:
+        arrays = {
+            "odd": array((3, 4), dtype),
+            "wide": array((5, 14), dtype, 1),
+            "none": array((0, 2), dtype),
+            "last": array((2,), dtype, 2),
+        }
+        path = self.write(arrays, tmp_path / "written")
+        assert_same(self.load(path), arrays)
+        assert_same(values(self.open(path)), arrays)
+
+    def test_other_dtypes_are_refused_by_key(self, other_dtype: str, tmp_path: Path) -> None:
+        leaf = output_of("layer/x", array((4,), other_dtype)).leaf
+        told = "\n".join(self.sink(tmp_path / "sink").refusals([leaf]))
+        assert "`layer/x`" in told
+        assert other_dtype in told
+
+    def test_other_kinds_are_refused_by_key(self, tmp_path: Path) -> None:
+        leaves = [_leaf_of_kind(kind) for kind in self.refused_kinds]
+        told = self.sink(tmp_path / "sink").refusals(leaves)
+        assert len(told) == len(leaves)
+        assert all(f"`a/{kind}`" in sentence for kind, sentence in zip(self.refused_kinds, told, strict=True))
+
+    def test_names_are_written(self, tmp_path: Path) -> None:
+        names = [name for name in self.names if name not in self.refused_names]
+        arrays = {name: array((2, i % 3), "float32", i) for i, name in enumerate(names)}
+        path = self.write(arrays, tmp_path / "written")
+        assert_same(self.load(path), arrays)
+        assert_same(values(self.open(path)), arrays)
+        assert sorted(tmp_path.iterdir()) == [path]
+
+    def test_names_that_cannot_be_written_are_refused(self, tmp_path: Path) -> None:
+        sink = self.sink(tmp_path / "sink")
+        for name in (*self.refused_names, "lone\ud800surrogate"):
+            assert len(sink.refusals([output_of(name, array((2,), "float32")).leaf])) == 1, name
+
+    def test_blocks_may_lie_anyhow_in_memory(self, tmp_path: Path) -> None:
+        value = array((6, 8), "float32")
+        for i, block in enumerate(
+            (np.asfortranarray(value), np.repeat(value, 2, axis=1)[:, ::2], value[::-1][::-1])
+        ):
+            sink, output = self.sink(tmp_path / str(i)), output_of("x", value)
+            sink.create([output])
+            sink.write(output, Region((0, 0), (6, 8)), block)
+            sink.finish()
+            assert_same(self.load(tmp_path / str(i)), {"x": value})
+
+    def test_metadata_is_kept(self, tmp_path: Path) -> None:
+        sink, output = (
+            self.sink(tmp_path / "written", {"author": "a\nλ", "note": ""}),
+            output_of("x", np.ones(3)),
+        )
+        sink.create([output])
+        sink.write(output, Region((0,), (3,)), np.ones(3))
+        sink.finish()
+        assert self.open(tmp_path / "written").metadata == {"author": "a\nλ", "note": ""}
+
+    def test_a_full_disk_is_a_storage_error(self, tmp_path: Path) -> None:
+        value = array((2**20,), "uint8")
+        with pytest.raises(StorageError), _file_size_limit(2**18):
+            sink, output = self.sink(tmp_path / "written"), output_of("x", value, (2**20,))
+            sink.create([output])
+            sink.write(output, Region((0,), (2**20,)), value)
+            sink.finish()
+
+    def test_a_vanished_directory_is_a_storage_error(self, tmp_path: Path) -> None:
+        sink, output = self.sink(tmp_path / "written"), output_of("x", np.ones(3))
+        (tmp_path / "written").rmdir()
+        with pytest.raises(StorageError):
+            sink.create([output])
+            sink.write(output, Region((0,), (3,)), np.ones(3))
+            sink.finish()
+
+
+def output_of(name: str, value: np.ndarray, chunks: tuple[int, ...] | None = None) -> Output:
+    """An array as a sink is told of it; in chunks of three by default, which divide nothing evenly."""
+    leaf = Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(value.shape, value.dtype))
+    return Output(leaf, tuple(max(1, min(3, n)) for n in value.shape) if chunks is None else chunks)
+
+
+def _stored(source: Source, chunk: Chunk) -> bytes:
+    """Where the engine finds a chunk that it links."""
+    if chunk.inline is not None:
+        return chunk.inline
+    file = source.data_file(chunk.file)
+    data = Path(file.path).read_bytes()
+    assert file.size == len(data)
+    return data[chunk.offset :][: chunk.length]
+
+
+def _leaf_of_kind(kind: LeafKind) -> Leaf:
+    spec = {
+        LeafKind.PRNG_KEY: ArraySpec((2,), np.dtype(np.uint32)),
+        LeafKind.SCALAR: ArraySpec((), np.dtype(np.int64)),
+    }.get(kind)
+    return Leaf(
+        Key.parse(f"a/{kind}"),
+        kind,
+        spec,
+        prng_impl="threefry2x32" if kind is LeafKind.PRNG_KEY else None,
+        string="text" if kind is LeafKind.STRING else None,
+        empty="Dict" if kind is LeafKind.EMPTY else None,
+    )
+
+
+@contextlib.contextmanager
+def _file_size_limit(nbytes: int) -> Iterator[None]:
+    """No file may grow beyond `nbytes`, much as on a disk that is full."""
+    assert threading.current_thread() is threading.main_thread()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

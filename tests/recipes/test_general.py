@@ -1,0 +1,501 @@
+"""Recipes for any model: run by name on checkpoints that stock Orbax wrote, checked against NumPy."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from flax.training.train_state import TrainState
+
+from ckpt_surgery import api
+from ckpt_surgery.errors import DataError, PlanError, SurgeryError, UsageError
+from ckpt_surgery.planner import Plan
+from tests.checkpoints import assert_same, quiet, random, restored_leaves
+from tests.plans import plan_of
+
+RECIPES = Path(__file__).parent.parent.parent / "recipes"
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+Save = Callable[[str, Any], Path]
+Run = Callable[..., Mapping[str, Any]]
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def saved(name: str, tree: Any) -> Path:
+        with quiet():
+            ocp.PyTreeCheckpointer().save(tmp_path / name, tree)
+        return tmp_path / name
+
+    return saved
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Applies a packaged recipe, or a recipe's text; gives what Orbax restores, by key."""
+
+    def ran(recipe: str, *sources: Path, name: str = "new", **options: Any) -> Mapping[str, Any]:
+        if not recipe.startswith("@"):
+            (tmp_path / f"{name}.yaml").write_text(recipe)
+            recipe = str(tmp_path / f"{name}.yaml")
+        api.apply(recipe, *sources, dst=tmp_path / name, **options)
+        return restored(tmp_path / name)
+
+    return ran
+
+
+def restored(path: Path) -> dict[str, Any]:
+    """What stock Orbax reads, by key."""
+    with quiet():
+        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
+
+
+def planned(name: str, *sources: Any, **options: Any) -> Plan:
+    return plan_of((RECIPES / f"{name}.yaml").read_text(), *sources, **options)
+
+
+def fails(says: str, run: Callable[[], object], error: type[SurgeryError] = PlanError) -> None:
+    with pytest.raises(error) as caught:
+        run()
+    assert says in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def state() -> TrainState:
+    """A small training state: what Flax and Optax really make, empty nodes and all."""
+
+    class Model(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            for i in range(3):
+                x = nn.LayerNorm(name=f"layers_{i}_norm")(x) + nn.Dense(4, name=f"layers_{i}")(x)
+            return nn.Dense(2, name="head")(x)
+
+    model = Model()
+    params = model.init(jax.random.key(0), jnp.ones((1, 4)))["params"]
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+    made = TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
+    return made.apply_gradients(grads=jax.tree.map(jnp.ones_like, params))
+
+
+# --- cast -----------------------------------------------------------------------------------------
+
+
+def test_cast_takes_every_float_array_and_nothing_else(save: Save, run: Run) -> None:
+    tree = {
+        "params": {"w": random((4, 8)), "half": random((3,), 1).astype(np.float16), "n": np.arange(3)},
+        "opt_state": [{"mu": random((4, 8), 2)}, None, {}],
+        "rng": jax.random.key(3),
+        "name": "hello",
+        "step": 7,
+        "rate": 0.1,
+    }
+    old = restored(save("old", tree))
+    changed = ("params/w", "params/half", "opt_state/0/mu")
+    assert_same(
+        run("@cast", save("again", tree)),
+        {k: v.astype(BF16) if k in changed else v for k, v in old.items()},
+    )
+
+
+def test_cast_of_a_real_training_state(state: TrainState, save: Save, run: Run) -> None:
+    path = save("old", state)
+    old = restored(path)
+    new = run("@cast", path, set=["tree=params", "dtype=float16"])
+    floats = [k for k in old if k.startswith("params/")]
+    assert len(floats) == 14
+    # the optimizer's mu and nu lie under no component `params` here
+    assert_same(new, {k: v.astype(np.float16) if k in floats else v for k, v in old.items()})
+
+
+def test_cast_and_numbers_beyond_the_range(save: Save, run: Run) -> None:
+    path = save("old", {"w": np.array([1.0, 70000.0], np.float32)})
+    fails("`w` (rules[0]", lambda: run("@cast", path, set=["dtype=float16"]), DataError)
+    found = run("@cast", path, name="saturated", set=["dtype=float16", "on_overflow=saturate"])
+    assert found["w"].tolist() == [1.0, 65504.0]
+
+
+def test_a_cast_with_nothing_to_do_says_so(save: Save, run: Run) -> None:
+    path = save("old", {"w": random((2, 2)).astype(BF16)})
+    fails("the rule claims nothing: `when` is false for `w`", lambda: run("@cast", path))
+    fails("bfloat17", lambda: run("@cast", path, set=["dtype=bfloat17"]))
+
+
+# --- drop-optimizer -------------------------------------------------------------------------------
+
+
+def test_drop_optimizer_from_a_real_training_state(state: TrainState, save: Save, run: Run) -> None:
+    path = save("old", state)
+    new = run("@drop-optimizer", path)
+    kept = restored_leaves({"params": state.params, "step": state.step})
+    assert_same(new, kept)
+    gone = api.plan("@drop-optimizer", path).dropped
+    assert {d.leaf.key.names[0] for d in gone} == {"opt_state"}
+    assert {d.why for d in gone} == {"drop"}
+    assert len(gone) == len(restored(path)) - len(kept)
+
+
+def test_drop_optimizer_by_another_name_wherever_it_is() -> None:
+    leaves = ["state/optimizer/0/mu/w", "state/optimizer", "optimizers/w", "params/optimizer_head/w"]
+    plan = planned("drop-optimizer", leaves, overrides=["name=optimizer"])
+    assert [d.leaf.key.text for d in plan.dropped] == leaves[:2]
+    fails("claims nothing", lambda: planned("drop-optimizer", leaves))
+
+
+# --- stack-layers, unstack-layers -----------------------------------------------------------------
+
+
+def layered(separator: str, count: int = 3) -> dict[str, Any]:
+    """A tree with layers under params and in the optimizer's state."""
+
+    def params(seed: int) -> dict[str, Any]:
+        layers = {
+            n: {
+                "mlp": {"wi_0": random((4, 6), seed + n), "wi_1": random((4, 6), seed + n).astype(BF16)},
+                "scale": random((4,), seed + n),
+                "count": np.int64(n),
+            }
+            for n in range(count)
+        }
+        if separator == "/":
+            return {"layers": {str(n): layer for n, layer in layers.items()}, "embed": random((5, 4), seed)}
+        return {f"layers{separator}{n}": layer for n, layer in layers.items()} | {
+            "embed": random((5, 4), seed)
+        }
+
+    return {"params": {"decoder": params(0)}, "opt_state": [{"mu": params(50), "count": 3}, None]}
+
+
+@pytest.mark.parametrize("separator", ["_", "/", "."])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_stacking_and_taking_apart_gives_the_same_bits(
+    separator: str, axis: int, save: Save, run: Run, tmp_path: Path
+) -> None:
+    tree = layered(separator)
+    if axis == 1:  # what has no axis has no second place for one
+        for holder in (tree["params"]["decoder"], tree["opt_state"][0]["mu"]):
+            layers = holder["layers"] if separator == "/" else holder
+            for layer in layers.values():
+                if isinstance(layer, dict):
+                    del layer["count"]
+    path = save("old", tree)
+    old = restored(path)
+    stacked = run("@stack-layers", path, name="stacked", set=[f"axis={axis}"])
+    parts = [old[f"params/decoder/layers{separator}{n}/mlp/wi_1"] for n in range(3)]
+    np.testing.assert_array_equal(stacked["params/decoder/layers/mlp/wi_1"], np.stack(parts, axis))
+    assert not any(part.isdecimal() for key in stacked for part in key.split("/")[2:])
+    options = [f"axis={axis}", "layers=3", f"separator={separator}"]
+    assert_same(run("@unstack-layers", tmp_path / "stacked", name="again", set=options), old)
+
+
+def test_stacking_names_with_dots() -> None:
+    """As Hugging Face names them: one key, dots in it."""
+    leaves = {f"model.layers.{n}.mlp.up_proj.weight": "bfloat16[8,4]" for n in range(12)}
+    plan = planned("stack-layers", leaves | {"lm_head.weight": "bfloat16[9,4]"})
+    found = {s.leaf.key.text: str(s.leaf.spec) for s in plan.steps}
+    assert found == {
+        "model.layers.mlp.up_proj.weight": "bfloat16[12,8,4]",
+        "lm_head.weight": "bfloat16[9,4]",
+    }
+    assert [key for _, key in plan.steps[0].sources] == list(leaves)  # 10 after 9
+
+
+@pytest.mark.parametrize(
+    ("leaves", "says"),
+    [
+        ({"layers_0/w": "float32[2]", "layers_2/w": "float32[2]"}, "there is no leaf at place 1"),
+        ({"layers_0/w": "float32[2]", "layers_1/w": "float32[3]"}, "shapes have to be equal"),
+        ({"layers_0/w": "float32[2]", "layers_1/w": "bfloat16[2]"}, "Cast them to one dtype first"),
+        ({"layers_0/w": "string", "layers_1/w": "string"}, "`layers_0/w` is a string, not an array"),
+        ({"layers_0/w": "float32[2]", "layers/0/w": "float32[2]"}, "gives 0 for 2 leaves"),
+        ({"stages_0/w": "float32[2]"}, "the rule claims nothing: no key matches"),
+    ],
+)
+def test_what_stacking_refuses(leaves: Mapping[str, str], says: str) -> None:
+    fails(says, lambda: planned("stack-layers", leaves))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "options", "says"),
+    [
+        ({"layers/w": "float32[2,3]"}, [], "say how many layers there are: --set layers=N"),
+        ({"layers/w": "float32[2,3]"}, ["layers=3"], "2 along axis 0, not 3"),
+        ({"layers/w": "float32[2]"}, ["layers=2", "axis=1"], "1 axes: no axis 1 over the layers"),
+        ({"layers/w": "float32[2]"}, ["layers=2", "axis=-1"], "axis counts from the first one, 0"),
+        ({"layers/w": "empty"}, ["layers=2"], "`layers/w` is an empty node, not an array"),
+        ({"layers_0/w": "float32[2]"}, ["layers=2"], "the rule claims nothing: no key matches"),
+        ({"layers/0/w": "float32[2]"}, ["layers=2"], "the rule claims nothing: no key matches"),
+    ],
+)
+def test_what_taking_apart_refuses(leaves: Mapping[str, str], options: Sequence[str], says: str) -> None:
+    fails(says, lambda: planned("unstack-layers", leaves, overrides=options))
+
+
+SPLIT = """version: 1
+rules:
+  - match: '(?P<p>.*)/qkv'
+    to:
+      '${p}/q': x[:, :5]
+      '${p}/k': x[:, 5:7]
+      '${p}/v': x[:, 7:]
+"""
+CONCAT = """version: 1
+tables: {place: {q: 0, k: 1, v: 2}}
+rules:
+  - match: '(?P<p>.*)/(?P<m>[qkv])'
+    to: '${p}/qkv'
+    by: place[m]
+    value: concat(xs, axis=1)
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float8_e4m3fn"])
+def test_splitting_and_joining_gives_the_same_bits(dtype: str, save: Save, run: Run, tmp_path: Path) -> None:
+    bits = np.random.default_rng(0).integers(0, 256, (300, 44), np.uint8)
+    kernel = bits.view(np.dtype(getattr(ml_dtypes, dtype, dtype)))  # NaNs of every kind among them
+    path = save("old", {"a": {"qkv": kernel}, "b": {"qkv": kernel[::-1]}, "step": 1})
+    old = restored(path)
+    parts = run(SPLIT, path, name="split")
+    assert_same({"k": parts["b/k"]}, {"k": old["b/qkv"][:, 5:7]})
+    assert_same(run(CONCAT, tmp_path / "split", name="joined"), old)
+
+
+# --- insert-layers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_new_layers_come_from_the_target(at: int, save: Save, run: Run) -> None:
+    old, fresh = layered("_"), layered("_", 5)
+    fresh = jax.tree.map(lambda leaf: leaf + 1 if isinstance(leaf, np.ndarray) else leaf, fresh)
+    new = run("@insert-layers", save("old", old), target=save("fresh", fresh), set=[f"at={at}", "new=2"])
+    before, after = restored_leaves(old), restored_leaves(fresh)
+    wanted = {}
+    for key, value in after.items():
+        number = next((int(part[7:]) for part in key.split("/") if part.startswith("layers_")), None)
+        if number is None:
+            wanted[key] = before[key]
+        elif at <= number < at + 2:
+            wanted[key] = value
+        else:
+            moved = number if number < at else number - 2
+            wanted[key] = before[key.replace(f"layers_{number}", f"layers_{moved}")]
+    assert_same(new, wanted)
+
+
+@pytest.mark.parametrize("at", [0, 2, 3])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_new_layers_in_a_stack(at: int, axis: int, save: Save, run: Run) -> None:
+    def stacked(count: int, seed: int) -> dict[str, Any]:
+        return {
+            "layers": {"w": np.moveaxis(random((count, 4, 6), seed), 0, axis)},
+            "head": random((4,), seed),
+        }
+
+    old = {"params": stacked(3, 0), "opt_state": {"mu": stacked(3, 1)}, "step": 5}
+    fresh = {"params": stacked(4, 2), "opt_state": {"mu": stacked(4, 3)}, "step": 0}
+    new = run(
+        "@insert-layers", save("old", old), target=save("fresh", fresh), set=[f"at={at}", f"axis={axis}"]
+    )
+
+    def merged(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0)
+        return np.moveaxis(np.concatenate([a[:at], b[at : at + 1], a[at:]]), 0, axis)
+
+    for tree in ("params", "opt_state/mu"):
+        before, after = (restored_leaves(t)[f"{tree}/layers/w"] for t in (old, fresh))
+        np.testing.assert_array_equal(new[f"{tree}/layers/w"], merged(before, after))
+        np.testing.assert_array_equal(new[f"{tree}/head"], restored_leaves(old)[f"{tree}/head"])
+    assert new["step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "says"),
+    [
+        (
+            ["layers_0/w"],
+            ["layers_0/w", "layers_1/w"],
+            [],
+            "say which number the first new layer gets: --set at=N",
+        ),
+        (["layers_0/w"], None, ["at=0"], "`fill` needs a target"),
+        (
+            ["layers_0/w"],
+            ["layers_0/w", "layers_1/w", "layers_2/w"],
+            ["at=0"],
+            "no source leaf is called `layers_1/w`",
+        ),
+        (
+            {"layers/w": "float32[3,2]"},
+            {"layers/w": "float32[5,2]"},
+            ["at=1"],
+            "`layers/w` has shape [4, 2], the target has [5, 2]",
+        ),
+        ({"layers/w": "float32[3,2]"}, {"layers/w": "float32[4,2]"}, ["at=7"], "out of bounds"),
+    ],
+)
+def test_what_inserting_refuses(source: Any, target: Any, options: Sequence[str], says: str) -> None:
+    fails(says, lambda: planned("insert-layers", source, target=target, overrides=options))
+
+
+# --- average --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_any_number_of_checkpoints_is_averaged(count: int, save: Save, run: Run) -> None:
+    def tree(seed: int) -> dict[str, Any]:
+        return {
+            "params": {"w": random((4, 8), seed), "half": random((3,), seed).astype(BF16)},
+            "opt_state": [{"mu": random((4, 8), seed + 9), "count": np.int32(seed)}, None],
+            "rng": jax.random.key(seed),
+            "name": f"run {seed}",
+            "step": 100 + seed,
+        }
+
+    paths = [save(f"run-{seed}", tree(seed)) for seed in range(count)]
+    trees = [restored(path) for path in paths]
+    wanted = dict(trees[0])
+    for key in ("params/w", "params/half", "opt_state/0/mu"):
+        total = trees[0][key].astype(np.float32)
+        for other in trees[1:]:
+            total = total + other[key].astype(np.float32)
+        wanted[key] = (total / np.float32(count)).astype(wanted[key].dtype)
+    assert_same(run("@average", *paths), wanted)
+    params = run("@average", *paths, name="params", set=["tree=params"])
+    assert_same(params, {k: v if k.startswith("params") else trees[0][k] for k, v in wanted.items()})
+
+
+@pytest.mark.parametrize(
+    ("sources", "says"),
+    [
+        ((["a", "b"], ["a"]), "1 of 2 checkpoints have it as an array of floating-point numbers (at `b`)"),
+        ((["a"], ["a", "b"]), "`first` has no leaf 'b' (at `b`)"),
+        (({"a": "float32[2]"}, {"a": "float32[3]"}), "shapes have to be equal"),
+        (({"a": "float32[2]"}, {"a": "int32[2]"}), "1 of 2 checkpoints have it"),
+        (({"a": "float32[2]"}, {"a": "string"}), "`a` is a string, not an array"),
+        (({"a": "int32[2]"}, {"a": "int32[2]"}), "the rule claims nothing"),
+    ],
+)
+def test_what_averaging_refuses(sources: Sequence[Any], says: str) -> None:
+    fails(says, lambda: planned("average", *sources))
+
+
+def test_one_checkpoint_has_no_average(save: Save, run: Run) -> None:
+    fails(
+        "the recipe takes 2 or more sources (first, second); 1 were given",
+        lambda: run("@average", save("one", {"a": random((2,))})),
+        UsageError,
+    )
+
+
+# --- lora-merge -----------------------------------------------------------------------------------
+
+
+def whole_numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Small integers as float32: sums of their products are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def test_a_peft_adapter_is_merged(save: Save, run: Run) -> None:
+    q, k = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"
+    base = {
+        f"{q}.weight": whole_numbers((6, 8), 0).astype(BF16),
+        f"{k}.weight": whole_numbers((4, 8), 1),
+        f"{k}.bias": whole_numbers((4,), 2),
+        "lm_head.weight": whole_numbers((5, 8), 3),
+        "model.norm.weight": whole_numbers((8,), 4),
+    }
+    prefix = "base_model.model."
+    adapter = {
+        f"{prefix}{q}.lora_A.weight": whole_numbers((2, 8), 5),
+        f"{prefix}{q}.lora_B.weight": whole_numbers((6, 2), 6),
+        f"{prefix}{k}.bias": whole_numbers((4,), 7),
+        f"{prefix}lm_head.weight": whole_numbers((5, 8), 8),
+    }
+    delta = adapter[f"{prefix}{q}.lora_B.weight"] @ adapter[f"{prefix}{q}.lora_A.weight"]
+    wanted = base | {
+        f"{q}.weight": (base[f"{q}.weight"].astype(np.float32) + delta * np.float32(8 / 2)).astype(BF16),
+        f"{k}.bias": adapter[f"{prefix}{k}.bias"],
+        "lm_head.weight": adapter[f"{prefix}lm_head.weight"],
+    }
+    assert_same(run("@lora-merge", save("base", base), save("adapter", adapter), set=["alpha=8"]), wanted)
+
+
+def test_a_flax_adapter_is_merged_with_the_factor_of_rslora(save: Save, run: Run) -> None:
+    base = {"dense": {"kernel": whole_numbers((8, 6), 0), "bias": whole_numbers((6,), 1)}}
+    adapter = {"dense": {"lora": {"lora_a": whole_numbers((8, 4), 2), "lora_b": whole_numbers((4, 6), 3)}}}
+    options = ["alpha=3", "rank_stabilized=true", "a=lora/lora_a", "b=lora/lora_b"]
+    found = run("@lora-merge", save("base", base), save("adapter", adapter), set=options)
+    lora = adapter["dense"]["lora"]
+    wanted = base["dense"]["kernel"] + lora["lora_a"] @ lora["lora_b"] * np.float32(3 / 4**0.5)
+    assert_same(found, {"dense/kernel": wanted, "dense/bias": base["dense"]["bias"]})
+
+
+A, B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
+
+
+@pytest.mark.parametrize(
+    ("lora", "options", "says"),
+    [
+        ({A: "float32[2,8]", B: "float32[6,2]"}, [], "say which alpha the adapter has: --set alpha=N"),
+        ({A: "float32[2,8]"}, ["alpha=8"], f"`lora` has no leaf '{B}'; did you mean `{A}`? (at `q.weight`)"),
+        ({B: "float32[6,2]"}, ["alpha=8"], f"no rule claims `{B}` (1 in all)"),
+        ({A: "float32[2,8]", B: "float32[6,3]"}, ["alpha=8"], "(at `q.weight`)"),
+        (
+            {A: "float32[2,8]", B: "float32[6,2]", "base_model.model.v.lora_A.weight": "float32[2,8]"},
+            ["alpha=8"],
+            "no rule claims `base_model.model.v.lora_A.weight` (1 in all)",
+        ),
+    ],
+)
+def test_what_merging_refuses(lora: Mapping[str, str], options: Sequence[str], says: str) -> None:
+    fails(says, lambda: planned("lora-merge", {"q.weight": "float32[6,8]"}, lora, overrides=options))
+
+
+# --- merge-two-towers -----------------------------------------------------------------------------
+
+
+def test_two_towers_get_a_fusion_layer(save: Save, run: Run) -> None:
+    image = {"params": {"patch": {"kernel": random((4, 6))}}, "step": 3, "opt_state": {"mu": random((2,))}}
+    text = {"params": {"embed": {"table": random((5, 4), 1)}}, "step": 9}
+    options = ["image_width=6", "text_width=4", "fusion_width=32", "dtype=bfloat16", "seed=7"]
+    paths = save("image", image), save("text", text)
+    found = run("@merge-two-towers", *paths, set=options)
+    kernel = found.pop("params/fusion/kernel")
+    assert_same(
+        found,
+        {
+            "params/image/patch/kernel": image["params"]["patch"]["kernel"],
+            "params/text/embed/table": text["params"]["embed"]["table"],
+            "params/fusion/bias": np.zeros(32, BF16),
+        },
+    )
+    assert (kernel.shape, kernel.dtype) == ((10, 32), BF16)
+    # lecun_normal: variance 1 / fan_in
+    assert 0.8 < kernel.astype(np.float32).std() * 10**0.5 < 1.2
+    again = run("@merge-two-towers", *paths, name="again", set=options)["params/fusion/kernel"]
+    assert kernel.tobytes() == again.tobytes()
+    other = run("@merge-two-towers", *paths, name="other", set=[*options, "seed=8"])["params/fusion/kernel"]
+    assert kernel.tobytes() != other.tobytes()
+    dropped = api.plan("@merge-two-towers", *paths, set=options).dropped
+    gone = [(d.source, d.leaf.key.text, d.why) for d in dropped]
+    assert gone == [
+        (s, k, "unmatched: drop") for s, k in (("image", "opt_state/mu"), ("image", "step"), ("text", "step"))
+    ]
+
+
+def test_what_joining_towers_refuses() -> None:
+    towers = ({"params/a": "float32[2]"}, {"params/b": "float32[2]"})
+    fails(
+        "say how wide the towers are",
+        lambda: planned("merge-two-towers", *towers, overrides=["image_width=6"]),
+    )
+    widths = ["image_width=6", "text_width=4"]
+    bare = ({"a": "float32[2]"}, towers[1])
+    fails("no key matches", lambda: planned("merge-two-towers", *bare, overrides=widths))

@@ -1,0 +1,363 @@
+"""The recipes between Hugging Face's layouts and those of JAX decoders with scanned layers.
+
+Planned at full width from the names and shapes of published models; run at a narrow width against a
+conversion in NumPy that is written in `decoder_layouts`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.errors import PlanError
+from ckpt_surgery.execute import run
+from ckpt_surgery.planner import Plan, make_plan
+from ckpt_surgery.recipe import load_recipe
+from tests.memory import MemorySink, MemorySource
+from tests.plans import COMPUTED, plan_of
+from tests.recipes.decoder_layouts import (
+    GEMMA,
+    LLAMA,
+    MIXTRAL,
+    NARROW,
+    QWEN,
+    QWEN_MOE,
+    Arrays,
+    Decoder,
+    Layout,
+    Shapes,
+    computed,
+    hf_arrays,
+    hf_shapes,
+    jax_arrays,
+    jax_shapes,
+    keytable,
+    within_layer,
+)
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+FULL_WIDTH = 1 << 36
+"""A budget for sources whose arrays are single chunks."""
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F32 = np.dtype(np.float32)
+
+
+def recipe_names(d: Decoder) -> tuple[Path, Path]:
+    """There and back."""
+    name = "moe" if d.experts else d.family
+    return RECIPES / f"hf-{name}-to-jax.yaml", RECIPES / f"jax-to-hf-{name}.yaml"
+
+
+def sizes(d: Decoder) -> dict[str, object]:
+    """The params that say how large a model is; both directions take them."""
+    given: dict[str, object] = {
+        "num_layers": d.layers,
+        "num_heads": d.heads,
+        "num_kv_heads": d.kv_heads,
+        "head_dim": d.head_dim,
+    }
+    if d.experts:
+        given["num_experts"] = d.experts
+    if d.family != "gemma2":
+        given["tied"] = d.tied
+    return given
+
+
+def params(d: Decoder, layout: Layout, back: bool) -> list[str]:
+    """`--set` for a model and a layout, of the recipe there or the one back."""
+    given = sizes(d) | {
+        "scan": layout.scan,
+        "layer_axis": layout.layer_axis,
+        "rope": layout.rope,
+    }
+    if d.family != "qwen3":
+        given["fold_query_scale"] = layout.fold_query_scale
+    if d.family == "gemma2":
+        given |= {"norm_plus_one": layout.norm_plus_one, "scale_embedding": layout.scale_embedding}
+    if d.experts:
+        given["moe_block"] = layout.moe_block
+    if back:
+        given["vocab_size"] = d.vocab if layout.vocab_size_padded else 0
+        given |= {"family": d.family.removesuffix("_moe")} if d.experts else {}
+    else:
+        given["vocab_size_padded"] = layout.vocab_size_padded
+    return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in given.items()]
+
+
+# --- full width ---------------------------------------------------------------------------------------
+
+
+def listed(shapes: Shapes) -> dict[str, str]:
+    return {key: f"bfloat16[{','.join(map(str, shape))}]" for key, shape in shapes.items()}
+
+
+def shapes_of(plan: Plan) -> Shapes:
+    assert {step.leaf.spec.dtype for step in plan.steps if step.leaf.spec} == {BF16}
+    return {step.leaf.key.text: step.leaf.spec.shape for step in plan.steps if step.leaf.spec}
+
+
+MAXTEXT = Layout(layer_axis=1, rope="interleaved", fold_query_scale=True)
+FULL_SIZES = [
+    # what, its published names and shapes, the params that differ from the recipes' defaults
+    (LLAMA, keytable("llama3.1-8b"), []),
+    (GEMMA, keytable("gemma2-2b"), []),
+    (QWEN, keytable("qwen3-0.6b"), []),
+    (MIXTRAL, hf_shapes(MIXTRAL), []),
+]
+
+
+@pytest.mark.parametrize(("d", "table", "given"), FULL_SIZES, ids=lambda v: getattr(v, "family", None))
+def test_the_defaults_are_those_of_a_published_model(d: Decoder, table: Shapes, given: list[str]) -> None:
+    there, back = recipe_names(d)
+    plan = plan_of(there.read_text(), listed(table), overrides=given, memory=FULL_WIDTH)
+    assert shapes_of(plan) == jax_shapes(d, Layout())
+    assert (plan.dropped, plan.warnings) == ((), ())
+    again = plan_of(back.read_text(), listed(shapes_of(plan)), overrides=given, memory=FULL_WIDTH)
+    assert shapes_of(again) == table
+    assert (again.dropped, again.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("d", "layout"),
+    [
+        (LLAMA, MAXTEXT),
+        (LLAMA, Layout(scan=False, rope="interleaved")),
+        (GEMMA, replace(MAXTEXT, rope="half", scale_embedding=True, vocab_size_padded=256128)),
+        (GEMMA, Layout(scan=False, norm_plus_one=False)),
+        (QWEN, Layout(layer_axis=1)),
+        (QWEN, Layout(scan=False)),
+        (MIXTRAL, Layout(scan=False)),
+        (replace(QWEN_MOE, experts=6), Layout(layer_axis=1, moe_block="moe_block")),
+    ],
+    ids=lambda v: getattr(v, "family", None),
+)
+def test_full_width_in_other_layouts(d: Decoder, layout: Layout) -> None:
+    there, back = recipe_names(d)
+    plan = plan_of(
+        there.read_text(), listed(hf_shapes(d)), overrides=params(d, layout, False), memory=FULL_WIDTH
+    )
+    assert shapes_of(plan) == jax_shapes(d, layout)
+    again = plan_of(
+        back.read_text(), listed(shapes_of(plan)), overrides=params(d, layout, True), memory=FULL_WIDTH
+    )
+    assert shapes_of(again) == hf_shapes(d)
+
+
+@pytest.mark.parametrize(("d", "table", "given"), FULL_SIZES[:3], ids=lambda v: getattr(v, "family", None))
+def test_the_names_that_the_tests_make_are_the_published_ones(
+    d: Decoder, table: Shapes, given: list[str]
+) -> None:
+    assert hf_shapes(d) == table
+
+
+# --- narrow, with values ------------------------------------------------------------------------------
+
+
+def converted(recipe: Path, arrays: Mapping[str, np.ndarray], given: list[str]) -> Arrays:
+    loaded = load_recipe(recipe, given)
+    source, sink = MemorySource(arrays), MemorySink()
+    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, 1 << 26, 2)
+    run(plan, {"source": source}, sink, 1 << 26, 2)
+    assert all((count == 1).all() for count in sink.writes.values())
+    return sink.arrays
+
+
+def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
+    """Equal keys, dtypes, shapes and bits."""
+    assert sorted(found) == sorted(wanted)
+    for key, value in wanted.items():
+        assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape), key
+        assert found[key].tobytes() == value.tobytes(), key
+
+
+EXACT = [
+    ("llama3", Layout()),
+    ("llama3", Layout(scan=False)),
+    ("llama3", Layout(layer_axis=1, rope="interleaved", vocab_size_padded=40)),
+    ("llama3", Layout(scan=False, rope="interleaved", vocab_size_padded=33)),
+    ("gemma2", Layout(norm_plus_one=False)),
+    ("gemma2", Layout(norm_plus_one=False, scan=False, rope="interleaved")),
+    ("gemma2", Layout(norm_plus_one=False, layer_axis=1, vocab_size_padded=64)),
+    ("qwen3", Layout()),
+    ("qwen3", Layout(scan=False, vocab_size_padded=64)),
+    ("qwen3", Layout(layer_axis=1, rope="interleaved")),
+    ("mixtral", Layout()),
+    ("mixtral", Layout(scan=False, rope="interleaved")),
+    ("qwen3_moe", Layout(layer_axis=1, rope="interleaved", moe_block="moe_block", vocab_size_padded=48)),
+    ("qwen3_moe", Layout(scan=False)),
+]
+"""Layouts without arithmetic."""
+
+ROUNDED = [
+    ("llama3", MAXTEXT),
+    ("gemma2", Layout()),
+    ("gemma2", Layout(scan=False, scale_embedding=True, fold_query_scale=True, vocab_size_padded=40)),
+    ("mixtral", Layout(fold_query_scale=True)),
+]
+"""Layouts whose values are computed: from float32, rounded once."""
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+@pytest.mark.parametrize(("family", "layout"), [*EXACT, *ROUNDED])
+def test_values_are_those_of_a_conversion_in_numpy(family: str, layout: Layout, dtype: np.dtype) -> None:
+    d = NARROW[family]
+    hf = hf_arrays(d, dtype)
+    found = converted(recipe_names(d)[0], hf, params(d, layout, back=False))
+    assert_same(found, jax_arrays(d, layout, hf))
+    assert {key: array.shape for key, array in found.items()} == jax_shapes(d, layout)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+@pytest.mark.parametrize(("family", "layout"), EXACT)
+def test_there_and_back_is_exact_to_the_bit(family: str, layout: Layout, dtype: np.dtype) -> None:
+    d = NARROW[family]
+    hf = hf_arrays(d, dtype)
+    assert_same(converted(recipe_names(d)[1], jax_arrays(d, layout, hf), params(d, layout, back=True)), hf)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+def test_what_is_computed_for_gemma_is_undone_by_computing(dtype: np.dtype) -> None:
+    """Not to the bit: `1 + w` loses the last bits of a small `w`. What is left is what NumPy has left."""
+    d, layout = NARROW["gemma2"], Layout(scale_embedding=True, fold_query_scale=True)
+    hf = hf_arrays(d, dtype)
+    found = converted(recipe_names(d)[1], jax_arrays(d, layout, hf), params(d, layout, back=True))
+    there = lambda w, f, g: computed(computed(w, f), g)  # noqa: E731
+    one, root, sixteen = np.float32(1), np.float32(d.embed**0.5), np.float32(16)
+    wanted = {
+        "model.norm.weight": there(hf["model.norm.weight"], lambda w: w + one, lambda w: w - one),
+        "model.embed_tokens.weight": there(
+            hf["model.embed_tokens.weight"], lambda w: w * root, lambda w: w / root
+        ),
+    }
+    for i in range(d.layers):
+        for name, w in within_layer(hf, i).items():
+            norm = name.endswith("layernorm")
+            wanted[f"model.layers.{i}.{name}.weight"] = (
+                there(w, lambda w: w + one, lambda w: w - one) if norm else w
+            )
+    # 1/16 is a power of two, so folding it in is exact and comes undone exactly.
+    assert sixteen == np.float32(256**0.5)
+    assert_same(found, wanted)
+    assert any(found[k].tobytes() != hf[k].tobytes() for k in hf)
+
+
+def test_the_query_scale_is_undone_by_its_inverse() -> None:
+    d, layout = NARROW["llama3"], Layout(fold_query_scale=True)
+    hf = hf_arrays(d, F32)
+    found = converted(recipe_names(d)[1], jax_arrays(d, layout, hf), params(d, layout, back=True))
+    key = "model.layers.0.self_attn.q_proj.weight"
+    np.testing.assert_allclose(found.pop(key), hf.pop(key), rtol=2e-7)
+    rest = {k: v for k, v in hf.items() if "q_proj" not in k}
+    assert_same({k: v for k, v in found.items() if "q_proj" not in k}, rest)
+
+
+def test_tied_embeddings() -> None:
+    d = replace(NARROW["llama3"], tied=True)
+    hf = hf_arrays(d, F32)
+    copied = hf | {"lm_head.weight": hf["model.embed_tokens.weight"]}
+    given = params(d, Layout(), back=False)
+    without, with_copy = (converted(recipe_names(d)[0], arrays, given) for arrays in (hf, copied))
+    assert_same(without, jax_arrays(d, Layout(), hf))
+    assert_same(with_copy, without)
+    assert_same(converted(recipe_names(d)[1], without, params(d, Layout(), back=True)), hf)
+
+
+def test_buffers_of_older_files_are_dropped() -> None:
+    d = NARROW["llama3"]
+    hf = hf_arrays(d, F32)
+    buffers = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": np.ones(3) for i in range(d.layers)}
+    found = converted(recipe_names(d)[0], hf | buffers, params(d, Layout(), back=False))
+    assert_same(found, jax_arrays(d, Layout(), hf))
+
+
+# --- mistakes -----------------------------------------------------------------------------------------
+
+
+def without(shapes: Shapes, *keys: str) -> Shapes:
+    assert all(key in shapes for key in keys)
+    return {key: shape for key, shape in shapes.items() if key not in keys}
+
+
+THERE = [
+    # family, what differs, the listing, what the message says
+    ("llama3", "num_heads=2", {}, "an axis of 24 does not divide into h=2 two=2 d=3"),
+    ("llama3", "num_kv_heads=4", {}, "an axis of 12 does not divide into h=4"),
+    ("llama3", "rope=halves", {}, "table `rope_order` has no entry 'halves'; did you mean `half`?"),
+    ("llama3", "num_layers=10", {}, "`stack`: an array has place 10, and count is 10"),
+    ("llama3", "num_layers=12", {}, "`stack`: nothing for 11 of 0..11"),
+    ("gemma2", "num_layers=5", {}, "layers are missing, or num_layers is not theirs"),
+    ("llama3", "tied=false", {"lm_head.weight": None}, "there is no lm_head.weight: --set tied=true"),
+    ("llama3", "vocab_size_padded=32", {}, "axis 0 of float32[33,10] is longer than 32 already"),
+    ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.bias": (14,)}, "no rule claims"),
+    ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.weight": None}, "there is no leaf at place 3"),
+    ("llama3", "tied=false", {"model.embed_tokens.weight": None}, "the rule claims nothing: no key matches"),
+    ("mixtral", "num_experts=4", {}, "`stack`: nothing for 3 of 0..3"),
+    (
+        "qwen3_moe",
+        "num_experts=11",
+        {"model.layers.1.mlp.experts.7.down_proj.weight": None},
+        "there is no leaf at place 7",
+    ),
+    ("qwen3", "scan=false", {"model.layers.1.input_layernorm.weight": None}, "layers are missing"),
+    ("mixtral", "scan=false", {"model.layers.1.input_layernorm.weight": None}, "layers are missing"),
+]
+
+
+@pytest.mark.parametrize(("family", "given", "edits", "message"), THERE)
+def test_mistakes_on_the_way_there(
+    family: str, given: str, edits: dict[str, tuple[int, ...] | None], message: str
+) -> None:
+    d = NARROW[family]
+    layout = Layout(scan=given not in ("num_layers=5", "scan=false"))
+    shapes = without(hf_shapes(d), *(k for k, v in edits.items() if v is None))
+    shapes |= {k: v for k, v in edits.items() if v is not None}
+    told = {key: f"float32[{','.join(map(str, shape))}]" for key, shape in shapes.items()}
+    with pytest.raises(PlanError) as caught:
+        plan_of(recipe_names(d)[0].read_text(), told, overrides=[*params(d, layout, False), given])
+    assert message in str(caught.value)
+
+
+BACK = [
+    ("llama3", Layout(), "num_layers=10", "the stack is not num_layers long along layer_axis"),
+    ("llama3", Layout(layer_axis=1), "layer_axis=0", "the stack is not num_layers long along layer_axis"),
+    ("llama3", Layout(), "layer_axis=2", "layer_axis is 0 or 1"),
+    ("gemma2", Layout(), "num_layers=6", "the stack is not half of num_layers long along layer_axis"),
+    ("gemma2", Layout(scan=False), "num_layers=6", "layers are missing, or num_layers is not theirs"),
+    ("qwen3", Layout(scan=False), "num_layers=4", "layers are missing, or num_layers is not theirs"),
+    ("llama3", Layout(), "num_heads=8", "does not divide into h=8"),
+    ("llama3", Layout(), "rope=pairs", "table `rope_order` has no entry 'pairs'"),
+    ("llama3", Layout(), "vocab_size=34", "slice :34 leaves axis 0 of length 33"),
+    ("qwen3", Layout(), "tied=false", "there is no logits kernel: --set tied=true"),
+    ("llama3", Layout(), "tied=true", "no rule claims `params/decoder/logits_dense/kernel`"),
+    ("mixtral", Layout(), "family=qwen2", "has no entry 'qwen2'"),
+    ("mixtral", Layout(), "num_experts=2", "does not divide into e=2"),
+    ("mixtral", Layout(), "moe_block=moe_block", "`when` is false for"),
+]
+
+
+@pytest.mark.parametrize(("family", "layout", "given", "message"), BACK)
+def test_mistakes_on_the_way_back(family: str, layout: Layout, given: str, message: str) -> None:
+    d = NARROW[family]
+    with pytest.raises(PlanError) as caught:
+        plan_of(
+            recipe_names(d)[1].read_text(),
+            listed(jax_shapes(d, layout)),
+            overrides=[*params(d, layout, True), given],
+        )
+    assert message in str(caught.value)
+
+
+def test_rows_that_are_cut_are_told() -> None:
+    d, layout = NARROW["llama3"], Layout(vocab_size_padded=40)
+    plan = plan_of(
+        recipe_names(d)[1].read_text(),
+        listed(jax_shapes(d, layout)),
+        overrides=params(d, layout, True),
+    )
+    assert sorted(plan.warnings) == [
+        "70 of 400 elements of `params/decoder/logits_dense/kernel` are used by no output: [0:10, 33:40]",
+        "70 of 400 elements of `params/token_embedder/embedding` are used by no output: [33:40, 0:10]",
+    ]

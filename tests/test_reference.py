@@ -1,0 +1,64 @@
+"""The reference is current, and speaks of everything."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.expressions import BUILT_IN, function_names
+from ckpt_surgery.functions import Function, registry
+from ckpt_surgery.language import OutputPolicy, Pass, Recipe, Rule, TargetPolicy
+from ckpt_surgery.linting import MEANINGS
+from ckpt_surgery.operations import ATTRIBUTES
+from ckpt_surgery.reference import ATTRIBUTES as DOCUMENTED_ATTRIBUTES
+from ckpt_surgery.reference import GROUPS, NAMES, reference
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == reference(), "run `make docs`"
+
+
+def test_the_command_prints_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ckpt_surgery.reference"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == reference()
+
+
+def test_every_function_is_there_once() -> None:
+    headings = re.findall(r"^#### (.*)$", reference(), re.MULTILINE)
+    assert sorted(headings) == sorted(function_names())
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_every_function_says_how_it_is_called(name: str) -> None:
+    function = registry()[name]
+    called = [function]
+    if isinstance(function, type) and issubclass(function, Function) and function.list_form is not None:
+        called.append(function.list_form)
+    for one in called:
+        assert (one.__doc__ or "").startswith(f"`{name}("), one
+    assert function.__module__.rpartition(".")[2] in GROUPS
+
+
+def test_built_in_functions_say_how_they_are_called() -> None:
+    assert all(text.startswith(f"`{name}(") for name, text in BUILT_IN.items())
+
+
+def test_every_field_is_there() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", reference().partition("## Names")[0], re.MULTILINE)
+    fields = [
+        field.alias or name
+        for model in (Recipe, Pass, Rule, TargetPolicy, OutputPolicy)
+        for name, field in model.model_fields.items()
+    ]
+    assert rows == fields
+
+
+def test_every_name_and_attribute_is_there() -> None:
+    assert set(NAMES) == {*MEANINGS, "target", "sources", "hooks"}
+    assert list(DOCUMENTED_ATTRIBUTES) == list(ATTRIBUTES)
