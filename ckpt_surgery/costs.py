@@ -52,7 +52,7 @@ def cut(value: Node, budget: int) -> Cut:
         block = _shrink(value, block, (1,) * spec.ndim, room)
     chunks = output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8)))
     block = tuple(
-        (-(-b // c) if b >= n else max(b // c, 1)) * c
+        max(-(-b // c) if b >= n else b // c, 1) * c
         for b, c, n in zip(block, chunks, spec.shape, strict=True)
     )
     worst = task_bytes(value, _first_block(spec.shape, block))

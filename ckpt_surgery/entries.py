@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
-from ckpt_surgery.errors import SurgeryError
+from ckpt_surgery.errors import Place, SurgeryError
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Array, Node, Read, reads
@@ -23,6 +23,8 @@ class RuleRef:
     """1-based, in the recipe file."""
     location: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
     """Where the rule lies in the document."""
+    value: Place | None = field(default=None, compare=False, repr=False)
+    """Where it says what the value becomes, or else where the rule is: for what only the values can tell."""
 
     def __str__(self) -> str:
         return f"{self.path} (line {self.line})"

@@ -98,8 +98,8 @@ def _told_of(step: Step) -> Iterator[None]:
 
 
 def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:
-    rule = "" if step.rule is None else f" ({step.rule})"
-    return [Problem(f"`{step.leaf.key}`{rule}: {p.message}", p.place, p.hint) for p in problems]
+    place = None if step.rule is None else step.rule.value
+    return [Problem(f"`{step.leaf.key}`: {p.message}", p.place or place, p.hint) for p in problems]
 
 
 class _Counter:

@@ -251,7 +251,7 @@ class Recipe(_Model):
         if count < len(named) or (count > len(named) and not self.takes_more):
             more = " or more" if self.takes_more else ""
             wanted = f"{len(named)}{more} source{'s' if more or len(named) > 1 else ''} ({', '.join(named)})"
-            raise UsageError(f"the recipe takes {wanted}; {count} were given")
+            raise UsageError(f"the recipe takes {wanted}; {count} {'was' if count == 1 else 'were'} given")
         return (*named, *(f"source_{i}" for i in range(len(named) + 1, count + 1)))
 
     @cached_property

@@ -4,13 +4,13 @@ Nothing here holds data. A node knows its spec, so everything about an output is
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, Manifest
+from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, Manifest
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
 
@@ -106,5 +106,8 @@ def _named(read: Read) -> Manifest | None:
     manifest = read.leaf.manifest
     if manifest is None:
         return None
-    chunks = {index: replace(chunk, source=read.source) for index, chunk in manifest.chunks.items()}
-    return replace(manifest, chunks=chunks)
+    chunks = {
+        index: Chunk(chunk.file, chunk.offset, chunk.length, chunk.inline, read.source)
+        for index, chunk in manifest.chunks.items()
+    }
+    return Manifest(manifest.spec, manifest.chunk_shape, manifest.codec, chunks)

@@ -51,8 +51,9 @@ def recipe_path(recipe: str) -> str:
         return recipe
     name = recipe.removeprefix(PREFIX)
     if name not in packaged_recipes():
+        guess = did_you_mean(recipe, (PREFIX + known for known in packaged_recipes()))
         raise UsageError(
-            f"no recipe `{recipe}` comes with the package{did_you_mean(recipe, (PREFIX + n for n in packaged_recipes()))}",
+            f"no recipe `{recipe}` comes with the package{guess}",
             hint=f"`ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`.",
         )
     return str(packaged_recipes()[name].path)

@@ -78,14 +78,18 @@ class Ledger:
         self.pass_index = pass_index
         self.drops: list[Drop] = []
         self.warnings: list[str] = []
+        self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
 
     def ref(self, rule: int) -> RuleRef:
         """The rule's name and line, for plans and messages."""
-        location = self.loaded.rule_location(self.pass_index, rule)
-        return RuleRef(
-            self.loaded.rule_path(self.pass_index, rule), self.loaded.place(location).line, location
-        )
+        if rule not in self._refs:
+            location = self.loaded.rule_location(self.pass_index, rule)
+            line = self.loaded.place(location).line
+            value = (*location, "value")
+            place = self.loaded.place(value if value in self.loaded.document.marks else location)
+            self._refs[rule] = RuleRef(self.loaded.rule_path(self.pass_index, rule), line, location, place)
+        return self._refs[rule]
 
     def problem(
         self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False

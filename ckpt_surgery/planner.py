@@ -151,15 +151,14 @@ def make_plan(
 _MENTIONED = re.compile(r"`([^`]+)`")
 
 
-def _at_their_rules(
-    sentences: Sequence[str], steps: Sequence[Step], loaded: LoadedRecipe
-) -> list[Problem]:
-    """What a format cannot hold, at the rule that made the first key, or a leaf of the container, it names."""
+def _at_their_rules(sentences: Sequence[str], steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
+    """What a format cannot hold, at the rule that made the first key, or a leaf in the container, named."""
     rules: dict[str, RuleRef] = {}
     for step in steps:
-        names = step.leaf.key.names if step.rule is not None else ()
+        names = step.leaf.key.names
         for i in range(len(names)):
-            rules.setdefault(shown("/".join(names[: i + 1])), step.rule)
+            if step.rule is not None:
+                rules.setdefault(shown("/".join(names[: i + 1])), step.rule)
     problems = []
     for sentence in sentences:
         rule = next((rules[name] for name in _MENTIONED.findall(sentence) if name in rules), None)

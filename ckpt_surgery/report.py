@@ -258,6 +258,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "bytes_linked": costs.bytes_linked,
             "bytes_copied": costs.bytes_copied,
             "bytes_computed": costs.bytes_computed,
+            "bytes_dead": costs.bytes_dead,
             "peak_memory": costs.peak_memory,
         },
         "leaves": [_step_json(step) for step in plan.steps],

@@ -4,7 +4,7 @@ Decided from manifests alone, for the cheapest that the destination can take ove
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.arrays import Chunk, DataFile, Leaf, Manifest
@@ -45,17 +45,31 @@ def transfers(
     A file of which less than half would be used is not linked: what is used of it is copied.
     """
     manifests = [_adopted(leaf, node, destination) for leaf, node in values]
-    files = {name: destination.data_file(*name) for m in manifests if m for name in _files(m)}
-    alive = _alive(m for m in manifests if m)
-    linked = {
-        name
-        for name, file in files.items()
-        if file.device == destination.device and 2 * alive[name] >= file.size
-    }
+    names = {id(m): _files(m) for m in manifests if m}
+    files = {name: destination.data_file(*name) for name in set().union(*names.values())}
+    alive = _linked([m for m in manifests if m], names, files, destination.device)
     copies = destination.device is None
-    stored = [None if m is None else Stored(m, copies or not linked.issuperset(_files(m))) for m in manifests]
-    used = {name for s in stored if s and not s.copied for name in _files(s.manifest)}
-    return stored, sum(files[name].size - alive[name] for name in used)
+    stored = [None if m is None else Stored(m, copies or not alive.keys() >= names[id(m)]) for m in manifests]
+    return stored, sum(files[name].size - used for name, used in alive.items())
+
+
+def _linked(
+    manifests: Sequence[Manifest],
+    names: Mapping[int, set[FileName]],
+    files: Mapping[FileName, DataFile],
+    device: int | None,
+) -> dict[FileName, int]:
+    """The files that are linked, with their bytes that linked outputs use: at least half of each.
+
+    An output is linked where all of its files are, so that one file's going may take others with it.
+    """
+    linked = {name for name, file in files.items() if file.device == device}
+    while True:
+        alive = _alive(m for m in manifests if linked >= names[id(m)])
+        kept = {name for name in linked if 2 * alive[name] >= files[name].size}
+        if kept == linked:
+            return {name: alive[name] for name in linked}
+        linked = kept
 
 
 def _adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
@@ -76,9 +90,18 @@ def _files(manifest: Manifest) -> set[FileName]:
 
 
 def _alive(manifests: Iterable[Manifest]) -> dict[FileName, int]:
-    """Bytes of each file that are used; a range that is used twice counts once."""
+    """Bytes of each file that are used; a byte that is used twice counts once."""
     ranges: dict[FileName, set[tuple[int, int]]] = defaultdict(set)
     for manifest in manifests:
         for chunk in _chunks(manifest):
-            ranges[chunk.source, chunk.file].add((chunk.offset, chunk.length))
-    return {name: sum(length for _, length in found) for name, found in ranges.items()}
+            ranges[chunk.source, chunk.file].add((chunk.offset, chunk.offset + chunk.length))
+    return defaultdict(int, {name: _covered(found) for name, found in ranges.items()})
+
+
+def _covered(ranges: Iterable[tuple[int, int]]) -> int:
+    """How many bytes lie in at least one range of (start, stop)."""
+    total = end = 0
+    for start, stop in sorted(ranges):
+        total += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return total

@@ -81,7 +81,7 @@ def test_tasks_of_a_plan_stay_within_the_predicted_peak() -> None:
 
 def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
     arrays = {"a": np.array([1.0, 70000.0], np.float32)}
-    with pytest.raises(DataError, match=r"`a` \(rules\[0\] \(line 3\)\): .*70000"):
+    with pytest.raises(DataError, match=r"recipe.yaml:3:21  rules\[0\].value\n.*\n.*\n  `a`: .*70000"):
         carried_out(
             "version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}", MemorySource(arrays), 10**6
         )

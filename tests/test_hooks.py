@@ -340,25 +340,25 @@ def test_a_file_that_is_not_there(setting: Setting) -> None:
     [
         (
             "def double(x):\n    raise ValueError('not this one')",
-            "`w` (rules[0] (line 4)): `hooks.double` raised ValueError: not this one (my_hooks.py, line 2)",
+            "`w`: `hooks.double` raised ValueError: not this one (my_hooks.py, line 2)",
         ),
         (
             "import sys\n\ndef double(x):\n    sys.exit(3)",
-            "`w` (rules[0] (line 4)): `hooks.double` raised SystemExit: 3 (my_hooks.py, line 4)",
+            "`w`: `hooks.double` raised SystemExit: 3 (my_hooks.py, line 4)",
         ),
         (
             "def double(x):\n    return x.T",
-            "`w` (rules[0] (line 4)): `hooks.double` gave float32[3,2]; it was planned to give float32[2,3]\n"
+            "`w`: `hooks.double` gave float32[3,2]; it was planned to give float32[2,3]\n"
             "  A function `infer_double` in my_hooks.py tells the planner.",
         ),
         (
             "def double(x):\n    return x.astype('float64')",
-            "`w` (rules[0] (line 4)): `hooks.double` gave float64[2,3]; it was planned to give float32[2,3]\n"
+            "`w`: `hooks.double` gave float64[2,3]; it was planned to give float32[2,3]\n"
             "  A function `infer_double` in my_hooks.py tells the planner.",
         ),
         (
             "def double(x):\n    return None",
-            "`w` (rules[0] (line 4)): `hooks.double` gave object[]; it was planned to give float32[2,3]\n"
+            "`w`: `hooks.double` gave object[]; it was planned to give float32[2,3]\n"
             "  A function `infer_double` in my_hooks.py tells the planner.",
         ),
     ],
@@ -367,7 +367,8 @@ def test_problems_with_values_end_the_run(setting: Setting, hooks: str, says: st
     directory = setting(DOUBLE, hooks, {"w": random((2, 3))})
     with pytest.raises(DataError) as caught:
         applied(directory)
-    assert str(caught.value) == says
+    where = f"{directory}/recipe.yaml:4:21  rules[0].value\n    {DOUBLE}\n{' ' * 24}{'^' * 15}\n  "
+    assert str(caught.value) == where + says
     assert caught.value.exit_code == 1
     assert not (directory / "new").exists()
 

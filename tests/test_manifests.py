@@ -150,6 +150,11 @@ def test_a_part_of_no_length_has_no_chunks() -> None:
     assert concatenated(parts[1:2], 0) is None
 
 
+def test_pieces_beyond_the_edge_are_left_out() -> None:
+    found = concatenated([manifest((2,), (2,), raw_codec(1)), manifest((1,), (4,), raw_codec(1))], 0)
+    assert ranges(found) == {(0,): (100, 4), (1,): (100, 4)}
+
+
 def test_chunks_are_not_referred_to_without_end() -> None:
     one = manifest((1, 3), (1, 3), raw_codec(2))
     found = gathered(one, 0, np.zeros(1000, np.int64))

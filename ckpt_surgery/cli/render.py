@@ -208,8 +208,9 @@ def _costs(plan: Plan) -> Text:
         (costs.bytes_computed, "computed"),
     )
     ways = ", ".join(f"{bytes_text(size)} {way}" for size, way in parts if size)
+    dead = f", {bytes_text(costs.bytes_dead)} unused in linked files" if costs.bytes_dead else ""
     return Text(
-        f"{bytes_text(costs.bytes_out)} out{f' ({ways})' if ways else ''}, "
+        f"{bytes_text(costs.bytes_out)} out{f' ({ways})' if ways else ''}{dead}, "
         f"{bytes_text(costs.bytes_read)} to read, peak memory {bytes_text(costs.peak_memory)}"
     )
 

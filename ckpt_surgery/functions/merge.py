@@ -43,8 +43,9 @@ class Stack(Function):
     """`stack(xs, axis=0, fill=None, count=None)`: the arrays along a new axis.
 
     Where `by` gave integers, they are the arrays' indices along the new axis (`places`); otherwise the arrays
-    are in order. An index that no array has gets the value `fill`, and is a FunctionError without it. `count` is the length of the new
-    axis where it is known; otherwise it ends with the last array. Shapes and dtypes have to be equal.
+    are in order. An index that no array has gets the value `fill`, and is a FunctionError without it. `count`
+    is the length of the new axis where it is known; otherwise it ends with the last array. Shapes and dtypes
+    have to be equal.
     """
 
     name: ClassVar[str] = "stack"

@@ -13,7 +13,17 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Manifest, encoding_of, grid_counts, raw_codec
+from ckpt_surgery.arrays import (
+    RAW,
+    ArraySpec,
+    Chunk,
+    Codec,
+    Manifest,
+    Shape,
+    encoding_of,
+    grid_counts,
+    raw_codec,
+)
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.zarr_metadata import (
     EXTENDED,
@@ -255,6 +265,32 @@ def test_compressed_bytes_of_another_type_and_shape() -> None:
         assert read_back(version, metadata, found).tobytes() == expected.tobytes()
 
 
+def test_transposes_one_after_another() -> None:
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    stored = store_of(3, values, {"codecs": [transpose(1, 2, 0), transpose(0, 2, 1), BYTES]})
+    manifest = manifest_of(3, stored)
+    assert manifest.codec.permutation == (1, 0, 2)
+    assert manifest.chunks[0, 0, 0].inline == values.transpose(1, 0, 2).tobytes()
+
+
+@pytest.mark.parametrize(("name", "shuffle"), [("uint8", "bitshuffle"), ("float32", "shuffle")])
+def test_the_shuffle_that_blosc_chooses(name: str, shuffle: str) -> None:
+    text = by_tensorstore(2, name, {"shape": [4], "compressor": {"id": "blosc"}})
+    assert json.loads(text)["compressor"]["shuffle"] == -1
+    assert f'"shuffle":"{shuffle}"' in parse_array(text, 2).codec.encoding
+
+
+def test_axes_of_chunk_length_1_are_in_order_anyway() -> None:
+    manifest = Manifest(
+        ArraySpec((1, 4), dtype("int8")),
+        (1, 4),
+        Codec("raw", (1, 0), RAW),
+        {(0, 0): Chunk("", 0, 4, b"abcd")},
+    )
+    forms = described(manifest)
+    assert (forms[2]["order"], forms[3]["codecs"]) == ("C", [{"name": "bytes"}])
+
+
 def test_any_order_of_axes_takes_zarr3() -> None:
     values = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     stored = Manifest(
@@ -273,7 +309,7 @@ def test_any_order_of_axes_takes_zarr3() -> None:
 
 @pytest.mark.parametrize(("keys", "names"), [("default", {b"c/0/0", b"c/0/1"}), ("v2", {b"0.0", b"0.1"})])
 def test_names_of_chunks_in_zarr3(keys: Literal["default", "v2"], names: set[bytes]) -> None:
-    chunks = {(0, i): Chunk("", 0, 2, b"ab") for i in range(2)}
+    chunks: dict[Shape, Chunk] = {(0, i): Chunk("", 0, 2, b"ab") for i in range(2)}
     manifest = Manifest(ArraySpec((1, 4), dtype("int8")), (1, 2), raw_codec(2), chunks)
     metadata = zarr3_metadata(manifest, keys)
     assert metadata is not None
@@ -289,7 +325,7 @@ def test_encodings_are_the_same_in_both_versions() -> None:
 
 
 def test_what_metadata_cannot_describe() -> None:
-    data = {(0,): Chunk("", 0, 4, b"abcd")}
+    data: dict[Shape, Chunk] = {(0,): Chunk("", 0, 4, b"abcd")}
     manifest = Manifest(ArraySpec((4,), dtype("int8")), (4,), raw_codec(1), data)
     assert set(described(manifest)) == {2, 3}
     packed = Codec("packed", (0,), encoding_of([{"packed": 4}]))

@@ -117,7 +117,7 @@ def test_cast_of_a_real_training_state(state: TrainState, save: Save, run: Run) 
 
 def test_cast_and_numbers_beyond_the_range(save: Save, run: Run) -> None:
     path = save("old", {"w": np.array([1.0, 70000.0], np.float32)})
-    fails("`w` (rules[0]", lambda: run("@cast", path, set=["dtype=float16"]), DataError)
+    fails("`w`: ", lambda: run("@cast", path, set=["dtype=float16"]), DataError)
     found = run("@cast", path, name="saturated", set=["dtype=float16", "on_overflow=saturate"])
     assert found["w"].tolist() == [1.0, 65504.0]
 
@@ -388,7 +388,7 @@ def test_what_averaging_refuses(sources: Sequence[Any], says: str) -> None:
 
 def test_one_checkpoint_has_no_average(save: Save, run: Run) -> None:
     fails(
-        "the recipe takes 2 or more sources (first, second); 1 were given",
+        "the recipe takes 2 or more sources (first, second); 1 was given",
         lambda: run("@average", save("one", {"a": random((2,))})),
         UsageError,
     )

@@ -1,0 +1,152 @@
+"""Every error that the language promises, with the whole of its message: line, caret, keys, what to do.
+
+The cases are in tests/data/errors, one after the other:
+
+    === what is wrong
+    the recipe
+    --- source, or another source's name
+    key  dtype[shape], or the kind of the leaf
+    --- target (a checkpoint), or listing (keys, shapes and dtypes only)
+    --- set, one NAME=VALUE per line
+    --- memory, in bytes
+    --- orbax (as the format of the destination)
+    --- says
+    the message
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.errors import DataError, SurgeryError
+from ckpt_surgery.execute import run
+from ckpt_surgery.formats.orbax_refusals import refusals
+from ckpt_surgery.planner import make_plan
+from ckpt_surgery.recipe import parse_recipe
+from tests.memory import MemorySink, MemorySource
+from tests.plans import COMPUTED, MEMORY, plan_of
+
+DIRECTORY = Path(__file__).parent / "data" / "errors"
+OPTIONS = ("target", "listing", "set", "memory", "orbax", "says")
+
+
+@dataclass(frozen=True)
+class Case:
+    file: str
+    title: str
+    recipe: str
+    sections: Mapping[str, Sequence[str]]
+
+    def leaves(self, section: str) -> dict[str, str]:
+        return dict(re.split(r"  +", line, maxsplit=1) for line in self.sections[section])
+
+    def run(self) -> None:
+        """Makes the plan; a recipe that is wrong by itself does not get that far."""
+        overrides = self.sections.get("set", ())
+        target = next((name for name in ("target", "listing") if name in self.sections), None)
+        sources = [self.leaves(name) for name in self.sections if name not in OPTIONS]
+        if not sources:
+            parse_recipe(self.recipe, "recipe.yaml", overrides)
+            return
+        plan_of(
+            self.recipe,
+            *sources,
+            target=None if target is None else self.leaves(target),
+            readable=target != "listing",
+            overrides=overrides,
+            memory=int("".join(self.sections.get("memory", ())) or MEMORY),
+            refusals=refusals if "orbax" in self.sections else lambda leaves: [],
+        )
+
+
+def cases() -> Iterator[Case]:
+    for path in sorted(DIRECTORY.glob("*.txt")):
+        for text in re.split(r"^=== ", path.read_text(), flags=re.MULTILINE)[1:]:
+            head, *sections = re.split(r"^--- ", text, flags=re.MULTILINE)
+            title, _, recipe = head.partition("\n")
+            named = [section.partition("\n") for section in sections]
+            yield Case(path.stem, title, recipe, {name: body.splitlines() for name, _, body in named})
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.file}: {case.title}")
+def test_the_whole_message(case: Case) -> None:
+    with pytest.raises(SurgeryError) as caught:
+        case.run()
+    told = "\n".join(case.sections["says"])
+    assert str(caught.value) == told
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.file}: {case.title}")
+def test_every_problem_points_into_the_recipe(case: Case) -> None:
+    """Each has file, line, column, the line itself and a caret under what is meant."""
+    with pytest.raises(SurgeryError) as caught:
+        case.run()
+    for problem in caught.value.problems:
+        place = problem.place
+        # Of what the command line says, and of leaves that no rule speaks of, there is no line.
+        assert (place is None) == (case.file == "no-rule"), problem.message
+        if place is None:
+            continue
+        assert case.recipe.splitlines()[place.line - 1] == place.text
+        assert 1 <= place.column <= place.column + place.width - 1 <= len(place.text)
+
+
+RANGE = "(1 of 2 values here); on_overflow='saturate' clamps"
+ONLY_VALUES = [
+    (
+        "cast(x, 'float16')",
+        np.float32([1, 70000]),
+        f"cast to float16: 70000.0 is out of range, -65504.0 to 65504.0 {RANGE}",
+    ),
+    (
+        "cast(x, 'float8_e4m3fn')",
+        np.float32([1, 500]),
+        f"cast to float8_e4m3fn: 500.0 is out of range, -448.0 to 448.0 {RANGE}",
+    ),
+    ("cast(x, 'int8')", np.float32([1, -400]), f"cast to int8: -400.0 is out of range, -128 to 127 {RANGE}"),
+    ("cast(x, 'int8')", np.int32([1, 1000]), f"cast to int8: 1000 is out of range, -128 to 127 {RANGE}"),
+    (
+        "cast(x, 'uint8', on_overflow='saturate')",
+        np.float32([np.nan]),
+        "cast to uint8: NaN has no value in this type; replace it first (`where`)",
+    ),
+    ("7 // x", np.int32([0]), "`//`: an integer is divided by zero"),
+    (
+        "x ** source['a']",
+        np.int32([-2]),
+        "`**`: an integer is raised to a negative power\n  Cast it to a float type first.",
+    ),
+    (
+        "quantize(x, 'int8', 0)[0]",
+        np.float32([np.inf]),
+        "`quantize`: there are NaN or infinite values; replace them first (`where`)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "array", "says"), ONLY_VALUES, ids=str)
+def test_what_only_the_values_can_tell(value: str, array: np.ndarray, says: str) -> None:
+    """It ends the run with the key and the line of the rule, and exit code 1."""
+    line = f'  - {{match: a, value: "{value}"}}'
+    loaded = parse_recipe(f"version: 1\nrules:\n{line}\n", "recipe.yaml")
+    source, sink = MemorySource({"a": array}), MemorySink()
+    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
+    with pytest.raises(DataError) as caught:
+        run(plan, {"source": source}, sink, MEMORY, 2)
+    place = f"recipe.yaml:3:23  rules[0].value\n    {line}\n{' ' * 26}{'^' * (len(value) + 2)}"
+    assert str(caught.value) == f"{place}\n  `a`: {says}"
+    assert caught.value.exit_code == 1
+    assert not sink.finished
+
+
+def test_titles_tell_cases_apart() -> None:
+    titles = [case.title for case in CASES]
+    assert len(set(titles)) == len(titles) > 90
