@@ -4,13 +4,11 @@ Each function takes what the command of the same name takes, under the same name
 defaults. Errors are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
-import gc
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -100,18 +98,6 @@ class Inspection:
     item: str | None
     metadata: Mapping[str, Any]
     leaves: tuple[Leaf, ...]
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: planning makes millions of small values, and no cycles to find."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def plan(
@@ -218,7 +204,6 @@ def apply(
     return Result(prepared.plan, time.monotonic() - started, str(request.dst), "none", notices)
 
 
-@_uncollected()
 def inspect(
     path: PathLike, *, step: int | None = None, item: str | None = None, format: str | None = None
 ) -> Inspection:
@@ -272,7 +257,6 @@ def _inputs_of(request: Request) -> list[str]:
     return [*request.sources, *([] if request.target is None else [request.target])]
 
 
-@_uncollected()
 def _prepare(request: Request) -> _Prepared:
     loaded = load_recipe(request.recipe, request.set)
     if request.allow_hooks:

@@ -168,6 +168,20 @@ def raw_codec(ndim: int) -> Codec:
     return Codec("raw", tuple(range(ndim)), RAW)
 
 
+def long_axes(chunk_shape: Shape, codec: Codec) -> tuple[int, ...]:
+    """The axes along which a chunk has several places, in the order in which they are stored.
+
+    All of the permutation that matters where the codec is bytewise.
+    """
+    return tuple(axis for axis in codec.permutation if chunk_shape[axis] > 1)
+
+
+RANGED_BYTES = 1 << 20
+"""Raw chunks from this size on are read in parts."""
+PART_BYTES = ("bool", "int2", "int4", "uint2", "uint4", "float4_e2m1fn")
+"""Types of which not every byte is a value."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A stored array: spec, regular chunk grid, codec, and where each chunk is."""
@@ -185,11 +199,14 @@ class Manifest:
 
     @property
     def long_axes(self) -> tuple[int, ...]:
-        """The axes along which a chunk has several places, in the order in which they are stored.
+        """See `long_axes`."""
+        return long_axes(self.chunk_shape, self.codec)
 
-        All of the permutation that matters where the codec is bytewise.
-        """
-        return tuple(axis for axis in self.codec.permutation if self.chunk_shape[axis] > 1)
+    @property
+    def ranged(self) -> bool:
+        """Regions are read without the rest of their chunks, which are raw and large enough for that."""
+        whole_bytes = self.spec.dtype.name not in PART_BYTES
+        return self.codec.raw and whole_bytes and self.chunk_nbytes >= RANGED_BYTES
 
     @property
     def complete(self) -> bool:

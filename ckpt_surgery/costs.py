@@ -19,6 +19,11 @@ SMALL_CHUNK = 1 << 20
 WRITE_BUFFER = 64 << 20
 """Bytes that a sink may hold back in its open batch."""
 
+SHORT_RUN = 1 << 15
+"""Bytes: reading fewer in one go costs as much."""
+READ_SPAN = 1 << 20
+"""Bytes that are read in one go at most with gaps between what is wanted."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -38,8 +43,13 @@ def signature(node: Node) -> Hashable:
     """Equal for values that are cut alike: what decides is shapes, types, grids and functions, not names."""
     if isinstance(node, Read):
         manifest = node.leaf.manifest
-        return node.spec, None if manifest is None else manifest.chunk_shape
+        return node.spec, None if manifest is None else (manifest.chunk_shape, _stored_order(manifest))
     return node.function, tuple(map(signature, node.inputs))
+
+
+def _stored_order(manifest: Manifest) -> Shape | None:
+    """What decides how long the runs of bytes are where chunks are read in parts."""
+    return manifest.long_axes if manifest.ranged else None
 
 
 def cut(value: Node, budget: int) -> Cut:
@@ -57,7 +67,11 @@ def cut(value: Node, budget: int) -> Cut:
     )
     worst = task_bytes(value, _first_block(spec.shape, block))
     if worst > room:
-        why = "a hook takes whole arrays" if _is_whole(value) else "the chunks of its sources are that large"
+        why = (
+            "a part of it is computed as a whole"
+            if _is_whole(value)
+            else "the chunks of its sources are that large"
+        )
         raise PlanError(
             f"one element of it needs {size(worst)} at a time ({why}); the budget is {size(budget)}",
             hint=f"Give it more: --memory {math.ceil((worst + WRITE_BUFFER) / 2**30)}GiB.",
@@ -67,7 +81,7 @@ def cut(value: Node, budget: int) -> Cut:
 
 def _is_whole(node: Node) -> bool:
     """Whether something in it is computed as a whole."""
-    return isinstance(node, Apply) and (node.function.whole or any(map(_is_whole, node.inputs)))
+    return isinstance(node, Apply) and (node.function.whole > 0 or any(map(_is_whole, node.inputs)))
 
 
 def size(n: int) -> str:
@@ -112,7 +126,10 @@ def grid_of(node: Node) -> Shape:
     """
     shape = tuple(max(1, n) for n in node.spec.shape)
     if isinstance(node, Read):
-        chunks = shape if node.leaf.manifest is None else node.leaf.manifest.chunk_shape
+        manifest = node.leaf.manifest
+        if manifest is not None and manifest.ranged:
+            return (1,) * node.spec.ndim
+        chunks = shape if manifest is None else manifest.chunk_shape
         return tuple(min(max(1, c), n) for c, n in zip(chunks, shape, strict=True))
     if node.spec.size == 0:
         return shape
@@ -177,10 +194,25 @@ def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
 
 
 def _decoded(read: Read, region: Region) -> int:
+    """Bytes that reading a region takes: of whole chunks, or of its runs in them."""
     manifest = read.leaf.manifest
     if manifest is None:
         return region.size * read.spec.dtype.itemsize
+    if manifest.ranged:
+        return _fetched(manifest, region)
     return covering_chunks(region, manifest.spec.shape, _positive(manifest)).size * read.spec.dtype.itemsize
+
+
+def _fetched(manifest: Manifest, region: Region) -> int:
+    """Bytes that are read of raw chunks: short runs cost as much as long ones, or as what is between them."""
+    run = stride = manifest.spec.dtype.itemsize
+    for axis in reversed(manifest.long_axes):
+        extent = min(region.shape[axis], manifest.chunk_shape[axis])
+        run, stride = stride * extent, stride * manifest.chunk_shape[axis]
+        if run < stride:
+            break
+    runs = -(-region.size * manifest.spec.dtype.itemsize // max(1, run))
+    return runs * min(max(run, SHORT_RUN), stride)
 
 
 def _positive(manifest: Manifest) -> Shape:
@@ -197,19 +229,22 @@ def working_set(node: Node, region: Region) -> int:
     """Bytes held at most while a region is evaluated.
 
     A read holds the block, the decoded chunks that cover it and their encoded bytes (taken to be no
-    larger); a function holds the blocks of its inputs, its result and one temporary of its size.
+    larger), or what is taken from one raw chunk; a function holds the blocks of its inputs, its result
+    and one temporary of its size.
     """
     result = region.size * node.spec.dtype.itemsize
     if isinstance(node, Read):
+        manifest = node.leaf.manifest
+        if manifest is not None and manifest.ranged:
+            return result + min(result, manifest.chunk_nbytes) + READ_SPAN
         return result + 2 * _decoded(node, region)
-    if node.function.whole:
-        result = node.spec.nbytes
     held = peak = 0
     for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
         source = node.inputs[index]
         peak = max(peak, held + working_set(source, part))
         held += part.size * source.spec.dtype.itemsize
-    return max(peak, held + 2 * result + _widened(node, region))
+    made = node.function.whole * node.spec.size * max(4, node.spec.dtype.itemsize) or 2 * result
+    return max(peak, held + made + _widened(node, region))
 
 
 def _widened(node: Node, region: Region) -> int:

@@ -49,7 +49,7 @@ class HookCall(Function):
     """A call of a hook: computed as a whole, whatever region is wanted."""
 
     exact_inputs: ClassVar[bool] = True
-    whole: ClassVar[bool] = True
+    whole: ClassVar[int] = 2
     hook_name: str
     """Of the hook."""
     file: str

@@ -184,10 +184,8 @@ class Clock:
         self.seconds = 0.0
         self.matches = 0
 
-    def add(self, seconds: float) -> None:
+    def check(self) -> None:
         """Raises SurgeryError after a second more than a tenth of a millisecond for each key."""
-        self.seconds += seconds
-        self.matches += 1
         if self.seconds > REGEX_TIMEOUT + 1e-4 * self.matches:
             raise SurgeryError(
                 f"the regular expression took {self.seconds:.1f} s on {self.matches} keys",
@@ -265,10 +263,14 @@ class PassRun:
         self, index: int, field: Field, pattern: regex.Pattern[str], text: str
     ) -> regex.Match[str] | None:
         """The match of a whole key. A pattern that takes too long ends the run: it would on every key."""
+        clock = self.clocks[index]
         started = time.perf_counter()
         try:
             found = fullmatch(pattern, text)
-            self.clocks[index].add(time.perf_counter() - started)
+            clock.seconds += time.perf_counter() - started
+            clock.matches += 1
+            if clock.seconds > REGEX_TIMEOUT:
+                clock.check()
         except SurgeryError as error:
             self.ledger.problem(index, field, error)
             self.ledger.close()
@@ -410,12 +412,13 @@ class PassRun:
     def _members(
         self, index: int, rule: Rule, template: Template | None, expression: Expression | None, claim: Claim
     ) -> Iterator[Member]:
-        names = self._names_of(claim)
-        text = claim.entry.key.text
         if claim.mirror is not None:
             expression = rule.mirror_value or expression
-        for variables in self._combinations(index, rule, names, text):
-            scope = {**names, **variables}
+        # Most renames are by groups alone; names are made for those rules that have expressions.
+        named = expression is not None or rule.for_ is not None or bool(template and template.names)
+        names = self._names_of(claim) if named else {}
+        for variables in self._combinations(index, rule, names, claim.entry.key.text):
+            scope = {**names, **variables} if variables else names
             key = self._destination(index, rule, template, claim, scope)
             if key is not None:
                 yield Member(claim, key, expression, scope)

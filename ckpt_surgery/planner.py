@@ -23,7 +23,7 @@ from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Apply, Node, Read, reads
 from ckpt_surgery.recipe import LoadedRecipe
-from ckpt_surgery.transfers import Destination, transfers
+from ckpt_surgery.transfers import Destination, Stored, transfers
 
 
 class Fate(enum.StrEnum):
@@ -129,7 +129,7 @@ def make_plan(
 ) -> Plan:
     """Decide everything; `memory` is in bytes. Raises PlanError with all problems."""
     claims = make_claims(loaded, listings, target)
-    steps, dead = _transferred([_step(entry) for entry in claims.outputs], destination)
+    steps, dead = _steps(claims.outputs, destination)
     steps, problems = _cut_all(steps, loaded, memory)
     refused = destination.refusals([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, loaded) if refused else []
@@ -166,22 +166,26 @@ def _at_their_rules(sentences: Sequence[str], steps: Sequence[Step], loaded: Loa
     return problems
 
 
-def _step(entry: Entry) -> Step:
-    spec = None if entry.leaf.spec is None else entry.value.spec
-    leaf = replace(entry.leaf, key=entry.key, spec=spec, manifest=None)
+def _leaf(entry: Entry) -> Leaf:
+    """The entry's leaf as it will be written."""
+    old = entry.leaf
+    spec = None if old.spec is None else entry.value.spec
+    return Leaf(entry.key, old.kind, spec, None, old.sharding, old.prng_impl, old.string, old.empty)
+
+
+def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Step], int]:
+    """The steps, with how each comes about; and the dead bytes in linked files."""
+    leaves = [_leaf(entry) for entry in entries]
+    stored, dead = transfers(list(zip(leaves, (e.value for e in entries), strict=True)), destination)
+    return [_step(*parts) for parts in zip(entries, leaves, stored, strict=True)], dead
+
+
+def _step(entry: Entry, leaf: Leaf, stored: Stored | None) -> Step:
     found = dict.fromkeys((r.source, r.leaf.key.text) for r in reads(entry.value))
-    return Step(leaf, entry.value, _fate(entry), entry.rule, tuple(found))
-
-
-def _transferred(steps: Sequence[Step], destination: Destination) -> tuple[list[Step], int]:
-    """The steps with how each comes about; and the dead bytes in linked files."""
-    found, dead = transfers([(step.leaf, step.value) for step in steps], destination)
-    return [
-        step
-        if stored is None
-        else replace(step, transfer=Transfer.COPY if stored.copied else Transfer.LINK, stored=stored.manifest)
-        for step, stored in zip(steps, found, strict=True)
-    ], dead
+    about = (leaf, entry.value, _fate(entry), entry.rule, tuple(found))
+    if stored is None:
+        return Step(*about)
+    return Step(*about, Transfer.COPY if stored.copied else Transfer.LINK, None, stored.manifest)
 
 
 def _fate(entry: Entry) -> Fate:

@@ -3,6 +3,7 @@
 The JSON documents are described in the documentation of the command line; `schema` counts their versions.
 """
 
+import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -154,6 +155,7 @@ class _Line:
     """Of this leaf alone, without its key."""
 
 
+@functools.lru_cache(maxsize=4096)
 def short_spec(spec: ArraySpec) -> str:
     """`bf16[2048,8192]`."""
     name = spec.dtype.name

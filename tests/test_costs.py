@@ -10,15 +10,29 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.arrays import (
     ArraySpec,
+    Codec,
     Leaf,
     LeafKind,
     Manifest,
     Region,
+    bytes_codec,
     chunk_regions,
     covering_chunks,
+    encoding_of,
     raw_codec,
 )
-from ckpt_surgery.costs import WRITE_BUFFER, cut, grid_of, needed, output_chunks, size, working_set
+from ckpt_surgery.costs import (
+    READ_SPAN,
+    SHORT_RUN,
+    WRITE_BUFFER,
+    _decoded,
+    cut,
+    grid_of,
+    needed,
+    output_chunks,
+    size,
+    working_set,
+)
 from ckpt_surgery.errors import PlanError
 from ckpt_surgery.execute import evaluate
 from ckpt_surgery.functions.dtypes import Cast
@@ -32,10 +46,18 @@ MIB = 1 << 20
 
 
 def leaf(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype = F32) -> Read:
-    """A stored array without bytes."""
+    """A stored array without bytes, of chunks that are decoded as a whole."""
     spec = ArraySpec(shape, dtype)
-    manifest = Manifest(spec, chunks, raw_codec(len(shape)), {})
+    zstd = encoding_of([bytes_codec("little"), {"name": "zstd"}])
+    manifest = Manifest(spec, chunks, Codec("zstd", tuple(range(len(shape))), zstd), {})
     return Read("source", Leaf(Key.parse("a"), LeafKind.ARRAY, spec, manifest))
+
+
+def raw_leaf(shape: tuple[int, ...], order: str = "C") -> Read:
+    """A stored array that is one raw chunk, without bytes."""
+    spec, axes = ArraySpec(shape, F32), tuple(range(len(shape)))
+    codec = Codec("raw", axes if order == "C" else axes[::-1], raw_codec(len(shape)).encoding)
+    return Read("source", Leaf(Key.parse("a"), LeafKind.ARRAY, spec, Manifest(spec, shape, codec, {})))
 
 
 @pytest.mark.parametrize(
@@ -162,3 +184,44 @@ def test_needed_names_the_regions_of_the_leaves() -> None:
     assert list(needed(node, Region((1, 0), (3, 4)))) == [(source, Region((0, 1), (4, 3)))]
     assert math.prod(Region((1, 0), (3, 4)).shape) == 8
     assert WRITE_BUFFER < 512 * MIB
+
+
+# --- raw chunks are read in parts -------------------------------------------------------------------------
+
+
+def test_a_raw_chunk_larger_than_the_budget_is_read_in_parts() -> None:
+    """4 GiB of float32: rows at a time, and where they are transposed, tiles whose rows are not short."""
+    source, budget = raw_leaf((1 << 15, 1 << 15)), 512 * MIB
+    for value in (source, Apply(Transpose(), (source,)), Apply(Cast(np.dtype(np.float16)), (source,))):
+        made = cut(value, budget)
+        assert made.working_set <= budget - WRITE_BUFFER
+        assert made.read == source.spec.nbytes  # each byte once, in runs that are not short
+    turned = cut(Apply(Transpose(), (source,)), budget)
+    assert turned.block[0] * 4 >= SHORT_RUN  # of the source, so many columns
+    assert cut(Apply(Transpose(), (raw_leaf((1 << 15, 1 << 15), "F"),)), budget).block[1] == 1 << 15
+
+
+@pytest.mark.parametrize(
+    ("region", "order", "fetched"),
+    [
+        (Region((0, 0), (16, 1024)), "C", 16 * 4096),  # whole rows, one after another
+        (Region((0, 0), (1, 1024)), "C", SHORT_RUN),  # a short run takes as long as a longer one
+        (Region((0, 0), (1024, 8)), "C", 1024 * 4096),  # 32 bytes of each: the rest is read along
+        (Region((0, 0), (1024, 8)), "F", 8 * 4096),  # eight columns, which are stored as rows
+        (Region((5, 5), (6, 6)), "C", 4096),
+    ],
+)
+def test_what_regions_of_raw_chunks_take(region: Region, order: str, fetched: int) -> None:
+    read = raw_leaf((1024, 1024), order)
+    assert read.leaf.manifest is not None
+    assert read.leaf.manifest.ranged
+    assert _decoded(read, region) == fetched
+    nbytes = region.size * 4
+    assert working_set(read, region) == 2 * nbytes + READ_SPAN
+
+
+def test_small_raw_chunks_are_read_whole() -> None:
+    """And so are those of types of which a byte may be no value."""
+    assert working_set(raw_leaf((100, 100)), Region((0, 0), (1, 1))) == 4 + 2 * 40_000
+    spec = ArraySpec((4096, 4096), np.dtype(bool))
+    assert not Manifest(spec, spec.shape, raw_codec(2), {}).ranged

@@ -4,6 +4,7 @@ A module of this package is a command if it is not one of `SHARED`; it defines `
 returns the exit code. Importing one is cheap: NumPy, rich and the library are imported when it runs.
 """
 
+import gc
 import importlib
 import pkgutil
 import sys
@@ -112,4 +113,6 @@ def cli() -> None:
 
 def main() -> None:
     """The program: runs `sys.argv` and exits."""
+    # A plan of a large checkpoint is millions of small values and no cycles: do not look through them often.
+    gc.set_threshold(10**6)
     cli(prog_name=PROGRAM)

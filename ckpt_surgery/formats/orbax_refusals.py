@@ -1,11 +1,12 @@
 """What an Orbax checkpoint cannot hold, said before the first byte is written."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
 from ckpt_surgery.formats.orbax_tree import EMPTY_KINDS, array_name, array_prefix
 from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
 from ckpt_surgery.keys import Key, shown
@@ -36,13 +37,22 @@ def _of_leaf(leaf: Leaf) -> Iterator[str]:
 
 def _of_array(leaf: Leaf) -> Iterator[str]:
     assert leaf.spec is not None
-    name, spec = _tick(leaf.key), leaf.spec
+    return (f"{_tick(leaf.key)} {why}" for why in _complaints(leaf.spec, leaf.kind))
+
+
+@functools.lru_cache(maxsize=4096)
+def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
+    """What is wrong with arrays like that, as predicates."""
+    complaints = []
     if spec.size == 0:
-        yield f"{name} has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
+        complaints.append(
+            f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
+        )
     if spec.dtype.name not in _HELD:
-        yield f"{name} is {spec.dtype.name}, which Orbax cannot store; cast it to another type."
-    if leaf.kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
-        yield f"{name} is a complex scalar, which Orbax refuses; reshape it to an array of one element."
+        complaints.append(f"is {spec.dtype.name}, which Orbax cannot store; cast it to another type.")
+    if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
+        complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")
+    return tuple(complaints)
 
 
 def _of_key(key: Key) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Codec, Manifest, Shape, bytes_codec, encoding_of
+from ckpt_surgery.arrays import ArraySpec, Codec, Manifest, Shape, bytes_codec, encoding_of, long_axes
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.keys import shown
@@ -321,16 +321,24 @@ def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
 def zarr3_metadata(
     manifest: Manifest, chunk_keys: Literal["default", "v2"] = "default"
 ) -> dict[str, Any] | None:
-    """A `zarr.json`: what version 3 reads from the stored bytes is the array.
+    """A `zarr.json`: what version 3 reads from the stored bytes is the array. Not to be changed: it is kept.
 
     `chunk_keys`: the chunks have the names `c/0/1`, or `0.1` as in version 2. None where version 3 has no
     such dtype or codec, and where chunks are missing.
     """
-    spec, codec = manifest.spec, manifest.codec
-    codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
-    if not manifest.complete or spec.dtype.name not in _DTYPES or None in codecs:
+    if not manifest.complete:
         return None
-    axes = manifest.long_axes if codec.bytewise else codec.permutation
+    return _described_in_v3(manifest.spec, manifest.chunk_shape, manifest.codec, chunk_keys)
+
+
+@functools.lru_cache(maxsize=4096)
+def _described_in_v3(
+    spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str
+) -> dict[str, Any] | None:
+    codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
+    if spec.dtype.name not in _DTYPES or None in codecs:
+        return None
+    axes = long_axes(chunk_shape, codec) if codec.bytewise else codec.permutation
     if list(axes) != sorted(axes):
         codecs.insert(0, {"name": "transpose", "configuration": {"order": list(codec.permutation)}})
     separators = {"default": "/", "v2": "."}
@@ -339,7 +347,7 @@ def zarr3_metadata(
         "node_type": "array",
         "shape": list(spec.shape),
         "data_type": spec.dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(manifest.chunk_shape)}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
         "chunk_key_encoding": {
             "name": chunk_keys,
             "configuration": {"separator": separators[chunk_keys]},

@@ -61,8 +61,9 @@ class Function:
     exact_inputs: ClassVar[bool] = False
     """Inputs must be rounded to their nominal dtype first (bit casts), not left at computation width."""
 
-    whole: ClassVar[bool] = False
-    """`apply` makes the whole result, whatever region is wanted: what it holds meanwhile is no smaller."""
+    whole: ClassVar[int] = 0
+    """How many copies of the whole result, of 4 bytes an element at least, `apply` holds whatever region is
+    wanted; 0: it makes no more than the region."""
 
     def infer(self, ins: Specs) -> ArraySpec:
         """Shape and dtype of what `apply` gives. Raises FunctionError where the inputs do not fit."""

@@ -155,6 +155,7 @@ class Init(_Created):
     parameters: ClassVar[tuple[str, ...] | None] = ("initializer", "shape", "dtype", "seed")
     remaining: ClassVar[str | None] = "options"
     context: ClassVar[tuple[str, ...]] = ("leaf_key",)
+    whole: ClassVar[int] = 4  # random bits, uniform and transformed numbers, the result
     initializer: str
     shape: int | tuple[int, ...]
     dtype: DType
