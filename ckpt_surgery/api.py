@@ -114,6 +114,7 @@ def plan(
     memory: int | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
+    link_mode: LinkMode | str | None = None,
     out: PathLike | None = None,
 ) -> Plan:
     """Decide what `apply` would do, from metadata alone; `out` saves the plan as a JSON file.
@@ -137,6 +138,7 @@ def plan(
         memory=memory,
         workers=workers,
         allow_hooks=allow_hooks,
+        link_mode=LinkMode(link_mode or LinkMode.AUTO),
     )
     prepared = _prepare(request)
     if out is not None:
@@ -157,7 +159,7 @@ def apply(
     dst_step: int | None = None,
     dst_item: str | None = None,
     overwrite: bool = False,
-    link_mode: LinkMode | str = LinkMode.AUTO,
+    link_mode: LinkMode | str | None = None,
     memory: int | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
@@ -185,11 +187,11 @@ def apply(
             memory=memory,
             workers=workers,
             allow_hooks=allow_hooks,
-            link_mode=LinkMode(link_mode),
+            link_mode=LinkMode(link_mode or LinkMode.AUTO),
         )
     else:
         given = (sources, target, set, step, item, format, dst_step, dst_item)
-        request = _replayed(saved, Path(recipe), given, dst, memory, workers, allow_hooks)
+        request = _replayed(saved, Path(recipe), given, dst, memory, workers, allow_hooks, link_mode)
     if request.dst is None:
         raise UsageError("there is no destination", hint="Name it after the sources.")
     with commit.interruptible():
@@ -365,7 +367,9 @@ def _digest(made: Plan) -> str:
     """Equal for plans that do the same, in any notation of the paths."""
     document = report.plan_json(made)
     texts = {k: v for k, v in document["recipe"].items() if k != "path"}
-    decided = {k: document[k] for k in ("leaves", "dropped")} | {"recipe": texts}
+    # How a value comes about depends on where DST is, which may be said anew; what it is does not.
+    leaves = [{k: v for k, v in leaf.items() if k != "transfer"} for leaf in document["leaves"]]
+    decided = {"recipe": texts, "leaves": leaves, "dropped": document["dropped"]}
     return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
 
@@ -388,6 +392,7 @@ def _replayed(
     memory: int | None,
     workers: int | None,
     allow_hooks: bool,
+    link_mode: LinkMode | str | None,
 ) -> Request:
     """The saved request. Only where to write, and with how much, may be said anew; what may run has to be."""
     if any(given):
@@ -408,6 +413,7 @@ def _replayed(
         memory=memory or request.memory,
         workers=workers or request.workers,
         allow_hooks=allow_hooks,
+        link_mode=request.link_mode if link_mode is None else LinkMode(link_mode),
     )
 
 

@@ -372,6 +372,20 @@ def test_a_saved_plan_is_carried_out_later(
     assert "model/count" in read(tmp_path / "out")
 
 
+def test_the_link_mode_is_planned_and_may_be_said_anew(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source, path = checkpoint("standard"), recipe(RENAME)
+    copied = ckpt_surgery.plan(path, source, link_mode="copy").costs
+    assert (copied.bytes_linked, copied.bytes_copied) == (0, copied.bytes_out)
+    linked = ckpt_surgery.plan(path, source, out=tmp_path / "plan.json").costs
+    assert (linked.bytes_linked, linked.bytes_copied) == (linked.bytes_out, 0)
+    result = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out", link_mode="copy")
+    assert result.plan.costs.bytes_copied == copied.bytes_out
+    again = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "again")
+    assert again.plan.costs.bytes_linked == linked.bytes_out
+
+
 @pytest.mark.parametrize(("change", "says"), [("source", "source changed"), ("recipe", "recipe changed")])
 def test_a_saved_plan_refuses_what_has_changed(
     change: str, says: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--link-mode",
     type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
-    default="auto",
-    help="How stored bytes that need no change come into DST.",
+    help="How stored bytes that need no change come into DST; default auto.",
 )
 @global_options
 @click.pass_context
@@ -57,7 +56,7 @@ def command(
     detailed_exitcode: bool,
     dry_run: bool,
     overwrite: bool,
-    link_mode: str,
+    link_mode: str | None,
 ) -> int:
     """Write the checkpoint that RECIPE makes of SRC to DST.
 
@@ -69,8 +68,10 @@ def command(
     )
     sources, dst = _sources_and_destination(recipe, assignments, paths)
     terminal = open_terminal(ctx.find_root().obj, json_to)
+    if dry_run and is_saved_plan(recipe):
+        raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     if dry_run:
-        made = make_plan(recipe, sources, dst, choices)
+        made = make_plan(recipe, sources, dst, choices, link_mode=link_mode)
         show_plan(terminal, made, full)
         return finish_plan(made, json_to, detailed_exitcode)
     result = _run(
@@ -93,7 +94,7 @@ def _run(
     dst: str | None,
     choices: Choices,
     overwrite: bool,
-    link_mode: str,
+    link_mode: str | None,
     terminal: Terminal,
     on_plan: "Callable[[Plan], None]",
 ) -> "api.Result":

@@ -73,7 +73,12 @@ def command(
 
 
 def make_plan(
-    recipe: str, sources: tuple[str, ...], dst: str | None, choices: Choices, out: str | None = None
+    recipe: str,
+    sources: tuple[str, ...],
+    dst: str | None,
+    choices: Choices,
+    out: str | None = None,
+    link_mode: str | None = None,
 ) -> "Plan":
     """What the library plans; `out` saves it."""
     from ckpt_surgery import api
@@ -92,6 +97,7 @@ def make_plan(
         memory=choices.memory,
         workers=choices.workers,
         allow_hooks=choices.allow_hooks,
+        link_mode=link_mode,
         out=out,
     )
 

@@ -41,6 +41,7 @@ class DataFiles:
         """Where paths are relative to."""
         self._mode = mode
         self._linked: dict[str, str] = {}
+        self._copied: dict[Chunk, Chunk] = {}
         self._packed: Path | None = None
         self._packed_size = 0
         self._lock = threading.Lock()
@@ -58,14 +59,18 @@ class DataFiles:
     def copied(self, chunk: Chunk) -> Chunk:
         """The same bytes in a file of ours, as they are stored."""
         with self._lock:
+            if chunk in self._copied:  # tied weights, say
+                return self._copied[chunk]
             if self._packed is None:
                 self._packed = self._directory / self._new_name()
                 self._packed.touch()
             offset = self._packed_size
             self._packed_size += chunk.length
+            name = os.fspath(self._packed.relative_to(self._directory))
+            self._copied[chunk] = Chunk(name, offset, chunk.length)
         with _errors(chunk.file):
             copy_range(Path(chunk.file), chunk.offset, chunk.length, self._packed, offset)
-        return Chunk(os.fspath(self._packed.relative_to(self._directory)), offset, chunk.length)
+        return self._copied[chunk]
 
     def _new_name(self) -> str:
         (self._directory / "d").mkdir(parents=True, exist_ok=True)

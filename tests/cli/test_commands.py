@@ -123,6 +123,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "memory": 1 << 20,
         "workers": 2,
         "allow_hooks": True,
+        "link_mode": None,
         "out": out,
     }
 

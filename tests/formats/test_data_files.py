@@ -79,6 +79,13 @@ def _unsupported(*_: object) -> int:
     raise OSError(38, "Function not implemented")
 
 
+def test_bytes_that_several_share_are_copied_once(source: Path, tmp_path: Path) -> None:
+    files = DataFiles(tmp_path / "new", LinkMode.AUTO)
+    first, again = (files.copied(Chunk(str(source), 7, 50)) for _ in range(2))
+    assert first == again
+    assert (tmp_path / "new" / first.file).stat().st_size == 50
+
+
 def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="shorter than its index says"):
         DataFiles(tmp_path / "new", LinkMode.AUTO).copied(Chunk(str(source), 10_000, 1000))

@@ -1,0 +1,531 @@
+"""Whole runs on real files by link, by copy and by computing: the same bits in every case."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numcodecs
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import tensorstore as ts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orbax.checkpoint import v1
+
+import ckpt_surgery
+from ckpt_surgery import api, formats, transfers
+from ckpt_surgery import arrays as manifest_module
+from ckpt_surgery.arrays import LinkMode, Region
+from ckpt_surgery.planner import Plan, Transfer
+from ckpt_surgery.report import plan_json
+from tests import checkpoints, linked_sources
+from tests.checkpoints import assert_same, random, restored_leaves
+from tests.linked_sources import (
+    LAYOUTS,
+    RENAMED,
+    WITH_STRINGS,
+    Layout,
+    arrays,
+    everything,
+    read,
+    replace_array,
+    results,
+    safetensors_header,
+    save_safetensors,
+    state_of,
+    written,
+)
+
+WAYS = ("link", "copy", "compute")
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    return linked_sources.layouts(tmp_path_factory.mktemp)
+
+
+def restored(path: Path, with_strings: bool) -> dict[str, Any]:
+    """By every stock reader that takes such a tree; all must agree."""
+    with checkpoints.quiet():
+        tree = restored_leaves(ocp.PyTreeCheckpointer().restore(path))
+        assert_same(restored_leaves(v1.load(path)), tree)
+        if not with_strings:
+            assert_same(restored_leaves(ocp.StandardCheckpointer().restore(path)), tree)
+    return tree
+
+
+def by_transfer(plan: Plan) -> dict[str, list[str]]:
+    """Keys of outputs that have an array, by how they come about."""
+    found: dict[str, list[str]] = {way: [] for way in WAYS}
+    for step in plan.steps:
+        if step.leaf.spec is not None:
+            found[step.transfer.value].append(step.leaf.key.text)
+    return found
+
+
+def check_costs(plan: Plan) -> None:
+    costs = plan.costs
+    assert costs.bytes_linked + costs.bytes_copied + costs.bytes_computed == costs.bytes_out
+    for transfer, total in zip(
+        Transfer, (costs.bytes_linked, costs.bytes_copied, costs.bytes_computed), strict=True
+    ):
+        assert sum(step.leaf.nbytes for step in plan.steps if step.transfer is transfer) == total
+
+
+# --- one corpus, every layout, three ways -----------------------------------------------------------------
+
+NEVER_LINKED = {"cast", "cast_stack", "doubled", "strided", "columns"}
+"""Of the cases: new values, and what is neither whole chunks nor a stretch of bytes."""
+ALWAYS_LINKED = {"same", "transposed", "turned", "swapped", "expanded", "cast_to_itself", "small_stack"}
+OF_WHOLE_CHUNKS = {
+    *("stacked", "stacked_1", "stacked_last", "stacked_transposes", "stack_of_stacks"),
+    *("concatenated_1", "rearranged", "taken", "there_and_back"),
+}
+OF_RAW_BYTES = {
+    *("off_chunks", "to_the_end", "row", "plane", "reshaped", "flat", "bits", "half_bits", "heads"),
+}
+LINKED = {
+    "plain-zarr2": OF_WHOLE_CHUNKS | {"concatenated", "on_chunks", "flat", "bits", "half_bits", "heads"},
+    "plain-zarr3": OF_WHOLE_CHUNKS | {"concatenated", "on_chunks"},
+    "ocdbt-zarr2": OF_WHOLE_CHUNKS | {"concatenated", "on_chunks", "flat", "bits", "half_bits", "heads"},
+    "ocdbt-zarr3": OF_WHOLE_CHUNKS | {"concatenated", "on_chunks"},
+    "v1": OF_WHOLE_CHUNKS | {"concatenated", "on_chunks"},
+    # The layers are of two codecs there: they cannot be put together.
+    "foreign-zarr2": {"to_the_end", "flat", "bits", "half_bits"},
+    # Layers end within a chunk: one cannot come after another along that axis.
+    "foreign-zarr3": OF_WHOLE_CHUNKS | {"to_the_end"},
+    "safetensors": OF_WHOLE_CHUNKS | OF_RAW_BYTES | {"concatenated", "on_chunks"},
+    "shards": OF_WHOLE_CHUNKS | OF_RAW_BYTES | {"concatenated", "on_chunks"},
+}
+"""What is linked or, where its file is mostly dead, copied besides ALWAYS_LINKED."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_corpus_is_the_same_by_link_by_copy_and_computed(
+    name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, recipe, wanted = layout(name), written(tmp_path, linked_sources.recipe()), results(name)
+    before = state_of(source)
+    plans = {}
+    for way in WAYS:
+        with monkeypatch.context() as patch:
+            if way == "compute":
+                patch.setattr(transfers, "relinked", lambda node: None)
+            mode = LinkMode.COPY if way == "copy" else LinkMode.AUTO
+            plans[way] = api.apply(recipe, source, dst=tmp_path / way, link_mode=mode).plan
+        check_costs(plans[way])
+        assert_same(read(tmp_path / way), wanted)
+        assert_same(restored(tmp_path / way, name in WITH_STRINGS), wanted)
+    assert state_of(source) == before
+
+    linked, copied, computed = (by_transfer(plans[way]) for way in WAYS)
+    assert computed["link"] == computed["copy"] == copied["link"] == []
+    assert copied["compute"] == linked["compute"]
+    stored = {*linked["link"], *linked["copy"]}
+    cases = {text.removeprefix("case/") for text in stored if text.startswith("case/")}
+    assert cases == ALWAYS_LINKED | LINKED[name]
+    assert cases.isdisjoint(NEVER_LINKED)
+    assert linked["link"]
+    missing = {text for text in everything(name) if f"{RENAMED}/{text}" not in stored}
+    odd = {"m/layer_0/k"} if name == "foreign-zarr2" else set()  # bz2: version 3 has no such codec
+    assert missing == odd | ({"x/none", "x/dict", "x/name"} & set(everything(name)))
+    rows = {f"rows/{i}" for i in range(8)}
+    assert rows & stored == (rows if "plane" in LINKED[name] else set())
+
+
+# --- version 2, other sources, other meshes ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ocdbt-zarr2", "ocdbt-zarr3", "foreign-zarr2", "safetensors"])
+def test_the_corpus_under_version_2(name: str, layout: Layout, tmp_path: Path) -> None:
+    """Version 2 has C and F order, no shards and no CRC; all codecs of version 2 are at home there."""
+    recipe = written(tmp_path, linked_sources.recipe(head="version: 1\noutput: {zarr: 2}"))
+    plan = api.apply(recipe, layout(name), dst=tmp_path / "out").plan
+    check_costs(plan)
+    wanted = results(name)
+    assert_same(read(tmp_path / "out"), wanted)
+    assert_same(restored(tmp_path / "out", name in WITH_STRINGS), wanted)
+    found = by_transfer(plan)
+    stored = {*found["link"], *found["copy"]}
+    assert ("case/transposed" in stored) == (name != "ocdbt-zarr3")
+    assert ("case/stacked_transposes" in stored) == (name in ("ocdbt-zarr2", "safetensors"))
+    assert "case/turned" not in stored  # axes 2, 0, 1 are neither C nor F
+    assert (f"{RENAMED}/m/layer_0/k" in stored) == (name != "ocdbt-zarr3")
+
+
+def test_several_sources_whose_files_have_the_same_names(tmp_path: Path) -> None:
+    first, second = {"w": random((30, 20)), "b": random((400,), 1)}, {"w": random((30, 20), 2)}
+    save_safetensors(tmp_path / "a", first, 1)
+    save_safetensors(tmp_path / "b", second, 1)
+    text = """version: 1
+sources: [one, two]
+rules:
+  - {match: w, source: '*', to: both, value: stack(xs)}
+  - {add: other, value: "two['w'].T"}
+"""
+    plan = api.apply(written(tmp_path, text), tmp_path / "a", tmp_path / "b", dst=tmp_path / "out").plan
+    assert by_transfer(plan)["compute"] == []
+    shutil.rmtree(tmp_path / "a")
+    shutil.rmtree(tmp_path / "b")
+    both = np.stack([first["w"], second["w"]])
+    wanted = {"both": both, "other": second["w"].T, "b": first["b"]}
+    assert_same(read(tmp_path / "out"), wanted)
+    assert_same(restored(tmp_path / "out", False), wanted)
+
+
+def test_linked_from_safetensors_and_restored_on_four_devices(layout: Layout, tmp_path: Path) -> None:
+    """Each device reads its part of raw transposed chunks, of stacked ones, and of compressed ones."""
+    text = """version: 1
+unmatched: drop
+rules:
+  - {match: 'm/layer_.*', to: layers, value: 'transpose(stack(xs), [0, 2, 1])'}
+  - {match: m/w, value: x.T}
+"""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+    spec = jax.sharding.PartitionSpec
+    held = arrays()
+    stacked = np.stack([held[f"m/layer_{i}/k"].T for i in range(4)])
+    for name in ("safetensors", "ocdbt-zarr3"):
+        plan = api.apply(written(tmp_path, text), layout(name), dst=tmp_path / name).plan
+        assert by_transfer(plan)["compute"] == []
+        targets = {
+            "layers": ((4, 16, 24), jax.sharding.NamedSharding(mesh, spec("x", None, "y"))),
+            "m/w": ((64, 32), jax.sharding.NamedSharding(mesh, spec("y", "x"))),
+        }
+        target = linked_sources.nested(
+            {k: jax.ShapeDtypeStruct(shape, np.float32, sharding=s) for k, (shape, s) in targets.items()}
+        )
+        with checkpoints.quiet():
+            found = ocp.StandardCheckpointer().restore(tmp_path / name, target)
+        for text_, array in (("layers", found["layers"]), ("m/w", found["m"]["w"])):
+            assert array.sharding == targets[text_][1]
+            assert len(array.sharding.device_set) == 4
+        assert np.asarray(found["layers"]).tobytes() == stacked.tobytes()
+        assert np.asarray(found["m"]["w"]).tobytes() == held["m/w"].T.tobytes()
+
+
+# --- what cannot be linked falls back by itself -----------------------------------------------------------
+
+
+def test_packed_types_are_computed(tmp_path: Path) -> None:
+    """Two elements to a byte: zarr stores a byte for each."""
+    bits, w = np.random.default_rng(0).integers(0, 256, (64, 32), np.uint8), random((40, 30))
+    header = safetensors_header({"w": ("F32", (40, 30), 4800), "q": ("F4", (64, 64), 2048)})
+    (tmp_path / "source.safetensors").write_bytes(header + w.tobytes() + bits.tobytes())
+    recipe = written(tmp_path, "version: 1\n")
+    plan = api.apply(recipe, tmp_path / "source.safetensors", dst=tmp_path / "out").plan
+    assert by_transfer(plan) == {"link": ["w"], "copy": [], "compute": ["q"]}
+    apart = np.stack([bits & 15, bits >> 4], -1).reshape(64, 64).view(ml_dtypes.float4_e2m1fn)
+    assert_same(read(tmp_path / "out"), {"q": apart, "w": w})
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int2", "float8_e4m3fn", "bool", "complex64", "float64"])
+def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    numbers = generator.integers(0, 2, (60, 70)) if dtype == "bool" else generator.integers(-2, 2, (60, 70))
+    array = numbers.astype(checkpoints.dtype(dtype))
+    checkpoints.save_pytree(tmp_path / "source", {"a": array})
+    text = "version: 1\nrules: [{match: a, to: b, value: x.T}]"
+    for zarr in (2, 3):
+        recipe = written(tmp_path, f"{text}\noutput: {{zarr: {zarr}}}")
+        plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}").plan
+        assert by_transfer(plan)["compute"] == []
+        assert_same(restored(tmp_path / f"out{zarr}", False), {"b": array.T})
+
+
+def _stored_somehow(path: Path, text: str, array: np.ndarray, draw: Callable[[Any], Any]) -> None:
+    """One array of a plain zarr2 checkpoint in any chunks, codec, order and byte order."""
+    codecs = {
+        "raw": None,
+        "gzip": numcodecs.GZip(1),
+        "blosc": numcodecs.Blosc(cname="zstd", shuffle=draw(st.integers(0, 2))),
+        "bz2": numcodecs.BZ2(1),
+        "zstd": numcodecs.Zstd(level=3),
+    }
+    replace_array(
+        path,
+        text,
+        array,
+        zarr_format=2,
+        filters=None,
+        chunks=tuple(draw(st.integers(1, length)) for length in array.shape),
+        compressors=codecs[draw(st.sampled_from(sorted(codecs)))],
+        order=draw(st.sampled_from("CF")),
+        dtype=draw(st.sampled_from(["<f4", ">f4"])),
+    )
+
+
+VALUES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "{a}": lambda a, b: a,
+    "{a}.T": lambda a, b: a.T,
+    "stack([{a}, {b}])": lambda a, b: np.stack([a, b]),
+    "stack([{a}.T, {b}.T], axis=1)": lambda a, b: np.stack([a.T, b.T], 1),
+    "concat([{a}, {b}])": lambda a, b: np.concatenate([a, b]),
+    "concat([{a}, {b}], axis=1).T": lambda a, b: np.concatenate([a, b], 1).T,
+    "{a}[2:]": lambda a, b: a[2:],
+    "{b}[:, :3].T": lambda a, b: b[:, :3].T,
+    "{a}[1]": lambda a, b: a[1],
+    "flip(stack([{a}, {b}]), 0)": lambda a, b: np.stack([b, a]),
+    "reshape({a}, (2, 3, 8))": lambda a, b: a.reshape(2, 3, 8),
+    "bitcast({a}, 'uint32')": lambda a, b: a.view(np.uint32),
+    "cast(stack([{a}, {b}.T.T]), 'bfloat16')": lambda a, b: np.stack([a, b]).astype(ml_dtypes.bfloat16),
+    "rearrange(stack([{a}, {b}]), 'l o (h k) -> h l k o', h=2)": lambda a, b: (
+        np.stack([a, b]).reshape(2, 6, 2, 4).transpose(2, 0, 3, 1)
+    ),
+}
+"""Expressions of two arrays of shape [6, 8]."""
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_any_mixture_of_codecs_orders_and_grids(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("mixed")
+    tree = {"a": random((6, 8)), "b": random((6, 8), 1)}
+    checkpoints.save_pytree(folder / "source", tree, ocdbt=False)
+    for text, array in tree.items():
+        _stored_somehow(folder / "source", text, array, data.draw)
+    zarr = data.draw(st.sampled_from([2, 3]))
+    chosen = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
+    names = {name: f"source['{name}']" for name in tree}
+    rules = "".join(f'- {{add: v{i}, value: "{v.format(**names)}"}}\n' for i, v in enumerate(chosen))
+    recipe = written(folder, f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n{rules}")
+    plan = api.apply(recipe, folder / "source", dst=folder / "out").plan
+    check_costs(plan)
+    wanted = tree | {f"v{i}": np.asarray(VALUES[v](tree["a"], tree["b"])) for i, v in enumerate(chosen)}
+    assert_same(read(folder / "out"), wanted)
+    with checkpoints.quiet():
+        assert_same(restored_leaves(ocp.PyTreeCheckpointer().restore(folder / "out")), wanted)
+
+
+def test_the_json_says_how_each_leaf_comes_about(layout: Layout, tmp_path: Path) -> None:
+    recipe = written(tmp_path, linked_sources.recipe())
+    plan = ckpt_surgery.plan(recipe, layout("foreign-zarr2"), dst=tmp_path / "out")
+    found = {one["key"]: one["transfer"] for one in plan_json(plan)["leaves"]}
+    assert found["kept/m/w"] == "link"
+    assert found["kept/m/layer_0/k"] == "compute"
+    assert found["case/doubled"] == "compute"
+    summary = plan_json(plan)["summary"]
+    assert (
+        summary["bytes_linked"] + summary["bytes_copied"] + summary["bytes_computed"]
+        == (summary["bytes_out"])
+    )
+    assert summary["bytes_dead"] == plan.costs.bytes_dead
+
+
+# --- the source afterwards --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: Path) -> None:
+    """Linked, then the source is deleted; the other way round; and overwritten."""
+    source = checkpoints.copy(layout(name), tmp_path / "source")
+    recipe = written(tmp_path, linked_sources.recipe())
+    before = state_of(source)
+    for destination in ("gone", "stays"):
+        api.apply(recipe, source, dst=tmp_path / destination)
+    api.apply(written(tmp_path, "version: 1\n"), source, dst=tmp_path / "gone", overwrite=True)
+    assert_same(read(tmp_path / "gone"), everything(name))
+    assert state_of(source) == before
+    shutil.rmtree(tmp_path / "gone")
+    assert state_of(source) == before
+    shutil.rmtree(source)
+    assert_same(read(tmp_path / "stays"), results(name))
+    assert_same(restored(tmp_path / "stays", name in WITH_STRINGS), results(name))
+
+
+def test_linked_files_share_their_inode_and_copied_ones_do_not(layout: Layout, tmp_path: Path) -> None:
+    source = layout("safetensors") / "model.safetensors"
+    recipe = written(tmp_path, "version: 1\nrules: [{match: m/w, to: w, value: x.T}]")
+    shared = {}
+    for mode in ("hardlink", "copy"):
+        api.apply(recipe, source, dst=tmp_path / mode, link_mode=mode)
+        files = [path for path in (tmp_path / mode).rglob("*") if path.is_file()]
+        shared[mode] = any(os.path.samefile(source, path) for path in files)
+    assert shared == {"hardlink": True, "copy": False}
+
+
+def optimizer_tree() -> dict[str, np.ndarray]:
+    return {f"{part}/{i}": random((50, 40), i + 10 * n) for n, part in enumerate("pmv") for i in range(3)}
+
+
+@pytest.mark.parametrize("kind", ["ocdbt", "plain", "safetensors"])
+def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Path) -> None:
+    tree = optimizer_tree()
+    if kind == "safetensors":
+        save_safetensors(tmp_path / "source", tree, 1)
+    else:
+        nested = linked_sources.nested(tree)
+        checkpoints.save_pytree(tmp_path / "source", nested, kind == "ocdbt")
+    recipe = written(tmp_path, "version: 1\nrules: [{match: '[mv]/.*', drop: true}]")
+    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out").plan
+    way = "link" if kind == "plain" else "copy"  # plain zarr has a file for each chunk
+    assert by_transfer(plan)[way] == ["p/0", "p/1", "p/2"]
+    assert plan.costs.bytes_dead == 0
+    wanted = {text: array for text, array in tree.items() if text.startswith("p/")}
+    assert_same(read(tmp_path / "out"), wanted)
+    size = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert size < 24_000 + 12_000  # the parameters and metadata, no optimizer
+
+
+def test_dropping_a_little_links_and_tells_the_dead_bytes(tmp_path: Path) -> None:
+    tree = optimizer_tree()
+    save_safetensors(tmp_path / "source", tree, 1)
+    recipe = written(tmp_path, "version: 1\nrules: [{match: 'm/.*', drop: true}]")
+    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out").plan
+    assert by_transfer(plan)["copy"] == by_transfer(plan)["compute"] == []
+    header = (tmp_path / "source/model.safetensors").stat().st_size - 9 * 8000
+    assert plan.costs.bytes_dead == 3 * 8000 + header
+    assert plan_json(plan)["summary"]["bytes_dead"] == plan.costs.bytes_dead
+
+
+# --- generations ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["plain-zarr2", "ocdbt-zarr3", "v1", "foreign-zarr3", "shards"])
+def test_three_generations_of_links(name: str, layout: Layout, tmp_path: Path) -> None:
+    """Renamed and transposed, stacked, unstacked and transposed back; each generation's source is deleted."""
+    first = """version: 1
+rules:
+  - {match: 'm/layer_(?P<n>.*)/k', to: 'l/${n}', value: x.T}
+  - {match: 'm/(.*)', to: 'model/${g[1]}'}
+"""
+    second = """version: 1
+rules:
+  - {match: 'l/.*', to: layers, value: 'stack(xs, axis=1)'}
+  - {match: model/cube, to: cube, value: 'transpose(x, [1, 2, 0])'}
+  - {match: 'model/(.*)', to: '${g[1]}'}
+"""
+    third = """version: 1
+rules:
+  - {match: layers, for: {i: 'range(4)'}, to: 'm/layer_${i}/k', value: 'x[:, i].T'}
+  - {match: cube, to: m/cube, value: 'transpose(x, [2, 0, 1])'}
+  - {match: '(w|rows|half|bias)', to: 'm/${g[1]}'}
+"""
+    source = checkpoints.copy(layout(name), tmp_path / "0")
+    for number, text in enumerate((first, second, third), 1):
+        target = tmp_path / str(number)
+        plan = api.apply(written(tmp_path, text), source, dst=target).plan
+        assert by_transfer(plan)["compute"] == []
+        assert by_transfer(plan)["link"]
+        if number == 2:
+            stacked = np.stack([arrays()[f"m/layer_{i}/k"].T for i in range(4)], 1)
+            assert_same({"layers": read(target)["layers"]}, {"layers": stacked})
+        shutil.rmtree(source)
+        source = target
+    assert_same(read(source), everything(name))
+    assert_same(restored(source, name in WITH_STRINGS), everything(name))
+
+
+# --- raw chunks are read in parts -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["safetensors", "foreign-zarr2", "plain-zarr2"])
+def test_any_region_of_linked_raw_chunks(
+    name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
+    api.apply(written(tmp_path, linked_sources.recipe()), layout(name), dst=tmp_path / "out")
+    monkeypatch.setattr(manifest_module, "RANGED_BYTES", 0)
+    source = formats.open_source(str(tmp_path / "out"))
+    leaves = {text: leaf for text, leaf in source.leaves().items() if leaf.manifest and leaf.manifest.ranged}
+    assert {"case/transposed", "case/turned"} & leaves.keys() or name != "safetensors"
+    wanted, generator = results(name), np.random.default_rng(5)
+    for text, leaf in leaves.items():
+        for _ in range(4):
+            ends = [sorted(generator.integers(0, length + 1, 2)) for length in wanted[text].shape]
+            region = Region(tuple(int(a) for a, _ in ends), tuple(int(b) for _, b in ends))
+            assert_same({text: source.read(leaf, region)}, {text: np.array(wanted[text][region.slices])})
+    again = written(tmp_path, "version: 1\nrules: [{match: 'case/turned', value: \"cast(x, 'float64')\"}]")
+    api.apply(again, tmp_path / "out", dst=tmp_path / "again")
+    assert_same(read(tmp_path / "again"), wanted | {"case/turned": wanted["case/turned"].astype(np.float64)})
+
+
+# --- a large sparse checkpoint ----------------------------------------------------------------------------
+
+SIDE, DEPTH, SHARDS = 4096, 256, 8
+"""Bfloat16 matrices of SIDE × SIDE, one for each layer: 8 GiB."""
+
+
+@pytest.fixture
+def huge(tmp_path: Path) -> Iterator[Path]:
+    """Shards with real headers, their data a hole but for one planted number in every matrix."""
+    source = tmp_path / "huge"
+    source.mkdir()
+    files, nbytes = {}, SIDE * SIDE * 2
+    for shard in range(SHARDS):
+        path = source / f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
+        layers = {
+            f"model.layers.{i}.up.weight": i
+            for i in range(shard * DEPTH // SHARDS, (shard + 1) * DEPTH // SHARDS)
+        }
+        files |= dict.fromkeys(layers, path.name)
+        with open(path, "wb") as file:
+            file.write(safetensors_header(dict.fromkeys(layers, ("BF16", (SIDE, SIDE), nbytes))))
+            data = file.tell()
+            file.truncate(data + nbytes * len(layers))
+            for place, layer in enumerate(layers.values()):
+                row, column = planted(layer)
+                file.seek(data + place * nbytes + 2 * (row * SIDE + column))
+                file.write(number(layer).tobytes())
+    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    yield source
+    shutil.rmtree(source)
+
+
+def planted(layer: int) -> tuple[int, int]:
+    """Row and column of a layer's only number, as it is stored."""
+    return (layer * 37 + 5) % SIDE, (layer * 101 + 11) % SIDE
+
+
+def number(layer: int) -> np.ndarray:
+    return np.array(layer + 1, ml_dtypes.bfloat16)
+
+
+def blocks_of(directory: Path) -> dict[int, int]:
+    """Bytes on disk by inode."""
+    stats = [path.stat() for path in directory.rglob("*")]
+    return {stat.st_ino: stat.st_blocks * 512 for stat in stats}
+
+
+def test_a_huge_checkpoint_is_stacked_by_links(huge: Path, tmp_path: Path) -> None:
+    text = """version: 1
+rules:
+  - match: 'model\\.layers\\.(?P<n>\\d+)\\.up\\.weight'
+    to: decoder/layers/up/kernel
+    by: int(n)
+    value: transpose(stack(xs), [0, 2, 1])
+"""
+    plan = api.apply(written(tmp_path, text), huge, dst=tmp_path / "out", memory=64 << 20).plan
+    assert by_transfer(plan) == {"link": ["decoder/layers/up/kernel"], "copy": [], "compute": []}
+    assert plan.costs.bytes_linked == DEPTH * SIDE * SIDE * 2 == 8 << 30
+    shared = blocks_of(huge)
+    own = {inode: size for inode, size in blocks_of(tmp_path / "out").items() if inode not in shared}
+    assert sum(own.values()) < 1 << 20
+    shutil.rmtree(huge)
+    huge.mkdir()
+
+    source = formats.open_source(str(tmp_path / "out"))
+    leaf = source.leaves()["decoder/layers/up/kernel"]
+    assert leaf.spec is not None
+    assert leaf.spec.shape == (DEPTH, SIDE, SIDE)
+    for layer in (0, 31, 32, 200, 255):
+        row, column = planted(layer)
+        corner = (layer, max(0, column - 1), max(0, row - 1))
+        region = Region(corner, (layer + 1, column + 1, row + 1))
+        block = source.read(leaf, region)
+        assert block[0, -1, -1] == number(layer)
+        assert np.count_nonzero(block) == 1
+    base = {"driver": "file", "path": f"{tmp_path}/out/"}
+    store = {"driver": "ocdbt", "base": base, "path": "decoder.layers.up.kernel/"}
+    array = ts.open({"driver": "zarr3", "kvstore": store}).result()
+    row, column = planted(77)
+    found = array[77, column - 2 : column + 2, row].read().result()
+    assert found.tolist() == [0, 0, number(77), 0]

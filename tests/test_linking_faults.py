@@ -1,0 +1,138 @@
+"""Runs that link or copy and are hit by what disks and people do: typed errors, and nothing left behind."""
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery import api
+from ckpt_surgery.errors import Interrupted, SourceError, StorageError
+from ckpt_surgery.formats import data_files
+from ckpt_surgery.planner import Plan
+from tests import checkpoints, linked_sources
+from tests.checkpoints import assert_same
+from tests.linked_sources import Layout, everything, read, results, state_of, written
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    return linked_sources.layouts(tmp_path_factory.mktemp)
+
+
+def nothing_left(directory: Path, *kept: str) -> bool:
+    return sorted(os.listdir(directory)) == sorted(kept)
+
+
+def data_file_of(source: Path) -> Path:
+    """The largest file."""
+    return max((path for path in source.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("mode", ["auto", "copy"])
+@pytest.mark.parametrize("fault", ["truncated", "deleted", "grown", "replaced"])
+@pytest.mark.parametrize("name", ["plain-zarr2", "ocdbt-zarr3", "safetensors"])
+def test_a_source_that_changes_after_the_plan(
+    name: str, fault: str, mode: str, layout: Layout, tmp_path: Path
+) -> None:
+    source = checkpoints.copy(layout(name), tmp_path / "source")
+
+    def meddle(plan: Plan) -> None:
+        path = data_file_of(source)
+        size = path.stat().st_size
+        if fault == "deleted":
+            path.unlink()
+        elif fault == "replaced":
+            path.unlink()
+            path.write_bytes(bytes(size))
+        else:
+            os.truncate(path, size // 2 if fault == "truncated" else size + 1)
+
+    recipe = written(tmp_path, "version: 1\n")
+    with pytest.raises(SourceError):
+        api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
+    assert nothing_left(tmp_path, "recipe.yaml", "source")
+
+
+def refusing(number: int) -> Callable[..., Any]:
+    def refuse(*_: object, **__: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
+def test_a_file_system_that_does_not_link_has_its_files_copied(
+    number: int, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files, "_reflink", refusing(number))
+    monkeypatch.setattr(os, "link", refusing(number))
+    monkeypatch.setattr(os, "copy_file_range", refusing(number))
+    source = layout("ocdbt-zarr2")
+    api.apply(written(tmp_path, linked_sources.recipe()), source, dst=tmp_path / "out")
+    assert_same(read(tmp_path / "out"), results("ocdbt-zarr2"))
+
+
+@pytest.mark.parametrize("mode", ["auto", "hardlink", "copy"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_a_full_or_failing_disk_leaves_nothing(
+    number: int, mode: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other way would help: the error is told and the source untouched."""
+    monkeypatch.setattr(data_files, "_reflink", refusing(errno.EOPNOTSUPP))
+    for name in ("link", "copy_file_range"):
+        monkeypatch.setattr(os, name, refusing(number))
+    source = layout("safetensors")
+    before = state_of(source)
+    recipe = written(tmp_path, "version: 1\n")
+    with pytest.raises(StorageError, match=os.strerror(number)) as caught:
+        api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode)
+    assert "`m/" in str(caught.value)
+    assert nothing_left(tmp_path, "recipe.yaml")
+    assert state_of(source) == before
+
+
+def test_an_overwrite_that_fails_keeps_the_old_one(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = written(tmp_path, "version: 1\n")
+    api.apply(recipe, layout("safetensors"), dst=tmp_path / "out")
+    monkeypatch.setattr(os, "copy_file_range", refusing(errno.ENOSPC))
+    with pytest.raises(StorageError):
+        api.apply(recipe, layout("ocdbt-zarr2"), dst=tmp_path / "out", link_mode="copy", overwrite=True)
+    assert_same(read(tmp_path / "out"), everything("safetensors"))
+    assert nothing_left(tmp_path, "recipe.yaml", "out")
+
+
+def test_a_mode_that_the_file_system_lacks_says_what_to_do(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files.fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
+    recipe = written(tmp_path, "version: 1\n")
+    with pytest.raises(StorageError, match=r"(?s)not supported.*--link-mode copy"):
+        api.apply(recipe, layout("safetensors"), dst=tmp_path / "out", link_mode="reflink")
+    assert nothing_left(tmp_path, "recipe.yaml")
+
+
+@pytest.mark.parametrize("way", ["link", "copy_file_range"])
+def test_interrupted_while_stored_bytes_are_brought_over(
+    way: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., Any] = getattr(os, way)
+    sent = threading.Lock()
+
+    def stop(*arguments: Any) -> Any:
+        if sent.acquire(blocking=False):  # once, whatever the thread
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*arguments)
+
+    monkeypatch.setattr(os, way, stop)
+    recipe = written(tmp_path, "version: 1\n")
+    mode = "hardlink" if way == "link" else "copy"
+    with pytest.raises(Interrupted):
+        api.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode)
+    assert nothing_left(tmp_path, "recipe.yaml")

@@ -1,0 +1,174 @@
+"""Peak memory of whole runs, each in a process of its own. Long: marked slow. Time is never asserted."""
+
+import json
+import math
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery import api, formats
+from ckpt_surgery.arrays import Region
+from tests import checkpoints
+from tests.checkpoints import random
+from tests.linked_sources import safetensors_header, save_safetensors
+
+MIB = 1 << 20
+LIBRARIES = 250 * MIB
+"""What the interpreter and its libraries may take besides the budget."""
+
+# VmHWM begins anew with each program; ru_maxrss would begin with the size of the process that started it.
+PROGRAM = """
+    import json, sys
+    import numpy, tensorstore
+    from ckpt_surgery import api
+
+    def status(name):
+        with open("/proc/self/status", encoding="ascii") as lines:
+            return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name + ":"))
+
+    def planned(plan):
+        seen["base"], seen["predicted"] = status("VmRSS"), plan.costs.peak_memory
+        seen["transfers"] = sorted({str(step.transfer) for step in plan.steps})
+
+    seen = {}
+    recipe, source, out, memory, link_mode = sys.argv[1:]
+    api.apply(recipe, source, dst=out, memory=int(memory), workers=3, link_mode=link_mode, on_plan=planned)
+    seen["peak"] = status("VmHWM")
+    print(json.dumps(seen))
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All but `transfers` in bytes."""
+
+    base: int
+    """Resident when the plan was made."""
+    peak: int
+    """Resident at most, in the whole life of the process."""
+    predicted: int
+    """The working set that the plan tells."""
+    transfers: tuple[str, ...]
+
+
+def measured(folder: Path, recipe: str, source: Path, memory: int, link_mode: str = "auto") -> Measured:
+    """A run of `recipe`, written to `folder/out`."""
+    (folder / "recipe.yaml").write_text(textwrap.dedent(recipe))
+    arguments = [folder / "recipe.yaml", source, folder / "out", memory, link_mode]
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    return Measured(told["base"], told["peak"], told["predicted"], tuple(told["transfers"]))
+
+
+def sparse(path: Path, shapes: Mapping[str, tuple[int, ...]], code: str, itemsize: int) -> None:
+    """A safetensors file whose data are a hole."""
+    sizes = {name: math.prod(shape) * itemsize for name, shape in shapes.items()}
+    header = safetensors_header({name: (code, shape, sizes[name]) for name, shape in shapes.items()})
+    with open(path, "wb") as file:
+        file.write(header)
+        file.truncate(len(header) + sum(sizes.values()))
+
+
+def plant(path: Path, offset_from_end: int, value: np.ndarray) -> None:
+    """Put one number into a file, so many bytes before its end."""
+    with open(path, "r+b") as file:
+        file.seek(-offset_from_end, 2)
+        file.write(value.tobytes())
+
+
+def check(found: Measured, memory: int) -> None:
+    assert found.transfers == ("compute",)
+    assert found.predicted <= memory
+    assert found.peak <= memory + LIBRARIES
+    assert found.peak - found.base <= found.predicted
+
+
+@pytest.mark.slow
+def test_a_tensor_eight_times_the_budget_streams(tmp_path: Path) -> None:
+    """4 GiB of float32, transposed and cast, in 512 MiB."""
+    side, memory = 1 << 15, 512 * MIB
+    source = tmp_path / "model.safetensors"
+    sparse(source, {"w": (side, side)}, "F32", 4)
+    plant(source, 4 * (side * 5 - 7), np.float32(1.5))  # row side - 5, column 7
+    recipe = "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]"
+    check(measured(tmp_path, recipe, source, memory), memory)
+    out = formats.open_source(str(tmp_path / "out"))
+    block = out.read(out.leaves()["w"], Region((6, side - 8), (9, side)))
+    assert block.dtype == ml_dtypes.bfloat16
+    assert block[1, 3] == 1.5
+    assert np.count_nonzero(block) == 1
+
+
+@pytest.mark.slow
+def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None:
+    """8 × 256 MiB of float32, stacked and cast, in 256 MiB."""
+    shape, memory = (1 << 13, 1 << 13), 256 * MIB
+    source = tmp_path / "model.safetensors"
+    sparse(source, {f"layer_{i}": shape for i in range(8)}, "F32", 4)
+    plant(source, 4, np.float32(-2.5))
+    recipe = "version: 1\nrules: [{match: 'layer_.*', to: w, value: \"cast(stack(xs), 'bfloat16')\"}]"
+    check(measured(tmp_path, recipe, source, memory), memory)
+    out = formats.open_source(str(tmp_path / "out"))
+    leaf = out.leaves()["w"]
+    last = Region((7, shape[0] - 2, shape[1] - 2), (8, *shape))
+    assert out.read(leaf, last).tolist() == [[[0, 0], [0, -2.5]]]
+
+
+@pytest.mark.slow
+def test_a_linked_tensor_larger_than_the_budget_streams(tmp_path: Path) -> None:
+    """1 GiB that was transposed by link is one raw chunk: cast, in 256 MiB."""
+    side, memory = 1 << 14, 256 * MIB
+    source = tmp_path / "model.safetensors"
+    sparse(source, {"w": (side, side)}, "F32", 4)
+    plant(source, 4 * (side * 5 - 7), np.float32(1.5))  # row side - 5, column 7
+    recipe = tmp_path / "link.yaml"
+    recipe.write_text("version: 1\nrules: [{match: w, value: x.T}]")
+    plan = api.apply(recipe, source, dst=tmp_path / "linked", memory=memory).plan
+    assert plan.costs.bytes_linked == side * side * 4
+    text = "version: 1\nrules: [{match: w, value: \"cast(x, 'bfloat16')\"}]"
+    check(measured(tmp_path, text, tmp_path / "linked", memory), memory)
+    out = formats.open_source(str(tmp_path / "out"))
+    block = out.read(out.leaves()["w"], Region((6, side - 8), (9, side)))
+    assert block[1, 3] == 1.5
+    assert np.count_nonzero(block) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ocdbt", [True, False])
+def test_compressed_chunks_that_do_not_compress(ocdbt: bool, tmp_path: Path) -> None:
+    """512 MiB in chunks of 32 MiB as Orbax writes them, transposed and cast, in 256 MiB."""
+    rows, columns, memory = 1 << 15, 1 << 12, 256 * MIB
+    chunk = random((rows // 16, columns), 1)
+    whole = np.concatenate([chunk] * 16)
+    checkpoints.save_pytree(tmp_path / "source", {"w": checkpoints.sharded(whole, ("x", "y"), None)}, ocdbt)
+    recipe = "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]"
+    check(measured(tmp_path, recipe, tmp_path / "source", memory), memory)
+    out = formats.open_source(str(tmp_path / "out"))
+    block = out.read(out.leaves()["w"], Region((0, 0), (columns, 64)))
+    assert block.tobytes() == whole[:64].T.astype(ml_dtypes.bfloat16).tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link_mode", ["auto", "copy"])
+def test_stored_bytes_take_no_memory(link_mode: str, tmp_path: Path) -> None:
+    """1 GiB renamed by link and by copy, whatever the budget."""
+    tensors = {f"layer_{i}": random((1 << 12, 1 << 13), i) for i in range(8)}
+    save_safetensors(tmp_path / "source", tensors, 2)
+    recipe = "version: 1\nrules: [{match: 'layer_.*', to: layers, value: 'transpose(stack(xs), [0, 2, 1])'}]"
+    found = measured(tmp_path, recipe, tmp_path / "source", 64 * MIB, link_mode)
+    assert found.transfers == ({"auto": "link"}.get(link_mode, link_mode),)
+    assert found.predicted == 0
+    assert found.peak <= 300 * MIB
+    assert found.peak - found.base <= 64 * MIB
+    out = formats.open_source(str(tmp_path / "out"))
+    block = out.read(out.leaves()["layers"], Region((3, 0, 0), (4, 5, 1 << 12)))
+    assert block.tobytes() == tensors["layer_3"].T[:5].tobytes()

@@ -1,0 +1,342 @@
+"""Which outputs are linked, copied or computed: decided from manifests alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import ArraySpec, Chunk, DataFile, Leaf, LeafKind, Manifest, bytes_codec, encoding_of
+from ckpt_surgery.arrays import raw_codec as raw
+from ckpt_surgery.cli.render import plan_lines
+from ckpt_surgery.keys import Key
+from ckpt_surgery.nodes import Node, Read
+from ckpt_surgery.planner import Plan, Transfer, make_plan
+from ckpt_surgery.recipe import parse_recipe
+from ckpt_surgery.report import plan_json
+from ckpt_surgery.transfers import Destination, Stored, transfers
+
+HERE, ELSEWHERE = 7, 8
+"""Numbers of file systems."""
+F32 = np.dtype(np.float32)
+
+
+def chunks(*places: tuple[str, int, int]) -> dict[tuple[int, ...], Chunk]:
+    return {(i,): Chunk(*place) for i, place in enumerate(places)}
+
+
+def leaf(text: str, *places: tuple[str, int, int]) -> Leaf:
+    """Float32 numbers in as many chunks as there are places: (file, offset, bytes)."""
+    length = places[0][2] // 4
+    spec = ArraySpec((length * len(places),), F32)
+    return Leaf(Key.parse(text), LeafKind.ARRAY, spec, Manifest(spec, (length,), raw(1), chunks(*places)))
+
+
+def matrix(text: str, file: str, shape: tuple[int, ...], offset: int = 0) -> Leaf:
+    """One raw chunk."""
+    spec = ArraySpec(shape, F32)
+    place = Chunk(file, offset, spec.nbytes)
+    return Leaf(
+        Key.parse(text),
+        LeafKind.ARRAY,
+        spec,
+        Manifest(spec, shape, raw(len(shape)), {(0,) * len(shape): place}),
+    )
+
+
+def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Sequence[str] = ()) -> Destination:
+    """One that adopts everything; files are on its file system but for those that are `away`."""
+
+    def data_file(source: str, file: str) -> DataFile:
+        return DataFile(f"/{source}/{file}", sizes[file], ELSEWHERE if file in away else HERE)
+
+    return Destination(lambda leaves: [], lambda leaf, manifest: True, data_file, device)
+
+
+def values(*leaves: Leaf, source: str = "source") -> list[tuple[Leaf, Node]]:
+    """Every leaf as it is."""
+    return [(replace(one, manifest=None), Read(source, one)) for one in leaves]
+
+
+def ways(found: Sequence[Stored | None]) -> list[str]:
+    return ["compute" if s is None else "copy" if s.copied else "link" for s in found]
+
+
+def planned(recipe: str, leaves: Sequence[Leaf], where: Destination, memory: int = 1 << 30) -> Plan:
+    listing = {one.key.text: one for one in leaves}
+    loaded = parse_recipe(recipe, "recipe.yaml")
+    return make_plan(loaded, {"source": listing}, None, [], {}, where, memory, 2)
+
+
+def by_key(plan: Plan) -> dict[str, str]:
+    return {step.leaf.key.text: step.transfer.value for step in plan.steps}
+
+
+# --- one output -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "transfer"),
+    [
+        ("x", "link"),
+        ("x.T", "link"),
+        ("cast(x, 'float32')", "link"),  # the type that it has
+        ("x[2:5]", "link"),  # rows of a raw chunk
+        ("x[3]", "link"),
+        ("reshape(x.T, (2, 4, 6))", "link"),
+        ("reshape(x.T, (4, 12))", "compute"),  # no order of stored axes gives that
+        ("reshape(x, (2, 3, 8))", "link"),
+        ("bitcast(x, 'uint32')", "link"),
+        ("stack([x, x.T.T])", "link"),
+        ("stack([x, x])[1]", "link"),
+        ("x[:, 2:5]", "compute"),  # parts of rows
+        ("x[::2]", "compute"),
+        ("cast(x, 'bfloat16')", "compute"),
+        ("x * 1", "compute"),  # arithmetic always
+        ("stack([x, x * 2])", "compute"),  # one of two
+        ("pad(x, 0, 9, 0)", "compute"),
+    ],
+)
+def test_what_is_linked(value: str, transfer: str) -> None:
+    recipe = f'version: 1\nrules: [{{match: w, value: "{value}"}}, {{match: all, to: other}}]'
+    leaves = [matrix("w", "f", (6, 8)), matrix("all", "f", (6, 8))]
+    plan = planned(recipe, leaves, destination({"f": 6 * 8 * 4}))
+    assert by_key(plan) == {"w": transfer, "other": "link"}
+    stored = {step.leaf.key.text: step.stored for step in plan.steps}
+    assert (stored["w"] is None) == (transfer == "compute")
+
+
+def test_nothing_is_read_of_what_is_linked() -> None:
+    plan = planned("version: 1\n", [matrix("w", "f", (6, 8))], destination({"f": 200}))
+    assert (plan.costs.bytes_read, plan.costs.peak_memory, plan.costs.bytes_linked) == (0, 0, 192)
+    assert plan.costs.bytes_dead == 8
+    assert plan.steps[0].cut is None
+
+
+def test_leaves_without_an_array() -> None:
+    """They cost nothing and have no stored bytes."""
+    leaves = [
+        Leaf(Key.parse("name"), LeafKind.STRING, string="x"),
+        Leaf(Key.parse("none"), LeafKind.EMPTY, empty="None"),
+    ]
+    plan = planned("version: 1\n", leaves, destination({}))
+    assert by_key(plan) == {"name": "compute", "none": "compute"}
+    assert plan.costs.bytes_out == 0
+
+
+def test_what_the_destination_does_not_adopt_is_computed() -> None:
+    told: list[tuple[str, tuple[int, ...]]] = []
+
+    def adopts(one: Leaf, manifest: Manifest) -> bool:
+        told.append((one.key.text, manifest.spec.shape))
+        return one.key.text != "b"
+
+    where = replace(destination({"f": 800}), adopts=adopts)
+    leaves = [matrix("a", "f", (10, 10)), matrix("b", "f", (10, 10), 400)]
+    plan = planned("version: 1\nrules: [{match: '(.)', value: 'x[2:]'}]", leaves, where)
+    assert told == [("a", (8, 10)), ("b", (8, 10))]
+    assert by_key(plan) == {"a": "copy", "b": "compute"}  # of the file, 320 of 800 bytes would be used
+
+
+def test_an_array_that_is_not_wholly_stored_is_computed() -> None:
+    one = leaf("w", ("f", 0, 40), ("f", 40, 40))
+    assert one.manifest is not None
+    gap = replace(one, manifest=replace(one.manifest, chunks={(1,): one.manifest.chunks[1,]}))
+    found, dead = transfers(values(gap), destination({"f": 80}))
+    assert (ways(found), dead) == (["compute"], 0)
+
+
+def test_chunks_within_the_index_need_no_file() -> None:
+    spec = ArraySpec((2,), F32)
+    manifest = Manifest(spec, (2,), raw(1), {(0,): Chunk("", 0, 8, b"12345678")})
+    inline = Leaf(Key.parse("w"), LeafKind.ARRAY, spec, manifest)
+    assert ways(transfers(values(inline), destination({}))[0]) == ["link"]
+    assert ways(transfers(values(inline), destination({}, device=None))[0]) == ["copy"]
+
+
+def test_parts_that_are_encoded_differently_are_not_put_together() -> None:
+    plain = matrix("b", "f", (4, 5))
+    assert plain.manifest is not None
+    big = replace(plain.manifest.codec, encoding=encoding_of([bytes_codec("big")]))
+    other = replace(plain, key=Key.parse("a"), manifest=replace(plain.manifest, codec=big))
+    plan = planned(
+        "version: 1\nrules: [{match: '[ab]', to: both, value: stack(xs)}]",
+        [other, plain],
+        destination({"f": 80}),
+    )
+    assert by_key(plan) == {"both": "compute"}
+
+
+# --- file systems -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "away", "expected"),
+    [
+        (HERE, (), ["link", "link", "link"]),
+        (HERE, ("g",), ["link", "copy", "copy"]),  # the third lies in both files
+        (ELSEWHERE, (), ["copy", "copy", "copy"]),
+        (None, (), ["copy", "copy", "copy"]),  # asked for
+    ],
+)
+def test_links_stay_within_a_file_system(
+    device: int | None, away: Sequence[str], expected: list[str]
+) -> None:
+    leaves = [
+        leaf("a", ("f", 0, 60)),
+        leaf("b", ("g", 0, 60)),
+        leaf("c", ("f", 60, 40), ("g", 60, 40)),
+    ]
+    found, dead = transfers(values(*leaves), destination({"f": 100, "g": 100}, device, away))
+    assert ways(found) == expected
+    assert dead == (40 if away else 0)  # what is copied out of a linked file is of no use there
+
+
+def test_files_of_two_sources_with_one_name() -> None:
+    """Each is looked at by itself: one is used wholly, of the other a tenth."""
+    both = [*values(leaf("a", ("f", 0, 400)), source="one"), *values(leaf("b", ("f", 0, 40)), source="two")]
+    found, dead = transfers(both, destination({"f": 400}))
+    assert (ways(found), dead) == (["link", "copy"], 0)
+
+
+# --- dead bytes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "expected", "dead"),
+    [
+        (80, "link", 0),
+        (81, "link", 1),
+        (160, "link", 80),  # exactly half
+        (161, "copy", 0),
+        (10**12, "copy", 0),
+    ],
+)
+def test_a_file_is_linked_where_half_of_it_is_used(size: int, expected: str, dead: int) -> None:
+    found, unused = transfers(values(leaf("a", ("f", 0, 40), ("f", 40, 40))), destination({"f": size}))
+    assert (ways(found), unused) == ([expected], dead)
+
+
+def test_dropping_the_optimizer_copies_what_is_left() -> None:
+    leaves = [
+        leaf("params/w", ("f", 0, 400)),
+        leaf("opt/mu", ("f", 400, 400)),
+        leaf("opt/nu", ("f", 800, 400)),
+        leaf("params/b", ("g", 0, 400)),
+    ]
+    plan = planned(
+        "version: 1\nrules: [{match: 'opt/.*', drop: true}]", leaves, destination({"f": 1200, "g": 440})
+    )
+    assert by_key(plan) == {"params/w": "copy", "params/b": "link"}
+    costs = plan.costs
+    assert (costs.bytes_copied, costs.bytes_linked, costs.bytes_dead, costs.bytes_read) == (400, 400, 40, 400)
+
+
+def test_bytes_that_several_outputs_use_count_once() -> None:
+    """The whole, a part of it and the whole again: 200 of 400 bytes, not 500."""
+    a = leaf("a", ("f", 0, 200))
+    part = leaf("b", ("f", 100, 100))
+    assert ways(transfers(values(a, part, a), destination({"f": 402}))[0]) == ["copy"] * 3
+    found, dead = transfers(values(a, part, a), destination({"f": 400}))
+    assert (ways(found), dead) == (["link"] * 3, 200)
+
+
+def test_what_is_copied_does_not_keep_a_file_alive() -> None:
+    """`both` needs `f`, of which too little is used; then too little is used of `g` as well."""
+    both = leaf("both", ("f", 0, 40), ("g", 0, 40))
+    rest = leaf("rest", ("g", 40, 40))
+    assert ways(transfers(values(both, rest), destination({"f": 1000, "g": 100}))[0]) == ["copy", "copy"]
+    found, dead = transfers(values(both, rest), destination({"f": 1000, "g": 80}))
+    assert (ways(found), dead) == (["copy", "link"], 40)
+
+
+Places = list[list[tuple[str, int, int]]]
+
+
+def _places() -> st.SearchStrategy[Places]:
+    place = st.tuples(st.sampled_from("fgh"), st.integers(0, 9).map(lambda n: 8 * n), st.just(24))
+    return st.lists(st.lists(place, min_size=1, max_size=3), max_size=6)
+
+
+def _used(found: Sequence[Stored | None]) -> Iterator[tuple[str, int]]:
+    """Every byte that linked outputs use."""
+    for stored in found:
+        if stored is not None and not stored.copied:
+            for chunk in stored.manifest.chunks.values():
+                yield from ((chunk.file, byte) for byte in range(chunk.offset, chunk.offset + chunk.length))
+
+
+@settings(deadline=None, max_examples=150)
+@given(_places(), st.tuples(*[st.integers(96, 200)] * 3), st.sampled_from(["", "f", "gh"]))
+def test_dead_bytes_of_linked_files(places: Places, sizes: tuple[int, ...], away: str) -> None:
+    """Counted byte by byte: no file is linked for less than half of it, and copies come of a reason."""
+    size = dict(zip("fgh", sizes, strict=True))
+    leaves = [leaf(f"w{i}", *spots) for i, spots in enumerate(places)]
+    found, dead = transfers(values(*leaves), destination(size, HERE, tuple(away)))
+    used = set(_used(found))
+    linked = {file for file, _ in used}
+    counts = {file: sum(name == file for name, _ in used) for file in linked}
+    assert dead == sum(size[file] - counts[file] for file in linked)
+    assert all(2 * counts[file] >= size[file] for file in linked)
+    for way, one in zip(ways(found), leaves, strict=True):
+        assert one.manifest is not None
+        files = {chunk.file for chunk in one.manifest.chunks.values()}
+        assert (way == "link") == (files <= linked)
+    assert linked.isdisjoint(away)
+
+
+# --- what is told -----------------------------------------------------------------------------------------
+
+
+def test_a_plan_tells_each_transfer_and_what_it_costs() -> None:
+    leaves = [
+        leaf("linked", ("f", 0, 400)),
+        leaf("copied", ("g", 0, 80)),
+        matrix("computed", "f", (10, 10), 400),
+        Leaf(Key.parse("name"), LeafKind.STRING, string="x"),
+    ]
+    recipe = "version: 1\nrules: [{match: computed, value: \"cast(x, 'bfloat16')\"}]"
+    plan = planned(recipe, leaves, destination({"f": 800, "g": 1000}))
+    costs = plan.costs
+    assert (costs.bytes_linked, costs.bytes_copied, costs.bytes_computed) == (400, 80, 200)
+    assert costs.bytes_out == 680
+    assert (costs.bytes_dead, costs.bytes_read) == (400, 80 + 400)
+    document = plan_json(plan)
+    assert {one["key"]: one["transfer"] for one in document["leaves"]} == by_key(plan)
+    summary = document["summary"]
+    assert [summary[f"bytes_{way}"] for way in ("linked", "copied", "computed", "out", "dead")] == [
+        *(400, 80, 200),
+        *(680, 400),
+    ]
+    printed = "\n".join(line.plain for line in plan_lines(plan, full=True, verbose=False, width=100))
+    assert "680 B out (400 B linked, 80 B copied, 200 B computed), 400 B unused in linked files" in printed
+
+
+def test_nothing_is_said_of_dead_bytes_where_there_are_none() -> None:
+    plan = planned("version: 1\n", [leaf("w", ("f", 0, 400))], destination({"f": 400}))
+    assert plan.costs.bytes_dead == 0
+    printed = "\n".join(line.plain for line in plan_lines(plan, full=True, verbose=False, width=100))
+    assert "unused" not in printed
+    assert "400 B out (400 B linked), 0 B to read" in printed
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_costs_add_up(data: st.DataObject) -> None:
+    """Whatever is linked, copied or computed, together it is all that comes out."""
+    shapes = data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=6))
+    given_ = [matrix(f"w{i}", data.draw(st.sampled_from("fg")), shape) for i, shape in enumerate(shapes)]
+    actions = ("x", "x.T", "x * 2", "x[:1]", "cast(x, 'float16')")
+    rules = [f'{{match: w{i}, value: "{data.draw(st.sampled_from(actions))}"}}' for i in range(len(shapes))]
+    device = data.draw(st.sampled_from([HERE, ELSEWHERE, None]))
+    sizes = {name: data.draw(st.integers(324, 800)) for name in "fg"}
+    plan = planned(f"version: 1\nrules: [{', '.join(rules)}]", given_, destination(sizes, device))
+    costs = plan.costs
+    assert costs.bytes_linked + costs.bytes_copied + costs.bytes_computed == costs.bytes_out
+    assert costs.bytes_out == sum(step.leaf.nbytes for step in plan.steps)
+    for transfer, total in ((Transfer.LINK, costs.bytes_linked), (Transfer.COPY, costs.bytes_copied)):
+        assert sum(s.leaf.nbytes for s in plan.steps if s.transfer is transfer) == total
+    assert costs.bytes_dead >= 0
+    assert costs.bytes_dead == 0 or costs.bytes_linked > 0
