@@ -37,9 +37,15 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 SIZE ?= 1GB
+BENCH ?=
 
-bench: $(STAMP)
-	$(BIN)/python -m benchmarks.bench --size $(SIZE)
+# BENCH: more options, such as `--only cast --runs 1 --scratch DIR`.
+bench: .venv/.bench
+	$(BIN)/python -m benchmarks.bench --size $(SIZE) $(BENCH)
+
+.venv/.bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	touch $@
 
 docs: $(STAMP)
 	$(BIN)/python -m ckpt_surgery.reference > docs/reference.md

@@ -1,12 +1,28 @@
-"""Run a command as a process of its own: wall seconds and peak resident memory, from the operating system."""
+"""Run commands as processes of their own: wall seconds, and peak resident memory as the kernel counts it."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+
+LONG = 20.0
+"""Seconds; a first run that takes longer is no warm-up: it counts."""
+ENOUGH = 60.0
+"""Seconds; once the runs of a command have taken this long together, there are no more."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process, from start to end."""
+
+    seconds: float
+    """Wall time."""
+    peak: int
+    """Largest resident set of the process and of those that it waited for, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -15,15 +31,20 @@ class Measured:
 
     seconds: float
     """Median wall time."""
+    least: float
+    most: float
     peak: int
     """Largest resident set of any run, in bytes."""
+    runs: int
 
 
-def run_once(command: Sequence[str]) -> Measured:
-    """Run the command to its end. Raises CalledProcessError, after its output, where it fails."""
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(os.environ)
-    ) as process:
+def run_once(command: Sequence[str]) -> Run:
+    """Run a command to its end. Raises CalledProcessError, after its output, where it fails.
+
+    The kernel hands the resident set of this process down to the one that it starts: a caller that wants
+    small numbers has to be small itself, and imports no array library.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         started = time.monotonic()
         assert process.stdout is not None
         output = process.stdout.read()
@@ -33,13 +54,30 @@ def run_once(command: Sequence[str]) -> Measured:
     if process.returncode != 0:
         sys.stderr.write(output.decode(errors="replace"))
         raise subprocess.CalledProcessError(process.returncode, command)
-    return Measured(seconds, usage.ru_maxrss << 10)
+    return Run(seconds, usage.ru_maxrss << 10)
 
 
-def measure(command: Sequence[str], runs: int = 3, before: Callable[[], None] = lambda: None) -> Measured:
-    """The median of several runs; `before` runs before each, unmeasured."""
-    found = []
-    for _ in range(runs):
+def measure(command: Sequence[str], runs: int, before: Callable[[], None] = lambda: None) -> Measured:
+    """A warm-up run and `runs` more; fewer where they take long. `before` runs before each, unmeasured."""
+
+    def once() -> Run:
         before()
-        found.append(run_once(command))
-    return Measured(median(m.seconds for m in found), max(m.peak for m in found))
+        os.sync()  # what others wrote is on the disk by now, and costs this command nothing
+        return run_once(command)
+
+    first = once()
+    found = [first] if first.seconds > LONG else []
+    while not found or (len(found) < runs and sum(run.seconds for run in found) < ENOUGH):
+        found.append(once())
+    return summary(found)
+
+
+def summary(found: Sequence[Run]) -> Measured:
+    """Median and range of the times, maximum of the peaks."""
+    seconds = [run.seconds for run in found]
+    return Measured(median(seconds), min(seconds), max(seconds), max(run.peak for run in found), len(found))
+
+
+def was_killed(error: subprocess.CalledProcessError) -> bool:
+    """Whether the kernel ended a process, as it does where memory runs out."""
+    return error.returncode == -signal.SIGKILL

@@ -323,7 +323,9 @@ def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, S
         sink.refusals,
         sink.adopts,
         lambda source, file: sources[source].data_file(file),
-        None if request.link_mode is LinkMode.COPY else device,
+        device
+        if request.link_mode is not LinkMode.COPY and formats.can_link(_format(request, loaded))
+        else None,
     )
 
 
@@ -339,7 +341,12 @@ def _sink_for(
         link_mode=request.link_mode,
         zarr=output.zarr,
     )
-    return formats.open_sink(request.format or output.format or "orbax", directory, options)
+    return formats.open_sink(_format(request, loaded), directory, options)
+
+
+def _format(request: Request, loaded: LoadedRecipe) -> str:
+    """Of the destination: what the command line says, else the recipe, else Orbax."""
+    return request.format or (loaded.recipe.output or OutputPolicy()).format or "orbax"
 
 
 # --- saved plans ----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numcodecs
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import safetensors.numpy
 import tensorstore as ts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -529,3 +530,32 @@ rules:
     row, column = planted(77)
     found = array[77, column - 2 : column + 2, row].read().result()
     assert found.tolist() == [0, 0, number(77), 0]
+
+
+def test_safetensors_to_safetensors_is_copied_as_it_is(tmp_path: Path) -> None:
+    """Renamed, sliced along the first axis, stacked: copied. Transposed, cast: computed."""
+    generator = np.random.default_rng(0)
+    tensors = {name: generator.standard_normal((6, 4)).astype(np.float32) for name in ("a", "b", "c", "d")}
+    safetensors.numpy.save_file(tensors, tmp_path / "source.safetensors")
+    (tmp_path / "recipe.yaml").write_text(
+        "version: 1\nrules:\n"
+        "- {match: a, to: renamed}\n- {match: b, to: rows, value: 'x[2:4]'}\n- {match: c, value: x.T}\n"
+        "- {match: d, to: {both: 'stack([x, x])', half: \"cast(x, 'bfloat16')\"}}\n"
+    )
+    result = ckpt_surgery.apply(
+        tmp_path / "recipe.yaml", tmp_path / "source.safetensors", dst=tmp_path / "out", format="safetensors"
+    )
+    ways = {s.leaf.key.text: str(s.transfer) for s in result.plan.steps}
+    assert ways == {"renamed": "copy", "rows": "copy", "both": "copy", "c": "compute", "half": "compute"}
+    found = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    wanted = {
+        "renamed": tensors["a"],
+        "rows": tensors["b"][2:4],
+        "both": np.stack([tensors["d"]] * 2),
+        "c": tensors["c"].T,
+        "half": tensors["d"].astype(ml_dtypes.bfloat16),
+    }
+    assert sorted(found) == sorted(wanted)
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].tobytes() == array.tobytes(), name

@@ -59,6 +59,8 @@ class Format:
     """Raises SourceError where the checkpoint is not whole, UsageError for a step it cannot have."""
     open_sink: Callable[[Path, SinkOptions], Sink] | None = None
     """Opens a sink on an empty directory that exists. None: this format is only read."""
+    links: bool = False
+    """Whether its checkpoints can refer to bytes inside the files of others; else those are copied."""
 
 
 @functools.cache
@@ -104,6 +106,11 @@ def open_source(
         raise SourceError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = _named(format) if format else detect_format(path)
     return chosen.open_source(path, Selection(step, item))
+
+
+def can_link(format: str) -> bool:
+    """Whether checkpoints of a format can share the data files of others. Raises UsageError."""
+    return _named(format).links
 
 
 def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:

@@ -68,13 +68,22 @@ class DataFiles:
             self._packed_size += chunk.length
             name = os.fspath(self._packed.relative_to(self._directory))
             self._copied[chunk] = Chunk(name, offset, chunk.length)
-        with _errors(chunk.file):
-            copy_range(Path(chunk.file), chunk.offset, chunk.length, self._packed, offset)
+        copy_chunk(chunk, self._packed, offset)
         return self._copied[chunk]
 
     def _new_name(self) -> str:
         (self._directory / "d").mkdir(parents=True, exist_ok=True)
         return f"d/{secrets.token_hex(16)}"
+
+
+def copy_chunk(chunk: Chunk, destination: Path, at: int) -> None:
+    """Copy the stored bytes of a chunk into a file that exists. Raises SourceError, StorageError."""
+    with _errors(chunk.file):
+        if chunk.inline is None:
+            copy_range(Path(chunk.file), chunk.offset, chunk.length, destination, at)
+        else:
+            with destination.open("r+b") as writer:
+                os.pwrite(writer.fileno(), chunk.inline, at)
 
 
 def link(source: Path, destination: Path, mode: LinkMode) -> None:

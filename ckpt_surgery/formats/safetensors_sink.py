@@ -15,6 +15,7 @@ from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Outp
 from ckpt_surgery.errors import StorageError, UsageError, VerificationError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import opened, write_region
+from ckpt_surgery.formats.data_files import copy_chunk
 from ckpt_surgery.formats.safetensors_header import (
     CODES,
     METADATA,
@@ -174,12 +175,18 @@ class SafetensorsSink:
         ]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Never: no file of another can be shared, and copying plain bytes is what reading and `write` do."""
-        return False
+        """Whether the stored bytes, one chunk after another, are the tensor's."""
+        return leaf.spec is not None and CODES.get(leaf.spec.dtype) != PACKED and _in_one_piece(manifest)
 
     def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
-        """Not called, as nothing is adopted."""
-        raise AssertionError(f"`{output.leaf.key}` cannot be adopted")
+        """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
+        place = self._places[output.leaf.key.text]
+        at = place.offset
+        for index in sorted(chunks):
+            copy_chunk(chunks[index], place.path, at)
+            at += chunks[index].length
+        with self._count_lock:
+            self._written[place.tensor.name] += place.tensor.spec.size
 
     def create(self, outputs: Sequence[Output]) -> None:
         """Make every file in its full size, with its header. Raises StorageError."""
@@ -245,6 +252,21 @@ class SafetensorsSink:
         total = sum(file.data_bytes for file in self._files)
         about = {"metadata": {"total_size": total}, "weight_map": files}
         return json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _in_one_piece(manifest: Manifest) -> bool:
+    """Raw whole chunks in C order, cut along no axis but the first that is longer than 1."""
+    shape, chunks = manifest.spec.shape, manifest.chunk_shape
+    axes = manifest.long_axes
+    if (
+        not manifest.codec.raw
+        or list(axes) != sorted(axes)
+        or any(n % c for n, c in zip(shape, chunks, strict=True))
+    ):
+        return False
+    cut = [axis for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)) if c < n]
+    whole = all(c.length == manifest.chunk_nbytes for c in manifest.chunks.values())
+    return whole and (not cut or (len(cut) == 1 and all(n == 1 for n in shape[: cut[0]])))
 
 
 def _put(path: Path, offset: int, spec: ArraySpec, region: Region, block: np.ndarray) -> None:

@@ -1,0 +1,249 @@
+"""What is measured. Each case makes its input in the scratch directory, and yields its lines."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.llama import LLAMA_8B, LLAMA_405B, files, plant, shrunken, write_sparse
+from benchmarks.machine import can_reflink, disk_use
+from benchmarks.measure import Measured, measure, was_killed
+from benchmarks.tables import MIB, Limit, Line
+
+TOOL = str(Path(sys.executable).with_name("ckpt-surgery"))
+OURS = "ckpt-surgery"
+ORBAX = "Orbax restore, transform, save"
+LIBRARIES_PEAK = 250 * MIB
+"""Bytes that the interpreter and the libraries may take besides the budget."""
+
+HEAD = "version: 1\nrules:\n"
+RENAME = HEAD + "  - match: 'params/layer_(\\d+)/(.*)'\n    to: 'model/block_\\1/\\2'\n"
+TRANSPOSE = HEAD + "  - match: w\n    value: cast(x.T, 'bfloat16')\n"
+STACK = (
+    HEAD + "  - match: 'w(?P<i>\\d+)'\n    to: w\n    by: int(i)\n    value: cast(stack(xs), 'bfloat16')\n"
+)
+PARTS = ("query", "key", "value", "out", "wi", "wo", "norm1", "norm2")
+TWENTY = HEAD + "".join(
+    [f"  - {{match: 'opt_state/{i}/.*', drop: true, optional: true}}\n" for i in range(12)]
+    + [f"  - {{match: 'params/layer_(\\d+)/(.*{p}.*)', to: 'model/{p}_\\1/\\2'}}\n" for p in PARTS]
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where, how large, how often."""
+
+    scratch: Path
+    """Empty at the beginning of each case."""
+    nbytes: int
+    """Of the large checkpoints."""
+    leaf_counts: tuple[int, ...]
+    runs: int
+
+    def sizes(self) -> list[int]:
+        """A quarter of a GB, doubled up to the size that was asked for."""
+        doubled = [2**i * 250_000_000 for i in range(20)]
+        return [*(size for size in doubled if size < self.nbytes), self.nbytes]
+
+    def recipe(self, name: str, text: str) -> str:
+        path = self.scratch / f"{name}.yaml"
+        path.write_text(text)
+        return str(path)
+
+    def checkpoint(self, kind: str, size: int, seed: int = 0) -> str:
+        """A synthetic one, made at the first call."""
+        path = self.scratch / f"{kind}-{size}-{seed}.safetensors"
+        if kind in ("leaves", "matrices", "llama"):
+            path = path.with_suffix("")
+        if not path.exists():
+            command = [sys.executable, "-m", "benchmarks.checkpoints", kind, str(path), str(size), str(seed)]
+            subprocess.run(command, check=True)
+        return str(path)
+
+    def ours(self, *arguments: str) -> Measured:
+        return measure([TOOL, *arguments], self.runs)
+
+    def applied(self, recipe: str, source: str, *options: str) -> Measured:
+        """`apply`; `source` may be several, separated by line breaks."""
+        out, clear = self.fresh()
+        command = [TOOL, "apply", "--quiet", recipe, *source.splitlines(), out, *options]
+        return self._measured(command, clear)
+
+    def peer(self, work: str, source: str, *arguments: str) -> Measured | None:
+        """A function of `peers` that writes; None where the kernel killed it."""
+        out, clear = self.fresh()
+        command = [sys.executable, "-m", "benchmarks.peers", work, *source.splitlines(), out, *arguments]
+        try:
+            return self._measured(command, clear)
+        except subprocess.CalledProcessError as error:
+            if not was_killed(error):
+                raise
+            return None
+
+    def fresh(self) -> tuple[str, Callable[[], None]]:
+        """A destination, and what removes it, with what a run that was killed left beside it."""
+
+        def clear() -> None:
+            for path in self.scratch.glob("out*"):
+                shutil.rmtree(path)
+
+        return str(self.scratch / "out"), clear
+
+    def _measured(self, command: list[str], clear: Callable[[], None]) -> Measured:
+        try:
+            return measure(command, self.runs, clear)
+        finally:
+            clear()
+
+
+Case = Callable[[Bench], Iterator[Line]]
+
+
+def start_up(bench: Bench) -> Iterator[Line]:
+    yield Line("--help", OURS, bench.ours("--help"), limit=Limit(seconds=0.2))
+    yield Line("--help", "python -c pass", measure([sys.executable, "-c", "pass"], bench.runs))
+
+
+def leaves(bench: Bench) -> Iterator[Line]:
+    """Growth over the number of leaves."""
+    for count in bench.leaf_counts:
+        yield from _leaves(bench, count)
+
+
+def _leaves(bench: Bench, count: int) -> Iterator[Line]:
+    source, largest = bench.checkpoint("leaves", count), count == bench.leaf_counts[-1]
+    shown = largest or count == 10_000
+    line = Line("inspect", OURS, bench.ours("inspect", source), count, "leaves", headline=shown)
+    yield line.within(Limit(seconds=1.5)) if count == 10_000 else line
+    peer = measure([sys.executable, "-m", "benchmarks.peers", "metadata", source], bench.runs)
+    yield replace(line, who="Orbax metadata", measured=peer, is_peer=True)
+    planned = bench.ours("plan", bench.recipe("twenty", TWENTY), source)
+    line = Line("plan, 20 rules", OURS, planned, count, "leaves", headline=largest)
+    yield line.within(Limit(seconds=3.0)) if count == 45_000 else line
+    linked = bench.applied(bench.recipe("rename", RENAME), source)
+    line = Line("rename many", OURS, linked, count, "leaves", headline=largest)
+    yield line
+    yield replace(line, who=ORBAX, measured=bench.peer("renamed", source), is_peer=True)
+
+
+def rename(bench: Bench) -> Iterator[Line]:
+    """Without moving bytes, and with: growth over the size."""
+    recipe, tiny = bench.recipe("rename", RENAME), bench.checkpoint("leaves", 1)
+    once, peer_once = bench.applied(recipe, tiny, "--link-mode", "copy"), bench.peer("copied", tiny)
+    assert peer_once is not None
+    yield Line("rename, copy, start-up: 1 leaf", f"{OURS} --link-mode copy", once)
+    yield Line("rename, copy, start-up: 1 leaf", "cp -r, fsync", peer_once)
+    for nbytes in bench.sizes():
+        yield from _linked(bench, recipe, nbytes)
+        yield from _copied(bench, recipe, nbytes, once.seconds, peer_once.seconds)
+        shutil.rmtree(bench.checkpoint("matrices", nbytes))
+
+
+def _linked(bench: Bench, recipe: str, nbytes: int) -> Iterator[Line]:
+    source = bench.checkpoint("matrices", nbytes)
+    line = _sized(bench, "rename, link", nbytes, bench.applied(recipe, source))
+    yield line.within(Limit(seconds=1.0))
+    if line.headline:
+        for mode in ["hardlink", *(["reflink"] if can_reflink(bench.scratch) else [])]:
+            measured = bench.applied(recipe, source, "--link-mode", mode)
+            yield replace(line, who=f"{OURS} --link-mode {mode}", measured=measured)
+    yield replace(line, who=ORBAX, measured=bench.peer("renamed", source), is_peer=True)
+
+
+def _copied(bench: Bench, recipe: str, nbytes: int, once: float, peer_once: float) -> Iterator[Line]:
+    source = bench.checkpoint("matrices", nbytes)
+    line = _sized(bench, "rename, copy", nbytes, bench.applied(recipe, source, "--link-mode", "copy"))
+    line = replace(line, who=f"{OURS} --link-mode copy", start_up=once)
+    yield line.within(Limit(ratio=1.3, peak=300 * MIB), "ratio without start-up")
+    peer = bench.peer("copied", source)
+    yield replace(line, who="cp -r, fsync", measured=peer, is_peer=True, start_up=peer_once)
+
+
+def scan(bench: Bench) -> Iterator[Line]:
+    """Llama shards into stacked layers: growth over the size."""
+    for nbytes in bench.sizes():
+        yield from _scanned(bench, nbytes)
+        shutil.rmtree(bench.checkpoint("llama", nbytes))
+
+
+def _scanned(bench: Bench, nbytes: int) -> Iterator[Line]:
+    source, model = bench.checkpoint("llama", nbytes), shrunken(LLAMA_8B, nbytes, "BF16")
+    recipe, options = "@hf-llama3-to-jax", model.settings()
+    line = _sized(bench, "safetensors to scanned layers", nbytes, bench.applied(recipe, source, *options))
+    yield line.within(Limit(seconds=1.5))
+    if line.headline:
+        measured = bench.applied(recipe, source, *options, "--link-mode", "copy")
+        yield replace(line, who=f"{OURS} --link-mode copy", measured=measured)
+    sizes = [str(n) for n in (model.layers, model.heads, model.kv_heads, model.head_dim)]
+    peer = bench.peer("scanned", source, *sizes)
+    yield replace(line, who="safetensors, NumPy, Orbax save", measured=peer, is_peer=True)
+
+
+def cast(bench: Bench) -> Iterator[Line]:
+    """float32 to bfloat16: growth over the size."""
+    for nbytes in bench.sizes():
+        source = bench.checkpoint("matrices", nbytes)
+        line = _sized(bench, "cast f32 to bf16", nbytes, bench.applied("@cast", source, "--memory", "2GiB"))
+        yield line.within(Limit(ratio=0.6, peak=2048 * MIB + LIBRARIES_PEAK), "--memory 2GiB")
+        yield replace(line, who=ORBAX, measured=bench.peer("cast", source), is_peer=True)
+        shutil.rmtree(source)
+
+
+def average(bench: Bench) -> Iterator[Line]:
+    """The mean of two checkpoints, each of the size."""
+    sources = "\n".join(bench.checkpoint("matrices", bench.nbytes, seed) for seed in (0, 1))
+    measured = bench.applied("@average", sources, "--memory", "2GiB")
+    line = _sized(bench, "average of two", bench.nbytes, measured)
+    yield line.within(Limit(peak=2048 * MIB + LIBRARIES_PEAK), "--memory 2GiB")
+    peer = bench.peer("averaged", sources)
+    yield replace(line, who="Orbax restore, mean, save", measured=peer, is_peer=True)
+
+
+def _sized(bench: Bench, work: str, nbytes: int, measured: Measured) -> Line:
+    return Line(work, OURS, measured, nbytes / 1e9, "GB", headline=nbytes == bench.nbytes)
+
+
+def budget(bench: Bench) -> Iterator[Line]:
+    """One tensor of 4 GiB under 512 MiB, and a stack of 8 × 256 MiB under 256 MiB: less below 1 GB."""
+    part = min(1.0, bench.nbytes / 1e9)
+    yield from _budgeted(bench, "transposed", TRANSPOSE, bench.checkpoint("tensor", int(part * 2**32)), 512)
+    yield from _budgeted(bench, "stacked", STACK, bench.checkpoint("parts", int(part * 2**31)), 256)
+
+
+def _budgeted(bench: Bench, work: str, recipe: str, source: str, mebibytes: int) -> Iterator[Line]:
+    told = f"--memory {mebibytes}MiB"
+    measured = bench.applied(bench.recipe(work, recipe), source, "--memory", f"{mebibytes}MiB")
+    title = f"{Path(source).stat().st_size / MIB:.0f} MiB {work} and cast"
+    line = Line(title, OURS, measured)
+    yield line.within(Limit(peak=mebibytes * MIB + LIBRARIES_PEAK), told)
+    peer = bench.peer(work, source)
+    yield replace(line, who="safetensors, NumPy, Orbax save", measured=peer, is_peer=True)
+    Path(source).unlink()
+
+
+def sparse(bench: Bench) -> Iterator[Line]:
+    """All of Llama 3.1 405B in float32, 1.6 TB of holes with planted numbers, into stacked layers."""
+    source, (out, clear) = bench.scratch / "405b", bench.fresh()
+    write_sparse(source, files(LLAMA_405B, "F32"))
+    plant(source, LLAMA_405B, "F32")
+    work, options = "Llama 3.1 405B, sparse, to scanned layers", LLAMA_405B.settings()
+    nbytes = sum(path.stat().st_size for path in source.iterdir())
+    planned = bench.ours("plan", "@hf-llama3-to-jax", str(source), *options)
+    yield Line(f"{work}: plan", OURS, planned, note=f"{nbytes / 1e12:.2f} TB apparent")
+    before = disk_use(bench.scratch)
+    command = [TOOL, "apply", "--quiet", "@hf-llama3-to-jax", str(source), out, *options]
+    linked = measure(command, bench.runs, clear)
+    after = disk_use(bench.scratch)
+    looked = [sys.executable, "-m", "benchmarks.planted", out]
+    found = subprocess.run(looked, check=True, capture_output=True, text=True).stdout.strip()
+    used = (
+        f"disk use {before / 1e6:.2f} → {after / 1e6:.2f} MB; {found} planted elements found by TensorStore"
+    )
+    yield Line(f"{work}: apply", OURS, linked, limit=Limit(seconds=1.5), note=used)
+
+
+CASES: dict[str, Case] = {
+    case.__name__: case for case in (start_up, leaves, rename, scan, cast, average, budget, sparse)
+}
