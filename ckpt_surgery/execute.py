@@ -9,7 +9,9 @@ import numpy as np
 
 from ckpt_surgery.arrays import Chunk, Leaf, Output, Region, Shape, Sink, Source
 from ckpt_surgery.engines import local
-from ckpt_surgery.errors import Problem, SurgeryError
+from ckpt_surgery.errors import DataError, Problem, SurgeryError
+from ckpt_surgery.functions.tiles import straightened
+from ckpt_surgery.fusion import fused
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, make_tasks
@@ -28,12 +30,31 @@ class Progress:
 
 
 def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
-    """The elements of one region of a node."""
+    """The elements of one region of a node, laid out so that rows are quick to write."""
+    return straightened(_block(node, region, read))
+
+
+def _block(node: Node, region: Region, read: Reader) -> np.ndarray:
     if isinstance(node, Read):
         return read(node.source, node.leaf, region)
+    block = _block_in_tiles(node, region, read)
+    if block is not None:
+        return block
     specs = [n.spec for n in node.inputs]
-    blocks = [evaluate(node.inputs[i], part, read) for i, part in node.function.needs(region, specs)]
+    blocks = [_block(node.inputs[i], part, read) for i, part in node.function.needs(region, specs)]
     return node.function.apply(region, specs, blocks)
+
+
+def _block_in_tiles(node: Node, region: Region, read: Reader) -> np.ndarray | None:
+    """None where the region is to be evaluated as a whole."""
+    together = fused(node, region)
+    if together is None:
+        return None
+    blocks = [_block(part, needed, read) for part, needed in together.parts]
+    try:
+        return together.apply(blocks)
+    except DataError:
+        return None  # the whole tells of the value that is furthest out, a tile of its own one
 
 
 def output_of(step: Step) -> Output:

@@ -34,6 +34,7 @@ LAYERS = (
     "listings",  # a target without values
     "claims",
     "costs",
+    "fusion",  # elementwise functions in tiles
     "transfers",  # linked, copied or computed
     "planner",
     "schedule",

@@ -58,6 +58,9 @@ class Function:
     """The function that is meant where the first argument is a list: `mean(xs)` beside `mean(x, 0)`."""
     moves_only: ClassVar[bool] = False
     """Layout only: elements of the inputs, moved about, with fillers at most."""
+    elementwise: ClassVar[bool] = False
+    """Each element is computed from those at its place of the inputs, which broadcast: `needs` asks for
+    no more. Such functions are evaluated together, in tiles, so that what is between them stays small."""
     exact_inputs: ClassVar[bool] = False
     """Inputs must be rounded to their nominal dtype first (bit casts), not left at computation width."""
 

@@ -54,6 +54,8 @@ def broadcast_needs(region: Region, shape: Shape) -> Region:
 class Elementwise(Function):
     """Base of functions of arrays and numbers that broadcast against each other."""
 
+    elementwise: ClassVar[bool] = True
+
     def operands(self) -> tuple[Number | None, ...]:
         """In order: a number, or None for the next of the inputs."""
         raise NotImplementedError

@@ -50,6 +50,7 @@ def dtype_named(name: str) -> DType:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
+@functools.cache  # NumPy puts a name together anew each time
 def kind(dtype: DType) -> str:
     """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex. FunctionError for anything else."""
     if dtype.name not in _KIND_OF:
@@ -62,6 +63,7 @@ def is_integer(dtype: DType) -> bool:
     return kind(dtype) in "iu"
 
 
+@functools.cache
 def computation(dtype: DType) -> DType:
     """The type that arithmetic on `dtype` is done in: float32 for narrow floats, 8 bits for 2 and 4."""
     if kind(dtype) == "f":
@@ -170,6 +172,7 @@ def converted(block: np.ndarray, dtype: DType) -> np.ndarray:
         return block.astype(dtype, copy=False)
 
 
+@functools.cache
 def _always_fits(source: DType, target: DType) -> bool:
     """Whether every value of `source`, NaN and infinity included, has its counterpart in `target`."""
     if kind(target) == "b" or kind(source) == "b":
@@ -196,6 +199,7 @@ class Cast(Function):
     """
 
     name: ClassVar[str] = "cast"
+    elementwise: ClassVar[bool] = True
     dtype: DType
     on_overflow: str = "error"
 

@@ -15,6 +15,7 @@ from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.patterns import Plan, plan_rearrange
+from ckpt_surgery.functions.tiles import straightened
 from ckpt_surgery.manifests import (
     MOST_CHUNKS,
     Positions,
@@ -397,7 +398,8 @@ class Reshape(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = _groups(ins[0].shape, self.infer(ins).shape)
         boxes = [group.box(region) for group in groups]
-        block = blocks[0].reshape([box.size for box in boxes])
+        block = blocks[0] if blocks[0].shape == region.shape else straightened(blocks[0])
+        block = block.reshape([box.size for box in boxes])
         for axis, (group, box) in enumerate(zip(groups, boxes, strict=True)):
             if group.part(region).size != box.size:
                 block = np.take(block, group.places(region, box), axis=axis)

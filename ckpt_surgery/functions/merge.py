@@ -1,6 +1,7 @@
 """Functions of lists of arrays: putting them together, and combining them element by element."""
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import computation, converted, kind, nominal_of, number_as, promoted
 from ckpt_surgery.functions.layout import axis_of
+from ckpt_surgery.functions.tiles import copy_into
 from ckpt_surgery.manifests import concatenated, replaced, stacked
 
 DType = np.dtype[Any]
@@ -90,7 +92,7 @@ class Stack(Function):
         if len(wanted) < region.shape[axis]:
             result[...] = number_as(self.fill or 0, dtype)
         for (place, _), block in zip(wanted, blocks, strict=True):
-            result[(slice(None),) * axis + (place - region.starts[axis],)] = block
+            copy_into(result[(slice(None),) * axis + (place - region.starts[axis], ...)], block)
         return result
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
@@ -173,7 +175,11 @@ class Concat(Function):
         if not blocks:
             return np.empty(region.shape, dtype)
         axis = axis_of(self.axis, ins[0].ndim, self.name)
-        return np.concatenate([converted(block, dtype) for block in blocks], axis=axis)
+        result: np.ndarray = np.empty(region.shape, dtype)
+        stops = itertools.accumulate(block.shape[axis] for block in blocks)
+        for block, stop in zip(blocks, stops, strict=True):
+            copy_into(result[(slice(None),) * axis + (slice(stop - block.shape[axis], stop),)], block)
+        return result
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return concatenated(manifests, axis_of(self.axis, manifests[0].spec.ndim, self.name))
@@ -184,6 +190,7 @@ class _OfList(Function):
     """Elementwise over a list of arrays of one shape: computed from the first to the last."""
 
     called: ClassVar[str] = ""
+    elementwise: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("*xs",)
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:

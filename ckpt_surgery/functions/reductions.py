@@ -20,6 +20,7 @@ from ckpt_surgery.functions.arithmetic import broadcast_needs, broadcast_shapes
 from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, promoted, rank
 from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
+from ckpt_surgery.functions.tiles import straightened
 
 DType = np.dtype[Any]
 
@@ -68,7 +69,7 @@ class Reduction(Function):
         kept = [axis for axis in range(ins[0].ndim) if axis not in axes]
         length = math.prod(ins[0].shape[axis] for axis in axes)
         last = converted(blocks[0].transpose((*kept, *axes)), self.work_dtype(ins[0].dtype))
-        rows = np.ascontiguousarray(last).reshape(region.size, length)
+        rows = np.ascontiguousarray(straightened(last)).reshape(region.size, length)
         with np.errstate(all="ignore"):
             return self.reduced(rows).reshape(region.shape)
 

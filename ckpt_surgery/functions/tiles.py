@@ -1,0 +1,118 @@
+"""Large blocks are moved in tiles that stay in the processor's cache.
+
+NumPy copies a transposed array along one axis at a time, which takes a cache line for each element. Here each
+tile is first copied in the order in which it lies, then turned. Milliseconds of processor time for 32 MiB
+into C order, on two cores of an AMD EPYC; XLA on the CPU with its copy into aligned memory:
+
+| | NumPy | tiles | XLA |
+|---|---|---|---|
+| bfloat16 [4096,4096], `x.T` | 110 | 21 | 142 |
+| bfloat16 [3000,5500], `x.T` | 26 | 20 | 24 |
+| float32 [2048,4096], `x.T` | 51 | 18 | 36 |
+| bfloat16 [128,512,256], axes 2, 1, 0 | 157 | 28 | 188 |
+| bfloat16 [4096,32,128], axes 2, 0, 1 | 90 | 20 | 72 |
+| bfloat16 [4096,32,128], axes 0, 2, 1: within the cache, left to NumPy | 13 | 13 | 14 |
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ckpt_surgery.arrays import Shape, chunk_regions
+
+EDGE = 256
+"""Elements along either side of a tile that is turned."""
+ROWS = 1 << 17
+"""Elements of a tile that is not: a few of them, in float32, fill a cache of 1 MiB."""
+CACHE = 1 << 19
+"""Bytes that stay in the cache of a core."""
+
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def bits(block: np.ndarray) -> np.ndarray:
+    """The same elements as unsigned integers, which NumPy copies faster than types of ml_dtypes.
+
+    The block itself where no integer is of that size.
+    """
+    if block.dtype.hasobject or block.dtype.itemsize not in _BITS:
+        return block
+    return block.view(_BITS[block.dtype.itemsize])
+
+
+def near_axis(block: np.ndarray) -> int | None:
+    """The axis along which elements lie next to each other. None where there are no two elements."""
+    strides = zip(block.strides, range(block.ndim), block.shape, strict=True)
+    steps = [(abs(stride), -axis) for stride, axis, length in strides if length > 1 and stride]
+    return -min(steps)[1] if steps else None
+
+
+def tile_shape(shape: Shape, blocks: Iterable[np.ndarray]) -> Shape:
+    """The tiles in which to go over blocks of this shape at once; blocks of other shapes do not count.
+
+    Whole rows where the blocks lie alike. Otherwise squares along the axes that are near in any of them,
+    longer where these axes are short.
+    """
+    near = {near_axis(block) for block in blocks if block.shape == shape} - {None}
+    if len(near) < 2:
+        return _grown((1,) * len(shape), shape, range(len(shape))[::-1], ROWS)
+    start = tuple(min(n, EDGE) if axis in near else 1 for axis, n in enumerate(shape))
+    order = sorted(range(len(shape)), key=lambda axis: (axis not in near, -axis))
+    return _grown(start, shape, order, EDGE * EDGE)
+
+
+def _grown(start: Shape, shape: Shape, order: Sequence[int], most: int) -> Shape:
+    """A tile made longer along one axis after the other, while it has no more than `most` elements."""
+    lengths = list(start)
+    for axis in order:
+        others = math.prod(lengths[:axis] + lengths[axis + 1 :])
+        lengths[axis] = max(1, min(shape[axis], most // max(1, others)))
+        if lengths[axis] < shape[axis]:
+            break
+    return tuple(lengths)
+
+
+def _is_far(block: np.ndarray, other: np.ndarray) -> bool:
+    """Whether copying one into the other in its order leaves the cache before it is back where it was."""
+    near = near_axis(block)
+    if near is None or near == near_axis(other):
+        return False
+    inner = [axis for axis in range(block.ndim) if abs(other.strides[axis]) < abs(other.strides[near])]
+    span: int = sum((block.shape[axis] - 1) * abs(block.strides[axis]) for axis in inner)
+    return span > CACHE
+
+
+def gathered(piece: np.ndarray) -> np.ndarray:
+    """A tile of a larger block with its elements together, in the order in which they lie.
+
+    The piece itself where they lie in rows: what reads it reads them in this order anyway.
+    """
+    if near_axis(piece) == _last_axis(piece.shape):
+        return piece
+    return bits(piece).copy(order="K").view(piece.dtype)
+
+
+def copy_into(target: np.ndarray, block: np.ndarray) -> None:
+    """`target[...] = block`, of one shape."""
+    if target.dtype == block.dtype:
+        target, block = bits(target), bits(block)
+    if block.size <= EDGE * EDGE or not _is_far(block, target):
+        target[...] = block
+        return
+    for tile in chunk_regions(block.shape, tile_shape(block.shape, (target, block))):
+        target[tile.slices] = block[tile.slices].copy(order="K")
+
+
+def straightened(block: np.ndarray) -> np.ndarray:
+    """The block; in C order where its elements lie next to each other along another axis than the last."""
+    if block.size <= EDGE * EDGE or near_axis(block) == _last_axis(block.shape):
+        return block
+    straight: np.ndarray = np.empty(block.shape, block.dtype)
+    copy_into(straight, block)
+    return straight
+
+
+def _last_axis(shape: Shape) -> int | None:
+    """The one that is near in C order."""
+    return next((axis for axis in reversed(range(len(shape))) if shape[axis] > 1), None)

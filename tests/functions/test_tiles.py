@@ -1,0 +1,109 @@
+"""Blocks moved in tiles: the same elements, whatever the order in which they lie."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import chunk_regions
+from ckpt_surgery.functions import tiles
+from ckpt_surgery.functions.tiles import copy_into, gathered, near_axis, straightened, tile_shape
+
+DTYPES = [
+    np.dtype(t) for t in (np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex128)
+]
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a few elements are many tiles."""
+    monkeypatch.setattr(tiles, "EDGE", 3)
+    monkeypatch.setattr(tiles, "ROWS", 10)
+    monkeypatch.setattr(tiles, "CACHE", 0)
+
+
+@st.composite
+def blocks(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Elements that differ, in C order, or permuted, reversed, with gaps, or cut out of a larger block."""
+    ndim = draw(st.integers(0, 4)) if shape is None else len(shape)
+    order = draw(st.permutations(range(ndim)))
+    lengths = shape or tuple(draw(st.integers(0, 12)) for _ in range(ndim))
+    steps = [draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in range(ndim)]
+    stored = [0] * ndim
+    for axis, place in enumerate(order):
+        stored[place] = lengths[axis] * abs(steps[axis])
+    dtype = draw(st.sampled_from(DTYPES))
+    filled = np.arange(int(np.prod(stored)), dtype=np.int64).astype(np.int8).astype(dtype).reshape(stored)
+    return filled.transpose(order)[(..., *(slice(None, None, step) for step in steps))]
+
+
+@settings(deadline=None, max_examples=200)
+@given(block=blocks())
+def test_a_straightened_block_has_the_same_elements(block: np.ndarray) -> None:
+    straight = straightened(block)
+    assert (straight.dtype, straight.shape) == (block.dtype, block.shape)
+    assert straight.tobytes() == block.tobytes()
+    assert gathered(block).tobytes() == block.tobytes()
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_a_block_is_copied_into_any_other(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), max_size=4)))
+    target, block = (data.draw(blocks(shape)) for _ in range(2))
+    target = np.flip(target) if target.ndim else target.copy()
+    expected = np.real(block).astype(np.real(target).dtype).astype(target.dtype)
+    copy_into(target, np.real(block))
+    np.testing.assert_array_equal(target, expected)
+
+
+def test_a_large_transposed_block_becomes_c_order() -> None:
+    block = np.arange(20.0).reshape(4, 5).T
+    assert straightened(block).flags.c_contiguous
+    rows = np.arange(20.0).reshape(4, 5)[:, :4]
+    assert straightened(rows) is rows
+
+
+@pytest.mark.parametrize(
+    ("block", "axis"),
+    [
+        (np.zeros((3, 4)), 1),
+        (np.zeros((3, 4)).T, 0),
+        (np.zeros((3, 4, 5)).transpose(1, 2, 0), 1),
+        (np.zeros((3, 1)), 0),  # the last axis has one element only
+        (np.zeros((3, 8))[:, ::2], 1),
+        (np.zeros((3, 4))[::-1, ::-1], 1),
+        (np.broadcast_to(np.zeros(4)[:, None], (4, 9)), 0),  # along the other, elements are the same one
+        (np.zeros(()), None),
+        (np.zeros((1, 1)), None),
+    ],
+)
+def test_near_axis(block: np.ndarray, axis: int | None) -> None:
+    assert near_axis(block) == axis
+
+
+@pytest.mark.parametrize(
+    ("block", "tile"),
+    [
+        (np.zeros((7, 4)), (2, 4)),  # whole rows, no more than ten elements
+        (np.zeros((7, 40)), (1, 10)),
+        (np.zeros((40, 7)).T, (3, 3)),  # a square
+        (np.zeros((2, 40)).T, (4, 2)),  # a side is short, the other longer
+        (np.zeros((7, 6, 5)).transpose(2, 1, 0), (3, 1, 3)),  # the two near axes
+        (np.zeros((2, 2, 2)).transpose(2, 1, 0), (2, 2, 2)),
+    ],
+)
+def test_tile_shape(block: np.ndarray, tile: tuple[int, ...]) -> None:
+    assert tile_shape(block.shape, [np.zeros(block.shape), block]) == tile
+
+
+def test_what_is_transposed_within_the_cache_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small matrices in a large array: their transposes stay in the cache."""
+    monkeypatch.setattr(tiles, "CACHE", 1000)
+    monkeypatch.setattr(tiles, "chunk_regions", lambda *given: pytest.fail("cut into tiles"))
+    block = np.arange(1200.0).reshape(100, 4, 3).transpose(0, 2, 1)
+    assert straightened(block).tobytes() == block.tobytes()
+    monkeypatch.setattr(tiles, "chunk_regions", chunk_regions)
+    far = np.arange(1200.0).reshape(100, 4, 3).transpose(2, 1, 0)
+    assert straightened(far).tobytes() == far.tobytes()
