@@ -231,7 +231,8 @@ class Leaf:
     spec: ArraySpec | None = None
     """Shape and dtype; for a PRNG key, of its raw data. None for strings and empty nodes."""
     manifest: Manifest | None = field(default=None, repr=False)
-    """Where the bytes are. None for strings, empty nodes and leaves that are yet to be written."""
+    """Where the bytes are. None for strings, empty nodes and leaves that are yet to be written, and for
+    arrays that are no grid of chunks: those are read in regions of any form, and cannot be linked."""
     sharding: str | None = None
     """Orbax's JSON text of the sharding that a jax.Array was saved with."""
     prng_impl: str | None = None

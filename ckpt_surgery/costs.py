@@ -127,10 +127,9 @@ def grid_of(node: Node) -> Shape:
     shape = tuple(max(1, n) for n in node.spec.shape)
     if isinstance(node, Read):
         manifest = node.leaf.manifest
-        if manifest is not None and manifest.ranged:
+        if manifest is None or manifest.ranged:
             return (1,) * node.spec.ndim
-        chunks = shape if manifest is None else manifest.chunk_shape
-        return tuple(min(max(1, c), n) for c, n in zip(chunks, shape, strict=True))
+        return tuple(min(max(1, c), n) for c, n in zip(manifest.chunk_shape, shape, strict=True))
     if node.spec.size == 0:
         return shape
     grid = functools.cache(lambda index: grid_of(node.inputs[index]))  # once for all axes, at every depth
@@ -235,7 +234,9 @@ def working_set(node: Node, region: Region) -> int:
     result = region.size * node.spec.dtype.itemsize
     if isinstance(node, Read):
         manifest = node.leaf.manifest
-        if manifest is not None and manifest.ranged:
+        if manifest is None:
+            return 2 * result + READ_SPAN
+        if manifest.ranged:
             return result + min(result, manifest.chunk_nbytes) + READ_SPAN
         return result + 2 * _decoded(node, region)
     held = peak = 0

@@ -45,6 +45,9 @@ class SinkOptions:
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
     shard_size: int | None = None
     """Bytes of arrays per file at most, where a format spreads them over several. None: one file."""
+    file_name: str | None = None
+    """The checkpoint is to be this one file inside the directory; None: it is the directory.
+    Never None where the format's `is_file` says so of the destination's name."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class Format:
     """Raises SourceError where the checkpoint is not whole, UsageError for a step it cannot have."""
     open_sink: Callable[[Path, SinkOptions], Sink] | None = None
     """Opens a sink on an empty directory that exists. None: this format is only read."""
+    suffixes: tuple[str, ...] = ()
+    """A destination whose name ends so is written in this format if nobody says otherwise."""
+    is_file: Callable[[str], bool] = lambda name: False
+    """Whether a destination of that name is to be one file rather than a directory."""
     links: bool = False
     """Whether its checkpoints can refer to bytes inside the files of others; else those are copied."""
 

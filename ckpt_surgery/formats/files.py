@@ -3,14 +3,15 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from stat import S_ISREG
 from typing import Any
 
 from ckpt_surgery.arrays import DataFile
 from ckpt_surgery.errors import SourceError
-from ckpt_surgery.keys import shown
+from ckpt_surgery.keys import Key, shown
 
 DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
 ACCESS = "Check its permissions and its symbolic links."
@@ -73,6 +74,21 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
             else:
                 found[prefix + entry.name] = _stat(entry)
     return found
+
+
+def named(key: Key, error: SourceError) -> SourceError:
+    """The same problems, with the leaf in front."""
+    return SourceError(*(replace(p, message=f"`{shown(key.text)}`: {p.message}") for p in error.problems))
+
+
+@contextmanager
+def about(path: str) -> Iterator[None]:
+    """Puts a path before the problems that are found inside."""
+    try:
+        yield
+    except SourceError as error:
+        told = (replace(p, message=f"{shown(path)}: {p.message}") for p in error.problems)
+        raise SourceError(*told) from error
 
 
 def data_file(path: str) -> DataFile:

@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.arrays import (
-    ArraySpec,
     DataFile,
     Leaf,
     LeafKind,
-    Manifest,
     Region,
-    Shape,
     chunk_regions,
     covering_chunks,
 )
-from ckpt_surgery.errors import Problem, SourceError
+from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.byte_ranges import opened, read_region
-from ckpt_surgery.formats.files import DAMAGED, data_file, digest, walk
+from ckpt_surgery.formats.files import DAMAGED, data_file, digest, named, walk
 from ckpt_surgery.formats.handles import Handles
 from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
@@ -36,8 +32,9 @@ from ckpt_surgery.formats.orbax_tree import (
     read_strings,
     read_tree,
 )
+from ckpt_surgery.formats.stretches import read_raw
 from ckpt_surgery.formats.zarr_metadata import ZarrArray, parse_array
-from ckpt_surgery.keys import Key, shown
+from ckpt_surgery.keys import shown
 
 CACHE_BYTES = 32 * 2**20
 """Decoded chunks kept, for regions that share one."""
@@ -92,15 +89,9 @@ def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
             impl = _random_key(entry, array, random_keys)
             leaves[text] = _array_leaf(entry, store, array, shardings.get(name), impl)
         except SourceError as error:
-            raise _at(entry.key, error) from error
+            raise named(entry.key, error) from error
         arrays[text] = StoredArray(name, array)
     return Listing(leaves, arrays, store)
-
-
-def _at(key: Key, error: SourceError) -> SourceError:
-    """The same problems, with the leaf in front."""
-    problems = (Problem(f"`{shown(key.text)}`: {p.message}", p.place, p.hint) for p in error.problems)
-    return SourceError(*problems)
 
 
 def _plain_leaf(entry: Entry, strings: Mapping[str, str]) -> Leaf:
@@ -237,34 +228,6 @@ class OrbaxSource:
             "recheck_cached_metadata": False,
         }
         return ts.open(spec, open=True, read=True, assume_metadata=True, context=self._context).result()
-
-
-def read_raw(directory: str, manifest: Manifest, region: Region) -> np.ndarray:
-    """A region of an array whose chunks are plain bytes: only what it needs of each is read. SourceError."""
-    counts = covering_chunks(region, manifest.spec.shape, manifest.chunk_shape)
-    block: np.ndarray = np.empty(region.shape, manifest.spec.dtype)
-    for chunk in chunk_regions(counts.shape, manifest.chunk_shape):
-        starts = tuple(a + b for a, b in zip(counts.starts, chunk.starts, strict=True))
-        stops = tuple(a + b for a, b in zip(counts.starts, chunk.stops, strict=True))
-        part = Region(tuple(map(max, starts, region.starts)), tuple(map(min, stops, region.stops)))
-        index = tuple(start // length for start, length in zip(starts, manifest.chunk_shape, strict=True))
-        block[part.within(region)] = _part_of_chunk(directory, manifest, index, part)
-    return block
-
-
-def _part_of_chunk(directory: str, manifest: Manifest, index: Shape, part: Region) -> np.ndarray:
-    """The elements of a region that lies in one raw chunk."""
-    stored, order = manifest.chunks[index], manifest.codec.permutation
-    shape = tuple(manifest.chunk_shape[axis] for axis in order)
-    origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
-    inner = part.within(Region(origin, origin))
-    wanted = Region(tuple(inner[axis].start for axis in order), tuple(inner[axis].stop for axis in order))
-    if stored.inline is not None:
-        found = np.frombuffer(stored.inline, manifest.spec.dtype).reshape(shape)[wanted.slices]
-    else:
-        with opened(os.path.join(directory, stored.file)) as file:
-            found = read_region(file, stored.offset, ArraySpec(shape, manifest.spec.dtype), wanted)
-    return found.transpose(np.argsort(order))
 
 
 def open_orbax(path: str, selection: Selection) -> OrbaxSource:

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,12 +12,9 @@ import numpy as np
 
 from ckpt_surgery.arrays import (
     ArraySpec,
-    Chunk,
     Codec,
-    DataFile,
     Leaf,
     LeafKind,
-    Manifest,
     Region,
     encoding_of,
     raw_codec,
@@ -26,7 +22,7 @@ from ckpt_surgery.arrays import (
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, read_region, stat_file
-from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, data_file, digest, entries
+from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_link, entries
 from ckpt_surgery.formats.safetensors_header import (
     DTYPES,
     MOST_HEADER_BYTES,
@@ -38,6 +34,7 @@ from ckpt_surgery.formats.safetensors_header import (
     parse_header,
     strict_json,
 )
+from ckpt_surgery.formats.stretches import StretchesSource, stretch
 from ckpt_surgery.keys import Key, shown
 
 SUFFIX = ".safetensors"
@@ -47,6 +44,8 @@ INDEX_NAME = "model.safetensors.index.json"
 COUNTED = ("total_size", "total_parameters")
 """What an index counts; the rest of its metadata is the user's."""
 _SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors\Z")
+PACKED_NAME = "packed"
+"""How the codec of tensors with two elements to a byte is called."""
 _ZIP = b"PK\x03\x04"
 """How a PyTorch file begins, whatever its name."""
 
@@ -62,14 +61,6 @@ class Shard:
     data: int
     """Offset of the first tensor's byte."""
     header: Header
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Where a leaf's bytes are."""
-
-    shard: Shard
-    tensor: Tensor
 
 
 # --- which files ------------------------------------------------------------------------------------------
@@ -131,22 +122,12 @@ def read_shard(directory: str, name: str) -> Shard:
     with opened(path) as file:
         size = file.stat.size
         prefix = file.read(0, min(PREFIX_BYTES, size))
-        with _about(path):
+        with about(path):
             length = header_length(prefix, size)
         text = file.read(PREFIX_BYTES, length)
     data = PREFIX_BYTES + length
-    with _about(path):
+    with about(path):
         return Shard(name, path, file.stat, data, parse_header(text, size - data))
-
-
-@contextmanager
-def _about(path: str) -> Iterator[None]:
-    """Puts a path before the problems that are found inside."""
-    try:
-        yield
-    except SourceError as error:
-        named = (replace(p, message=f"{shown(path)}: {p.message}") for p in error.problems)
-        raise SourceError(*named) from error
 
 
 def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
@@ -157,7 +138,7 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
                 f"{shown(path)} has {file.stat.size} bytes, too many for an index", hint=DAMAGED
             )
         text = file.read(0, file.stat.size)
-    with _about(path):
+    with about(path):
         document = strict_json(text)
         files, metadata = document.get("weight_map"), document.get("metadata") or {}
         if not isinstance(files, dict) or not isinstance(metadata, dict):
@@ -208,61 +189,29 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
 # --- the source -------------------------------------------------------------------------------------------
 
 
-class SafetensorsSource:
+class SafetensorsSource(StretchesSource):
     """A safetensors checkpoint, opened for reading. Safe to use from several threads."""
-
-    format = "safetensors"
-    step: int | None = None
-    item: str | None = None
 
     def __init__(
         self,
         path: str,
         directory: str,
-        index: str | None,
+        index: Mapping[str, FileStat],
         shards: Sequence[Shard],
         metadata: Mapping[str, Any],
     ):
-        self.path = path
-        self.metadata = metadata
-        self.directory = directory
-        """What the files in manifests are relative to."""
-        self._files = [*([] if index is None else [index]), *(shard.name for shard in shards)]
-        self._stored = {t.name: Stored(shard, t) for shard in shards for t in shard.header.tensors}
-        self._leaves = {name: _leaf(stored) for name, stored in self._stored.items()}
-
-    def leaves(self) -> Mapping[str, Leaf]:
-        """Every tensor by its name, in the order of their bytes, shard by shard."""
-        return self._leaves
+        leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
+        files = {**index, **{shard.name: shard.stat for shard in shards}}
+        super().__init__(path, "safetensors", directory, leaves, files, metadata)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
-        stored = self._stored[leaf.key.text]
-        with opened(stored.shard.path, stored.shard.stat) as file:
-            return _read(file, stored, region)
-
-    def data_file(self, file: str) -> DataFile:
-        """A shard, by its name in a manifest. Raises SourceError where it is gone."""
-        return data_file(os.path.join(self.directory, file))
-
-    def fingerprint(self) -> str:
-        """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
-        return digest({name: stat_file(os.path.join(self.directory, name)) for name in self._files})
-
-
-def _read(file: OpenFile, stored: Stored, region: Region) -> np.ndarray:
-    tensor, offset = stored.tensor, stored.shard.data + stored.tensor.start
-    if tensor.packed:
-        return read_packed(file, offset, tensor.spec, region)
-    if tensor.spec.dtype != DTYPES["BOOL"]:
-        return read_region(file, offset, tensor.spec, region)
-    block = read_region(file, offset, replace(tensor.spec, dtype=DTYPES["U8"]), region)
-    if block.size and block.max() > 1:
-        raise SourceError(
-            f"`{shown(tensor.name)}` in {shown(file.path)} is of type BOOL and has the byte {block.max()}",
-            hint=DAMAGED,
-        )
-    return block.view(np.bool_)
+        assert leaf.manifest is not None
+        if leaf.manifest.codec.name != PACKED_NAME or not region.size:
+            return super().read(leaf, region)
+        (chunk,) = leaf.manifest.chunks.values()
+        with opened(os.path.join(self.directory, chunk.file), self._files[chunk.file]) as file:
+            return read_packed(file, chunk.offset, leaf.manifest.spec, region)
 
 
 def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
@@ -285,27 +234,16 @@ def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) ->
     return np.ascontiguousarray(apart[..., first : first + region.shape[-1]]).view(spec.dtype)
 
 
-def _leaf(stored: Stored) -> Leaf:
-    tensor, shard = stored.tensor, stored.shard
-    spec = tensor.spec
-    chunk = Chunk(shard.name, shard.data + tensor.start, tensor.stop - tensor.start)
-    # Without elements there is no chunk, and a grid cannot have steps of 0.
-    grid = tuple(max(1, n) for n in spec.shape)
-    chunks = {(0,) * spec.ndim: chunk} if spec.size else {}
-    return Leaf(
-        Key.parse(tensor.name),
-        LeafKind.ARRAY,
-        spec,
-        Manifest(spec, grid, _codec(spec.ndim, tensor.packed), chunks),
-    )
+def _leaf(shard: Shard, tensor: Tensor) -> Leaf:
+    codec = _packed_codec(tensor.spec.ndim) if tensor.packed else None
+    manifest = stretch(tensor.spec, shard.name, shard.data + tensor.start, codec, tensor.stop - tensor.start)
+    return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest)
 
 
 @cache
-def _codec(ndim: int, packed: bool) -> Codec:
-    """How all of a format's tensors are encoded: as they are in memory, or two elements to a byte."""
-    plain = raw_codec(ndim)
-    # Without a `name`, for zarr has nothing like it.
-    return replace(plain, name="packed", encoding=encoding_of([{"packed": PACKED}])) if packed else plain
+def _packed_codec(ndim: int) -> Codec:
+    """Two elements to a byte. Its encoding has no `name`, for zarr has nothing like it."""
+    return replace(raw_codec(ndim), name=PACKED_NAME, encoding=encoding_of([{"packed": PACKED}]))
 
 
 def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
@@ -325,10 +263,11 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
         directory, name = os.path.split(path)
     if not name.endswith(INDEX_SUFFIX):
         shard = read_shard(directory, name)
-        return SafetensorsSource(path, directory, None, [shard], shard.header.metadata)
+        return SafetensorsSource(path, directory, {}, [shard], shard.header.metadata)
     files, metadata = read_index(os.path.join(directory, name))
     shards = read_shards(directory, files)
-    return SafetensorsSource(path, directory, name, shards, dict(_merged(metadata, shards)))
+    index = {name: stat_file(os.path.join(directory, name))}
+    return SafetensorsSource(path, directory, index, shards, dict(_merged(metadata, shards)))
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

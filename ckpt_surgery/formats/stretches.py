@@ -1,0 +1,152 @@
+"""Checkpoints whose arrays are stretches of bytes in files: raw elements, at an offset.
+
+What most formats but zarr's come to once their headers are read. Such a format lists its leaves with
+manifests of raw chunks and the files that they lie in; reading them is the same for all.
+"""
+
+import os
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import (
+    ArraySpec,
+    Chunk,
+    Codec,
+    DataFile,
+    Leaf,
+    Manifest,
+    Region,
+    Shape,
+    bytes_codec,
+    chunk_regions,
+    covering_chunks,
+    encoding_of,
+    raw_codec,
+)
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.byte_ranges import opened, read_region, stat_file
+from ckpt_surgery.formats.files import DAMAGED, FileStat, data_file, digest, named
+
+BIG = encoding_of([bytes_codec("big")])
+"""The encoding of chunks whose elements are big endian."""
+
+
+def stretch(
+    spec: ArraySpec, file: str, offset: int, codec: Codec | None = None, length: int | None = None
+) -> Manifest:
+    """Of an array that lies in one piece of a file, by default raw in C order, and as long as in memory."""
+    # Without elements there is no chunk, and a grid cannot have steps of 0.
+    grid = tuple(max(1, n) for n in spec.shape)
+    chunks = (
+        {(0,) * spec.ndim: Chunk(file, offset, spec.nbytes if length is None else length)}
+        if spec.size
+        else {}
+    )
+    return Manifest(spec, grid, codec or raw_codec(spec.ndim), chunks)
+
+
+class StretchesSource:
+    """A checkpoint of stretches, opened for reading. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        path: str,
+        format: str,
+        directory: str,
+        leaves: Mapping[str, Leaf],
+        files: Mapping[str, FileStat],
+        metadata: Mapping[str, Any],
+        step: int | None = None,
+    ):
+        self.path = path
+        self.format = format
+        self.directory = directory
+        """What the files in manifests are relative to."""
+        self.metadata = metadata
+        self.step = step
+        self.item: str | None = None
+        self._leaves = leaves
+        self._files = files
+        """Every file that the checkpoint consists of, as it was when it was listed."""
+
+    def leaves(self) -> Mapping[str, Leaf]:
+        """Every leaf by its key's text, in the checkpoint's own order."""
+        return self._leaves
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        assert leaf.manifest is not None
+        try:
+            return read_raw(self.directory, leaf.manifest, region, self._files)
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+
+    def data_file(self, file: str) -> DataFile:
+        """A file by its name in a manifest. Raises SourceError where it is gone."""
+        return data_file(os.path.join(self.directory, file))
+
+    def fingerprint(self) -> str:
+        """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
+        return digest({name: stat_file(os.path.join(self.directory, name)) for name in self._files})
+
+
+def read_raw(
+    directory: str, manifest: Manifest, region: Region, listed: Mapping[str, FileStat] | None = None
+) -> np.ndarray:
+    """A region of an array whose chunks are plain bytes of either byte order: only what it needs of each.
+
+    `listed`: what the files were like when they were listed. Raises SourceError where bytes are missing,
+    files have changed, or booleans are neither 0 nor 1.
+    """
+    counts = covering_chunks(region, manifest.spec.shape, manifest.chunk_shape)
+    block: np.ndarray = np.empty(region.shape, manifest.spec.dtype)
+    for chunk in chunk_regions(counts.shape, manifest.chunk_shape) if region.size else ():
+        starts = tuple(a + b for a, b in zip(counts.starts, chunk.starts, strict=True))
+        stops = tuple(a + b for a, b in zip(counts.starts, chunk.stops, strict=True))
+        part = Region(tuple(map(max, starts, region.starts)), tuple(map(min, stops, region.stops)))
+        index = tuple(start // length for start, length in zip(starts, manifest.chunk_shape, strict=True))
+        block[part.within(region)] = _part_of_chunk(directory, manifest, index, part, listed or {})
+    return block
+
+
+def _part_of_chunk(
+    directory: str, manifest: Manifest, index: Shape, part: Region, listed: Mapping[str, FileStat]
+) -> np.ndarray:
+    """The elements of a region that lies in one raw chunk."""
+    stored, order = manifest.chunks[index], manifest.codec.permutation
+    shape = tuple(manifest.chunk_shape[axis] for axis in order)
+    origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
+    inner = part.within(Region(origin, origin))
+    wanted = Region(tuple(inner[axis].start for axis in order), tuple(inner[axis].stop for axis in order))
+    spec = ArraySpec(shape, _unchecked(manifest.spec.dtype))
+    if stored.inline is not None:
+        whole = np.frombuffer(stored.inline, spec.dtype, prod(shape), stored.offset)
+        found = whole.reshape(shape)[wanted.slices]
+    else:
+        path = os.path.join(directory, stored.file)
+        with opened(path, listed.get(stored.file)) as file:
+            found = read_region(file, stored.offset, spec, wanted)
+    if manifest.codec.encoding == BIG:
+        found = _swapped(found)
+    return _checked(found, manifest.spec.dtype).transpose(np.argsort(order))
+
+
+def _unchecked(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Booleans as the bytes that they are: not each of them is one."""
+    return np.dtype(np.uint8) if dtype == np.bool_ else dtype
+
+
+def _checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    if dtype == np.bool_ and block.size and block.max() > 1:
+        raise SourceError(f"one of its booleans has the byte {block.max()}", hint=DAMAGED)
+    return block.view(dtype)
+
+
+def _swapped(block: np.ndarray) -> np.ndarray:
+    """The other byte order; ml_dtypes' types have but one, so their bits are swapped."""
+    if block.dtype.kind == "c":
+        return block.view(block.dtype.newbyteorder()).astype(block.dtype)
+    return block.view(f"u{block.dtype.itemsize}").byteswap().view(block.dtype)
