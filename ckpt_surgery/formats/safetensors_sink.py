@@ -5,17 +5,16 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
-from ckpt_surgery.errors import StorageError, UsageError, VerificationError
+from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
-from ckpt_surgery.formats.byte_ranges import opened, write_region
-from ckpt_surgery.formats.data_files import copy_chunk
+from ckpt_surgery.formats.byte_ranges import opened
+from ckpt_surgery.formats.places import Place, Places, in_one_piece, put, storage_errors
 from ckpt_surgery.formats.safetensors_header import (
     CODES,
     METADATA,
@@ -92,10 +91,11 @@ class FilePlan:
         return self.tensors[-1].stop if self.tensors else 0
 
 
-def plan_files(leaves: Sequence[Leaf], shard_size: int | None) -> list[FilePlan]:
+def plan_files(leaves: Sequence[Leaf], shard_size: int | None, single: str = SINGLE_NAME) -> list[FilePlan]:
     """Which tensors go into which file, and where. Files are filled in the order of the leaves.
 
     `shard_size`: bytes of tensors per file; a larger tensor has a file to itself. None: one file.
+    `single`: the file's name where there is but one.
     """
     groups: list[list[Leaf]] = [[]]
     room = shard_size
@@ -109,7 +109,7 @@ def plan_files(leaves: Sequence[Leaf], shard_size: int | None) -> list[FilePlan]
             room -= size
         groups[-1].append(leaf)
     if len(groups) == 1:
-        return [FilePlan(SINGLE_NAME, _placed(groups[0]))]
+        return [FilePlan(single, _placed(groups[0]))]
     return [FilePlan(SHARD_NAME.format(i, len(groups)), _placed(g)) for i, g in enumerate(groups, 1)]
 
 
@@ -133,28 +133,20 @@ def _entry_bound(leaf: Leaf) -> int:
 # --- the sink ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor is written."""
-
-    path: Path
-    offset: int
-    """In the file."""
-    tensor: Tensor
-
-
 class SafetensorsSink:
     """Writes one file, or shards and their index, into a directory. Thread-safe."""
 
-    def __init__(self, directory: Path, metadata: Mapping[str, str], shard_size: int | None):
+    def __init__(
+        self, directory: Path, metadata: Mapping[str, str], shard_size: int | None, file_name: str | None
+    ):
         self._directory = directory
         self._metadata = metadata
         self._shard_size = shard_size
+        self._single = file_name or SINGLE_NAME
         self._files: list[FilePlan] = []
-        self._places: dict[str, Place] = {}
-        self._written: Counter[str] = Counter()
-        """Elements by name."""
-        self._count_lock = threading.Lock()
+        self._places = Places({})
+        self._packed: set[str] = set()
+        """Keys of the arrays with two elements to a byte."""
         self._pair_lock = threading.Lock()
 
     def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
@@ -176,48 +168,40 @@ class SafetensorsSink:
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether the stored bytes, one chunk after another, are the tensor's."""
-        return leaf.spec is not None and CODES.get(leaf.spec.dtype) != PACKED and _in_one_piece(manifest)
+        return leaf.spec is not None and CODES.get(leaf.spec.dtype) != PACKED and in_one_piece(manifest)
 
     def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
         """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
-        place = self._places[output.leaf.key.text]
-        at = place.offset
-        for index in sorted(chunks):
-            copy_chunk(chunks[index], place.path, at)
-            at += chunks[index].length
-        with self._count_lock:
-            self._written[place.tensor.name] += place.tensor.spec.size
+        self._places.adopt(output.leaf.key.text, chunks)
 
     def create(self, outputs: Sequence[Output]) -> None:
         """Make every file in its full size, with its header. Raises StorageError."""
-        self._files = plan_files([output.leaf for output in outputs], self._shard_size)
+        self._files = plan_files([output.leaf for output in outputs], self._shard_size, self._single)
+        places = {}
         for file in self._files:
             path = self._directory / file.name
             header = header_bytes(file.tensors, self._metadata)
-            with _storage_errors(path), open(path, "xb") as opened_file:
+            with storage_errors(path), open(path, "xb") as opened_file:
                 opened_file.write(header)
                 opened_file.truncate(len(header) + file.data_bytes)
             for tensor in file.tensors:
-                self._places[tensor.name] = Place(path, len(header) + tensor.start, tensor)
+                places[tensor.name] = Place(path, len(header) + tensor.start, tensor.spec)
+        self._places = Places(places)
+        self._packed = {t.name for file in self._files for t in file.tensors if t.packed}
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region; regions may be of any form. Raises StorageError."""
-        place = self._places[output.leaf.key.text]
-        spec = place.tensor.spec
-        assert (block.dtype, block.shape) == (spec.dtype, region.shape)
-        with _storage_errors(place.path):
-            if place.tensor.packed:
-                self._write_packed(place, region, block)
-            else:
-                _put(place.path, place.offset, spec, region, block)
-        with self._count_lock:
-            self._written[place.tensor.name] += region.size
+        text = output.leaf.key.text
+        if text not in self._packed:
+            self._places.write(text, region, block)
+        elif region.size:
+            self._write_packed(self._places[text], region, block)
+            self._places.count(text, region.size)
 
     def _write_packed(self, place: Place, region: Region, block: np.ndarray) -> None:
         """Two elements share a byte, and two regions may: one at a time, what is there is kept."""
-        if not region.size:
-            return
-        halves, touched = paired(place.tensor.spec, region)
+        assert (block.dtype, block.shape) == (place.spec.dtype, region.shape)
+        halves, touched = paired(place.spec, region)
         starts, stops = (
             (*region.starts[:-1], 2 * touched.starts[-1]),
             (*region.stops[:-1], 2 * touched.stops[-1]),
@@ -225,26 +209,21 @@ class SafetensorsSink:
         around = Region(starts, stops)
         with self._pair_lock:
             with opened(os.fspath(place.path)) as file:
-                whole = read_packed(file, place.offset, place.tensor.spec, around)
+                whole = read_packed(file, place.offset, place.spec, around)
             whole[region.within(around)] = block
             bits = whole.view(np.uint8)
             both = bits[..., ::2] | bits[..., 1::2] << 4
-            _put(place.path, place.offset, halves, touched, both)
+            put(replace(place, spec=halves), touched, both)
 
     def finish(self) -> None:
         """Check that nothing was left out; write the index where there are several files.
 
         Raises StorageError, and VerificationError where a part of a tensor was never written.
         """
-        for name, place in self._places.items():
-            if self._written[name] != place.tensor.spec.size:
-                raise VerificationError(
-                    f"{self._written[name]} of {place.tensor.spec.size} elements of `{shown(name)}` "
-                    "were written"
-                )
+        self._places.check()
         if len(self._files) > 1:
             path = self._directory / INDEX_NAME
-            with _storage_errors(path), open(path, "x", encoding="utf-8") as file:
+            with storage_errors(path), open(path, "x", encoding="utf-8") as file:
                 file.write(self._index())
 
     def _index(self) -> str:
@@ -254,43 +233,10 @@ class SafetensorsSink:
         return json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _in_one_piece(manifest: Manifest) -> bool:
-    """Raw whole chunks in C order, cut along no axis but the first that is longer than 1."""
-    shape, chunks = manifest.spec.shape, manifest.chunk_shape
-    axes = manifest.long_axes
-    if (
-        not manifest.codec.raw
-        or list(axes) != sorted(axes)
-        or any(n % c for n, c in zip(shape, chunks, strict=True))
-    ):
-        return False
-    cut = [axis for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)) if c < n]
-    whole = all(c.length == manifest.chunk_nbytes for c in manifest.chunks.values())
-    return whole and (not cut or (len(cut) == 1 and all(n == 1 for n in shape[: cut[0]])))
-
-
-def _put(path: Path, offset: int, spec: ArraySpec, region: Region, block: np.ndarray) -> None:
-    # Opened for each block: no number of shards exhausts the descriptors, and a failure leaves none open.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        write_region(descriptor, offset, spec, region, block)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"Writing {shown(os.fspath(path))} failed: {error.strerror}",
-            hint="Check the free space and the permissions of the destination.",
-        ) from error
-
-
 def open_safetensors_sink(directory: Path, options: SinkOptions) -> SafetensorsSink:
     """A sink on an empty directory: `model.safetensors`, or shards and `model.safetensors.index.json`.
+
+    With `options.file_name` the one file is called so.
 
     Metadata that is not text is stored as its JSON. Raises UsageError for options that make no sense.
     """
@@ -300,7 +246,12 @@ def open_safetensors_sink(directory: Path, options: SinkOptions) -> SafetensorsS
         )
     if options.shard_size is not None and options.shard_size <= 0:
         raise UsageError(f"A shard of {options.shard_size} bytes holds nothing", hint="Give more.")
-    return SafetensorsSink(directory, _texts(options), options.shard_size)
+    if options.shard_size is not None and options.file_name is not None:
+        raise UsageError(
+            f"{shown(options.file_name)} is one file, which cannot have shards",
+            hint="Name a directory, or leave out --shard-size.",
+        )
+    return SafetensorsSink(directory, _texts(options), options.shard_size, options.file_name)
 
 
 def _texts(options: SinkOptions) -> dict[str, str]:
