@@ -1,15 +1,15 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
-The commands are functions too: `plan`, `apply`, `inspect`, `diff`, `lint`, `schema`.
+The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `lint`, `schema`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["apply", "diff", "inspect", "lint", "plan", "schema"]
+__all__ = ["apply", "convert", "diff", "inspect", "lint", "plan", "schema"]
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api import apply, diff, inspect, lint, plan, schema
+    from ckpt_surgery.api import apply, convert, diff, inspect, lint, plan, schema
 
 
 def __getattr__(name: str) -> Any:

@@ -1,19 +1,15 @@
-"""What the command line does, for Python: plan, apply, inspect, diff, lint, schema.
+"""What the command line does, for Python: plan, apply, convert, inspect, diff, lint, schema.
 
 Each function takes what the command of the same name takes, under the same names and with the same
 defaults. Errors are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
-import hashlib
-import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from ckpt_surgery import commit, compare, formats, report
 from ckpt_surgery.arrays import Leaf, LinkMode, Sink, Source
@@ -24,42 +20,17 @@ from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.listings import is_listing, read_listing
-from ckpt_surgery.packaged import PREFIX
 from ckpt_surgery.planner import Input, Plan, make_plan
-from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe
+from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.recipe import schema as schema
+from ckpt_surgery.requests import PathLike, Request, SavedPlan, load_saved, replayed, saved_json
 from ckpt_surgery.transfers import Destination
 
-PathLike = str | os.PathLike[str]
 DEFAULT_MEMORY = 2 << 30
-SAVED = "request"
-"""The member of a saved plan's JSON from which it can be made again."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a plan is asked for: the arguments of `plan` and `apply` that decide what comes out."""
-
-    recipe: str
-    """Path of the recipe."""
-    sources: tuple[str, ...]
-    target: str | None = None
-    set: tuple[str, ...] = ()
-    """`NAME=VALUE` overrides of the recipe's params."""
-    step: int | None = None
-    item: str | None = None
-    format: str | None = None
-    """Of the destination; None: the recipe's `output.format`, else `orbax`."""
-    dst: str | None = None
-    dst_step: int | None = None
-    dst_item: str | None = None
-    memory: int | None = None
-    """Budget in bytes; None: the smaller of 2 GiB and a quarter of what is available."""
-    workers: int | None = None
-    link_mode: LinkMode = LinkMode.AUTO
-    """How stored bytes that need no change come into the destination."""
-    allow_hooks: bool = False
-    """Whether the recipe's hooks, Python code, may run. A saved plan cannot say so."""
+NO_RECIPE = "(none)"
+"""What plans call the empty recipe, for there is no file of it."""
+MOST_NAMES = 5
+"""So many names of custom metadata are told."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +72,18 @@ class Inspection:
 
 
 def plan(
-    recipe: PathLike,
+    recipe: PathLike | None,
     *sources: PathLike,
     target: PathLike | None = None,
     set: Sequence[str] = (),
     step: int | None = None,
     item: str | None = None,
+    src_format: str | None = None,
     format: str | None = None,
     dst: PathLike | None = None,
     dst_step: int | None = None,
     dst_item: str | None = None,
+    shard_size: int | None = None,
     memory: int | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
@@ -119,22 +92,24 @@ def plan(
 ) -> Plan:
     """Decide what `apply` would do, from metadata alone; `out` saves the plan as a JSON file.
 
-    `recipe` is a file, or with `@name` one that comes with the package. Its hooks, Python code of the
-    recipe's author, run only with `allow_hooks`.
+    `recipe` is a file, or with `@name` one that comes with the package, or None, which keeps every leaf.
+    Its hooks, Python code of the recipe's author, run only with `allow_hooks`. `shard_size` is in bytes.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
     request = Request(
-        recipe=os.fspath(recipe),
+        recipe=None if recipe is None else os.fspath(recipe),
         sources=tuple(os.fspath(source) for source in sources),
         target=None if target is None else os.fspath(target),
         set=tuple(set),
         step=step,
         item=item,
+        src_format=src_format,
         format=format,
         dst=None if dst is None else os.fspath(dst),
         dst_step=dst_step,
         dst_item=dst_item,
+        shard_size=shard_size,
         memory=memory,
         workers=workers,
         allow_hooks=allow_hooks,
@@ -143,21 +118,23 @@ def plan(
     prepared = _prepare(request)
     if out is not None:
         with commit.storage_errors(Path(out)):
-            Path(out).write_text(report.json_text(_saved(prepared)), encoding="utf-8")
+            Path(out).write_text(report.json_text(_document(prepared)), encoding="utf-8")
     return prepared.plan
 
 
 def apply(
-    recipe: PathLike,
+    recipe: PathLike | None,
     *sources: PathLike,
     dst: PathLike | None = None,
     target: PathLike | None = None,
     set: Sequence[str] = (),
     step: int | None = None,
     item: str | None = None,
+    src_format: str | None = None,
     format: str | None = None,
     dst_step: int | None = None,
     dst_item: str | None = None,
+    shard_size: int | None = None,
     overwrite: bool = False,
     link_mode: LinkMode | str | None = None,
     memory: int | None = None,
@@ -168,38 +145,93 @@ def apply(
 ) -> Result:
     """Run a recipe, or a plan that was saved with `plan(out=…)`, and publish the result at `dst`.
 
-    `on_plan` is called once, before any data is read. Raises SurgeryError; then nothing is published.
+    Where the name of `dst` says so (`out.safetensors`), the result is one file. `on_plan` is called once,
+    before any data is read. Raises SurgeryError; then nothing is published.
     """
-    started = time.monotonic()
-    saved = _load_saved(recipe)
+    saved = None if recipe is None else load_saved(recipe)
     if saved is None:
         request = Request(
-            recipe=os.fspath(recipe),
+            recipe=None if recipe is None else os.fspath(recipe),
             sources=tuple(os.fspath(source) for source in sources),
             target=None if target is None else os.fspath(target),
             set=tuple(set),
             step=step,
             item=item,
+            src_format=src_format,
             format=format,
             dst=None if dst is None else os.fspath(dst),
             dst_step=dst_step,
             dst_item=dst_item,
+            shard_size=shard_size,
             memory=memory,
             workers=workers,
             allow_hooks=allow_hooks,
             link_mode=LinkMode(link_mode or LinkMode.AUTO),
         )
     else:
-        given = (sources, target, set, step, item, format, dst_step, dst_item)
-        request = _replayed(saved, Path(recipe), given, dst, memory, workers, allow_hooks, link_mode)
+        given = (sources, target, set, step, item, src_format, format, dst_step, dst_item, shard_size)
+        request = replayed(saved, given, dst, memory, workers, allow_hooks, link_mode)
+    return _applied(request, saved, overwrite, progress, on_plan)
+
+
+def convert(
+    src: PathLike,
+    dst: PathLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    format: str | None = None,
+    dst_step: int | None = None,
+    dst_item: str | None = None,
+    shard_size: int | None = None,
+    overwrite: bool = False,
+    link_mode: LinkMode | str | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Result:
+    """Write a checkpoint in another format, all of its leaves as they are: `apply` without a recipe."""
+    return apply(
+        None,
+        src,
+        dst=dst,
+        step=step,
+        item=item,
+        src_format=src_format,
+        format=format,
+        dst_step=dst_step,
+        dst_item=dst_item,
+        shard_size=shard_size,
+        overwrite=overwrite,
+        link_mode=link_mode,
+        memory=memory,
+        workers=workers,
+        progress=progress,
+        on_plan=on_plan,
+    )
+
+
+def _applied(
+    request: Request,
+    saved: SavedPlan | None,
+    overwrite: bool,
+    progress: Callable[[Progress], None] | None,
+    on_plan: Callable[[Plan], None] | None,
+) -> Result:
+    """Plan, check, carry out."""
+    started = time.monotonic()
     if request.dst is None:
         raise UsageError("there is no destination", hint="Name it after the sources.")
     with commit.interruptible():
         where = _unit(request)
         commit.check_paths([Path(p) for p in _inputs_of(request)], where, overwrite)
         prepared = _prepare(request)
+        if overwrite:
+            commit.check_files(_stored_files(prepared), where)
         if saved is not None:
-            _check_same(saved, prepared)
+            saved.check_same(prepared.plan)
         if on_plan is not None:
             on_plan(prepared.plan)
         notices = _carry_out(prepared, where, overwrite, progress)
@@ -260,12 +292,12 @@ def _inputs_of(request: Request) -> list[str]:
 
 
 def _prepare(request: Request) -> _Prepared:
-    loaded = load_recipe(request.recipe, request.set)
+    loaded = _loaded(request)
     if request.allow_hooks:
         loaded = _with_hooks(loaded)
     names = loaded.recipe.source_names(len(request.sources))
     sources: dict[str, Source] = {
-        name: formats.open_source(path, None, request.step, request.item)
+        name: formats.open_source(path, request.src_format, request.step, request.item)
         for name, path in zip(names, request.sources, strict=True)
     }
     listings = {name: source.leaves() for name, source in sources.items()}
@@ -283,7 +315,26 @@ def _prepare(request: Request) -> _Prepared:
         memory,
         workers,
     )
-    return _Prepared(request, loaded, sources, made, memory, workers)
+    warnings = (*made.warnings, *_destination_warnings(request, loaded, first))
+    return _Prepared(request, loaded, sources, replace(made, warnings=warnings), memory, workers)
+
+
+def _loaded(request: Request) -> LoadedRecipe:
+    if request.recipe is not None:
+        return load_recipe(request.recipe, request.set)
+    return parse_recipe("version: 1\n", NO_RECIPE, request.set)
+
+
+def _destination_warnings(request: Request, loaded: LoadedRecipe, first: Source) -> Iterator[str]:
+    """What a destination loses without a rule that says so, and what its name promises in vain."""
+    format = _format(request, loaded)
+    if first.metadata and not formats.holds_metadata(format):
+        names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
+        more = ", …" if len(first.metadata) > MOST_NAMES else ""
+        yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
+    named = formats.format_for(_name(request))
+    if named not in (None, format):
+        yield f"{request.dst} will be {format}, though its name says {named}"
 
 
 def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
@@ -317,7 +368,7 @@ def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, S
     """What the plan has to know of where the result goes; beside the first source, if nobody says."""
     sink = _sink_for(request, loaded, next(iter(sources.values())))
     places = [Path(request.dst).absolute().parent] if request.dst else []
-    places += [Path(path).absolute() for path in request.sources]
+    places += [place for path in request.sources for place in (Path(path).absolute(), Path(path).parent)]
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
     return Destination(
         sink.refusals,
@@ -334,105 +385,33 @@ def _sink_for(
 ) -> Sink:
     """`step_only`: the directory is to become one step of a CheckpointManager directory that exists."""
     output = loaded.recipe.output or OutputPolicy()
+    format = _format(request, loaded)
     options = formats.SinkOptions(
         metadata=first.metadata,
         step=None if step_only else request.dst_step,
         item=request.dst_item or "default" if step_only else request.dst_item,
         link_mode=request.link_mode,
         zarr=output.zarr,
+        shard_size=request.shard_size,
+        file_name=_name(request) if formats.is_file(format, _name(request)) else None,
     )
-    return formats.open_sink(_format(request, loaded), directory, options)
+    return formats.open_sink(format, directory, options)
 
 
 def _format(request: Request, loaded: LoadedRecipe) -> str:
-    """Of the destination: what the command line says, else the recipe, else Orbax."""
-    return request.format or (loaded.recipe.output or OutputPolicy()).format or "orbax"
+    """Of the destination: what the command line says, else the recipe, else its name, else Orbax."""
+    said = request.format or (loaded.recipe.output or OutputPolicy()).format
+    return said or formats.format_for(_name(request)) or "orbax"
 
 
-# --- saved plans ----------------------------------------------------------------------------------------
+def _name(request: Request) -> str:
+    """Of the destination; a name that says nothing where there is none yet."""
+    return "checkpoint" if request.dst is None else os.path.basename(os.path.abspath(request.dst))
 
 
-def _saved(prepared: _Prepared) -> dict[str, Any]:
-    """A plan's JSON together with all that is needed to make it again."""
-    made_of = asdict(prepared.request) | {"memory": prepared.memory, "workers": prepared.workers}
-    path = prepared.loaded.path
-    places = {
-        "recipe": path if path.startswith(PREFIX) else os.path.abspath(path),
-        "sources": [os.path.abspath(s) for s in prepared.request.sources],
-    }
-    if prepared.request.target is not None:
-        places["target"] = os.path.abspath(prepared.request.target)
-    fingerprints = {i.name: i.fingerprint for i in prepared.plan.inputs}
-    digest = _digest(prepared.plan)
-    return {
-        **report.plan_json(prepared.plan),
-        SAVED: {**made_of, **places, "fingerprints": fingerprints, "digest": digest},
-    }
-
-
-def _digest(made: Plan) -> str:
-    """Equal for plans that do the same, in any notation of the paths."""
-    document = report.plan_json(made)
-    texts = {k: v for k, v in document["recipe"].items() if k != "path"}
-    # How a value comes about depends on where DST is, which may be said anew; what it is does not.
-    leaves = [{k: v for k, v in leaf.items() if k != "transfer"} for leaf in document["leaves"]]
-    decided = {"recipe": texts, "leaves": leaves, "dropped": document["dropped"]}
-    return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
-
-
-def _load_saved(path: PathLike) -> dict[str, Any] | None:
-    """The request inside a saved plan; None where the file is something else (a recipe, most likely)."""
-    if Path(path).suffix != ".json":
-        return None
-    try:
-        document = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError):
-        return None  # load_recipe says what is wrong with the file
-    return document[SAVED] if isinstance(document, dict) and SAVED in document else None
-
-
-def _replayed(
-    saved: Mapping[str, Any],
-    path: Path,
-    given: Sequence[object],
-    dst: PathLike | None,
-    memory: int | None,
-    workers: int | None,
-    allow_hooks: bool,
-    link_mode: LinkMode | str | None,
-) -> Request:
-    """The saved request. Only where to write, and with how much, may be said anew; what may run has to be."""
-    if any(given):
-        raise UsageError(
-            f"{path} is a saved plan: it knows its sources and options",
-            hint="Give nothing but the destination.",
-        )
-    kept = {k: v for k, v in saved.items() if k not in ("fingerprints", "digest", "allow_hooks")}
-    try:
-        request = TypeAdapter(Request).validate_python(kept)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{path}: not a plan that `plan --out` saved: {where}: {first['msg']}") from None
-    return replace(
-        request,
-        dst=request.dst if dst is None else os.fspath(dst),
-        memory=memory or request.memory,
-        workers=workers or request.workers,
-        allow_hooks=allow_hooks,
-        link_mode=request.link_mode if link_mode is None else LinkMode(link_mode),
-    )
-
-
-def _check_same(saved: Mapping[str, Any], prepared: _Prepared) -> None:
-    now = {i.name: i.fingerprint for i in prepared.plan.inputs}
-    changed = [name for name, before in saved["fingerprints"].items() if now.get(name) != before]
-    if changed:
-        raise PlanError(f"{', '.join(changed)} changed since the plan was made", hint="Make the plan again.")
-    if _digest(prepared.plan) != saved["digest"]:
-        raise PlanError(
-            "the recipe changed, or its hooks did, since the plan was made", hint="Make the plan again."
-        )
+def _document(prepared: _Prepared) -> dict[str, Any]:
+    """What `plan --out` saves."""
+    return saved_json(prepared.request, prepared.plan, prepared.memory, prepared.workers)
 
 
 # --- carrying a plan out ----------------------------------------------------------------------------------
@@ -451,13 +430,27 @@ def _carry_out(
     costs = prepared.plan.costs
     commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
     first = next(iter(prepared.sources.values()))
-    with commit.staged(where) as staging:
+    format, name = _format(prepared.request, prepared.loaded), _name(prepared.request)
+    with commit.staged(where, formats.is_file(format, name)) as staging:
         inside = where != Path(prepared.request.dst or "")
         sink = _sink_for(prepared.request, prepared.loaded, first, staging.directory, inside)
         run(prepared.plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
         _check_unchanged(prepared)
         commit.publish(staging, overwrite)
         return staging.notices
+
+
+def _stored_files(prepared: _Prepared) -> Iterator[str]:
+    """The files that the sources' arrays lie in, as far as they are known: absolute paths."""
+    names = {
+        (name, chunk.file)
+        for name, source in prepared.sources.items()
+        for leaf in source.leaves().values()
+        if leaf.manifest is not None
+        for chunk in leaf.manifest.chunks.values()
+        if chunk.inline is None
+    }
+    yield from (prepared.sources[name].data_file(file).path for name, file in names)
 
 
 def _check_unchanged(prepared: _Prepared) -> None:

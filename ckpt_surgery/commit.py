@@ -1,8 +1,8 @@
 """How a checkpoint comes into being all at once: a lock, a temporary directory, one rename.
 
-Everything is written into a directory with a random name beside the destination. It becomes the
-destination by one rename, after all of it has reached the disk. Until then nobody sees it, and
-whatever goes wrong, the destination is what it was before.
+Everything is written into a directory with a random name beside the destination. It, or the one file
+in it, becomes the destination by one rename, after all of it has reached the disk. Until then nobody
+sees it, and whatever goes wrong, the destination is what it was before.
 
     with interruptible(), staged(destination) as staging:
         ...  # write into staging.directory
@@ -20,12 +20,20 @@ import shutil
 import signal
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ckpt_surgery.errors import DestinationError, Interrupted, Problem, StorageError, SurgeryError, UsageError
+from ckpt_surgery.errors import (
+    DestinationError,
+    Interrupted,
+    Problem,
+    StorageError,
+    SurgeryError,
+    UsageError,
+    VerificationError,
+)
 from ckpt_surgery.keys import shown
 from ckpt_surgery.locks import acquire
 
@@ -35,7 +43,7 @@ _AT_FDCWD = -100
 """Linux's numbers, from <linux/fs.h> and <fcntl.h>: see renameat2(2)."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Staging:
     """A checkpoint on its way: where it is written, and where it will be."""
 
@@ -43,9 +51,12 @@ class Staging:
     """What the rename creates or replaces; absolute."""
     directory: Path
     """Beside the destination, empty at first. Nobody else looks at it."""
-    lock: Path
-    notices: tuple[str, ...]
+    product: Path
+    """What becomes the destination: the directory, or the one file in it, which has the same name."""
+    notices: tuple[str, ...] = ()
     """What was found and put in order, one sentence each: a dead run's lock, its leftovers."""
+    made: os.stat_result | None = None
+    """Of the product, to recognize it by at the destination; a file's is known when it is published."""
 
 
 # --- before anything is written -------------------------------------------------------------------
@@ -68,6 +79,8 @@ def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> 
 def _check_apart(source: Path, destination: Path) -> None:
     if _same(source, destination):
         problem = f"{_text(destination)}: the destination is the source itself"
+    elif _is_part(destination, source):
+        problem = f"{_text(destination)}: the destination is a file of the source {_text(source)}"
     elif _lies_in(destination, source):
         problem = f"{_text(destination)}: the destination lies inside the source {_text(source)}"
     elif _lies_in(source, destination):
@@ -82,6 +95,28 @@ def _same(a: Path, b: Path) -> bool:
     if os.path.realpath(a) == os.path.realpath(b):
         return True
     return a.exists() and b.exists() and os.path.samefile(a, b)
+
+
+_PARTS = re.compile(r"\.(index|meta|data-[0-9]{5}-of-[0-9]{5})")
+"""How the names of TensorFlow's files go on after the prefix that stands for all of them."""
+
+
+def _is_part(path: Path, prefix: Path) -> bool:
+    """Whether `prefix` is no file but what the names of a checkpoint's files begin with, `path`'s too."""
+    begins = path.name.startswith(prefix.name) and _PARTS.fullmatch(path.name, len(prefix.name))
+    return bool(begins) and not prefix.exists() and _same(path.parent, prefix.parent)
+
+
+def check_files(files: Iterable[str], destination: Path) -> None:
+    """Refuse to replace one of the sources' `files`, which may lie in any directory. Raises UsageError."""
+    if not destination.is_file():
+        return
+    for file in files:
+        if _same(Path(file), destination):
+            raise UsageError(
+                f"{_text(destination)}: the destination is a file of a source",
+                hint="Choose another destination; sources are never written to.",
+            )
 
 
 def _lies_in(inner: Path, outer: Path) -> bool:
@@ -132,8 +167,11 @@ def check_space(destination: Path, bytes_needed: int) -> None:
 
 
 @contextlib.contextmanager
-def staged(destination: Path) -> Iterator[Staging]:
+def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
     """Lock a destination and make a temporary directory beside it; afterwards neither is left.
+
+    With `one_file` not the directory is published, but the file that is written into it under the
+    destination's name.
 
     What a dead run left is put in order first: its lock is taken over, its temporary directory
     removed, and a checkpoint that it had moved aside is put back. On any failure inside, the
@@ -145,22 +183,23 @@ def staged(destination: Path) -> Iterator[Staging]:
     destination = _absolute(destination)
     lock = destination.with_name(f".{destination.name}.ckpt-surgery-lock")
     directory = destination.with_name(f".{destination.name}.ckpt-surgery-{secrets.token_hex(8)}")
-    held, made = False, None
+    staging = Staging(destination, directory, directory / destination.name if one_file else directory)
+    held = False
     try:
         with storage_errors(lock), _deferred():
-            notices = acquire(lock)
+            staging.notices = acquire(lock)
             held = True
         with storage_errors(destination):
-            notices += _tidy(destination)
+            staging.notices += _tidy(destination)
             os.mkdir(directory)
-            made = os.lstat(directory)
-        yield Staging(destination, directory, lock, notices)
+            staging.made = None if one_file else os.lstat(directory)
+        yield staging
         with storage_errors(destination):
             _tidy(destination)
             os.unlink(lock)
             held = False
     except BaseException as failure:
-        _tell_outcome(destination, made, failure)
+        _tell_outcome(staging, failure)
         if held:
             _clear(destination, lock, failure)
         raise
@@ -176,8 +215,9 @@ def _clear(destination: Path, lock: Path, failure: BaseException) -> None:
         _add(failure, f"{_text(lock)} and its directory stay behind ({reason}); the next run removes them")
 
 
-def _tell_outcome(destination: Path, made: os.stat_result | None, failure: BaseException) -> None:
+def _tell_outcome(staging: Staging, failure: BaseException) -> None:
     """Say so where a run is stopped after all that matters was done."""
+    destination, made = staging.destination, staging.made
     try:
         published = (
             made is not None and _exists(destination) and os.path.samestat(made, os.lstat(destination))
@@ -228,29 +268,46 @@ def _remove(path: Path) -> None:
 
 
 def publish(staging: Staging, overwrite: bool) -> None:
-    """Make the temporary directory the destination, once every byte of it is on the disk.
+    """Make the temporary directory, or the file in it, the destination, once every byte is on the disk.
 
     An existing destination is refused, also one that has come into being meanwhile; with `overwrite`
     the two change places in one step and the old one is removed afterwards. Where the file system
     cannot do that (renameat2(2) with RENAME_NOREPLACE and RENAME_EXCHANGE), the old one is moved aside
     first, which leaves a moment without either; the next run puts it back should this one die then.
 
-    Raises DestinationError where something is in the way, StorageError for what the file system refuses.
+    Raises DestinationError where something is in the way, StorageError for what the file system refuses,
+    VerificationError where there is anything but the one file that was to be written.
     """
+    product, destination = staging.product, staging.destination
     with storage_errors(staging.directory):
+        if product != staging.directory:
+            _check_alone(product)
         _sync_tree(staging.directory)
-    with _deferred(), storage_errors(staging.destination):
-        swapped = overwrite and _exists(staging.destination)
-        (_exchange if swapped else _move)(staging.directory, staging.destination)
+        staging.made = os.lstat(product)
+    with _deferred(), storage_errors(destination):
+        swapped = overwrite and _exists(destination)
+        (_exchange if swapped else _move)(product, destination)
         try:
-            _sync(staging.destination.parent, os.O_DIRECTORY)
+            # All directories that have changed; the temporary one has if it is not what was renamed.
+            for directory in dict.fromkeys((destination.parent, product.parent)):
+                _sync(directory, os.O_DIRECTORY)
         except OSError:
             # Not durable means not published: put things back before the old one could be removed.
             if swapped:
-                _exchange(staging.directory, staging.destination)
+                _exchange(product, destination)
             else:
-                _move(staging.destination, staging.directory)
+                _move(destination, product)
             raise
+
+
+def _check_alone(file: Path) -> None:
+    """Nothing that was written may be lost: the directory holds this one file."""
+    written = sorted(os.listdir(file.parent))
+    if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
+        others = ", ".join(shown(name) for name in written if name != file.name)
+        raise VerificationError(
+            f"{shown(file.name)} was to be written as one file; there is {others or 'something else'}"
+        )
 
 
 def _sync_tree(directory: Path) -> None:
@@ -273,10 +330,10 @@ def _sync(path: Path, flags: int) -> None:
         os.close(handle)
 
 
-def _move(directory: Path, destination: Path) -> None:
+def _move(product: Path, destination: Path) -> None:
     """Rename, refusing a destination that exists."""
     try:
-        _rename(directory, destination, _RENAME_NOREPLACE)
+        _rename(product, destination, _RENAME_NOREPLACE)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise DestinationError(
@@ -286,9 +343,9 @@ def _move(directory: Path, destination: Path) -> None:
         raise
 
 
-def _exchange(directory: Path, destination: Path) -> None:
+def _exchange(product: Path, destination: Path) -> None:
     """Let the two change places."""
-    _rename(directory, destination, _RENAME_EXCHANGE)
+    _rename(product, destination, _RENAME_EXCHANGE)
 
 
 def _rename(source: Path, target: Path, flags: int) -> None:
@@ -320,15 +377,15 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _exchange_in_steps(directory: Path, destination: Path) -> None:
+def _exchange_in_steps(product: Path, destination: Path) -> None:
     aside = _aside(destination)
     os.rename(destination, aside)
     try:
-        os.rename(directory, destination)
+        os.rename(product, destination)
     except BaseException:
         os.rename(aside, destination)
         raise
-    os.rename(aside, directory)
+    os.rename(aside, product)
 
 
 def _aside(destination: Path) -> Path:

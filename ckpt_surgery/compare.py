@@ -35,7 +35,7 @@ def statistics(source: Source, memory: int) -> dict[str, Statistics]:
 
     Raises SourceError where bytes are missing or damaged.
     """
-    numeric = {key: leaf for key, leaf in source.leaves().items() if leaf.spec is not None}
+    numeric = {key: leaf for key, leaf in source.leaves().items() if _numeric(leaf)}
     return {key: _statistics_of(source, leaf, memory) for key, leaf in numeric.items()}
 
 
@@ -165,9 +165,15 @@ class _Gap:
         return max(-1.0, min(1.0, self.dot / scale))
 
 
+def _numeric(leaf: Leaf) -> bool:
+    """Whether it has an array, and of numbers: arrays of strings, say, can only be listed."""
+    return leaf.spec is not None and leaf.spec.dtype != object
+
+
 def _comparable(a: Leaf, b: Leaf) -> bool:
     """Both have numbers, in one shape."""
-    return a.spec is not None and b.spec is not None and a.spec.shape == b.spec.shape
+    shapes = [leaf.spec.shape for leaf in (a, b) if leaf.spec is not None and _numeric(leaf)]
+    return len(shapes) == 2 and shapes[0] == shapes[1]
 
 
 def _compared(a: Source, b: Source, left: Leaf, right: Leaf, memory: int) -> ValueDifference:

@@ -12,11 +12,13 @@ from ckpt_surgery.functions.dtypes import dtype_named
 from ckpt_surgery.keys import Key, shown
 
 SUFFIXES = (".json", ".yaml", ".yml")
+INDEX_SUFFIX = ".index.json"
+"""How the indexes of checkpoints in several files are called: no listings."""
 
 
 def is_listing(path: str) -> bool:
     """Whether a target's path names a listing rather than a checkpoint."""
-    return path.endswith(SUFFIXES) and Path(path).is_file()
+    return path.endswith(SUFFIXES) and not path.endswith(INDEX_SUFFIX) and Path(path).is_file()
 
 
 def read_listing(path: str) -> Mapping[str, Leaf]:

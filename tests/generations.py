@@ -7,6 +7,8 @@ from pathlib import Path
 from ckpt_surgery import commit, locks
 
 OLD, NEW = "old", "new"
+LINES = 3
+"""A checkpoint in one file names its generation so often."""
 
 
 def fill(directory: Path, generation: str) -> None:
@@ -16,19 +18,30 @@ def fill(directory: Path, generation: str) -> None:
     (directory / "_METADATA").write_text(generation)
 
 
+def fill_file(file: Path, generation: str) -> None:
+    """A tiny checkpoint in one file, which names the generation several times."""
+    file.write_text(f"{generation}\n" * LINES)
+
+
 def found(destination: Path) -> str | None:
     """The generation at the destination, None where nothing is there. Fails on anything but a whole one."""
     if not os.path.lexists(destination):
         return None
+    if destination.is_file():
+        lines = destination.read_text().splitlines()
+        assert lines == [lines[0]] * LINES
+        return lines[0]
     files = sorted(p.relative_to(destination).as_posix() for p in destination.rglob("*"))
     assert files == ["_METADATA", "d", "d/data"]
     (generation,) = {(destination / name).read_text() for name in ("_METADATA", "d/data")}
     return generation
 
 
-def put(destination: Path, generation: str, overwrite: bool = False) -> tuple[str, ...]:
-    with commit.staged(destination) as staging:
-        fill(staging.directory, generation)
+def put(
+    destination: Path, generation: str, overwrite: bool = False, one_file: bool = False
+) -> tuple[str, ...]:
+    with commit.staged(destination, one_file) as staging:
+        (fill_file if one_file else fill)(staging.product, generation)
         commit.publish(staging, overwrite)
     return staging.notices
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint import v1
+from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery import api, formats
@@ -407,6 +410,219 @@ def test_a_damaged_plan_is_told(request_: object, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({"schema": 1, "request": request_}))
     with pytest.raises(UsageError, match="not a plan that"):
         ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+
+
+# --- other formats, and destinations that are one file -----------------------------------------------
+
+ARRAYS = {
+    "a/kernel": random((40, 30)),
+    "a/bias": np.arange(4, dtype=np.int32),
+    "b": random((7,), 1).astype(ml_dtypes.bfloat16),
+}
+COPY = "version: 1\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """One safetensors file, with metadata."""
+    directory = tmp_path / "model"
+    directory.mkdir()
+    save_file(ARRAYS, directory / "model.safetensors", {"run": "a17"})
+    return directory / "model.safetensors"
+
+
+def test_the_name_of_the_destination_says_its_format(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for name in ("out.safetensors", "out", "out.safetensors/"):
+        ckpt_surgery.apply(recipe(COPY), model, dst=f"{tmp_path}/{name}", overwrite=True)
+    assert (tmp_path / "out.safetensors").is_file()
+    assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
+    assert_same(restored(tmp_path / "out", with_strings=False), ARRAYS)
+    assert api.inspect(tmp_path / "out.safetensors").metadata == {"run": "a17"}
+    assert listing(tmp_path) == ["model", "out", "out.safetensors", "recipe.yaml"]
+
+
+def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+    """The command line over the recipe over the name; a name that says something else is a warning."""
+    said = "will be orbax, though its name says safetensors"
+    one = ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "a.safetensors", format="orbax")
+    two = ckpt_surgery.apply(
+        recipe("version: 1\noutput: {format: orbax}\n"), model, dst=tmp_path / "b.safetensors"
+    )
+    for result in (one, two):
+        assert [w for w in result.plan.warnings if w.endswith(said)]
+        assert api.inspect(result.destination).format == "orbax"
+    three = ckpt_surgery.apply(
+        recipe("version: 1\noutput: {format: orbax}\n"), model, dst=tmp_path / "c", format="safetensors"
+    )
+    assert three.plan.warnings == ()
+    assert listing(tmp_path / "c") == ["model.safetensors"]
+
+
+def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("precious")
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.convert(model, out)
+    assert out.read_text() == "precious"
+    for format in ("orbax", "safetensors"):
+        ckpt_surgery.convert(model, out, format=format, overwrite=True)
+        assert api.inspect(out).format == format
+    ckpt_surgery.convert(out, tmp_path / "out.safetensors")
+    ckpt_surgery.convert(model.parent, tmp_path / "out.safetensors", overwrite=True)
+    assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
+    assert listing(tmp_path) == ["model", "out", "out.safetensors"]
+
+
+def test_a_failure_while_a_file_is_overwritten_keeps_the_old_one(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.safetensors"
+    ckpt_surgery.convert(model, out)
+    before = out.read_bytes()
+    bad = recipe("version: 1\nrules: [{match: a/kernel, value: \"cast(x * 1e6, 'float16')\"}]")
+    with pytest.raises(DataError, match="`a/kernel`: cast to"):
+        ckpt_surgery.apply(bad, model, dst=out, overwrite=True)
+    assert out.read_bytes() == before
+    assert listing(tmp_path) == ["model", "out.safetensors", "recipe.yaml"]
+
+
+def test_convert_keeps_every_leaf(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    result = ckpt_surgery.convert(checkpoint("ocdbt-zarr3"), tmp_path / "out")
+    assert_same(read(tmp_path / "out"), expected_of("ocdbt-zarr3"))
+    assert {step.fate for step in result.plan.steps} == {Fate.KEPT}
+    assert result.plan.recipe == "(none)"
+    assert api.inspect(tmp_path / "out").metadata == CUSTOM
+
+
+def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        ckpt_surgery.convert(checkpoint("ocdbt-zarr3"), tmp_path / "out.safetensors")
+    told = str(caught.value)
+    for key in ("name", "a/b/s", "none", "dict", "list", "tuple", "key"):
+        assert f"`{key}`" in told
+    assert listing(tmp_path) == []
+
+
+def test_shards(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
+    ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
+    assert listing(tmp_path / "out") == [
+        *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+        "model.safetensors.index.json",
+    ]
+    assert_same(read(tmp_path / "out"), ARRAYS)
+    with pytest.raises(UsageError, match="orbax checkpoints have no shards"):
+        ckpt_surgery.plan(recipe(COPY), model, shard_size=4800)
+    with pytest.raises(UsageError, match=r"x\.safetensors is one file, which cannot have shards"):
+        ckpt_surgery.convert(model, tmp_path / "x.safetensors", shard_size=4800)
+
+
+def test_a_saved_plan_knows_formats_and_shards(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    ckpt_surgery.plan(
+        recipe(COPY),
+        model,
+        src_format="safetensors",
+        format="safetensors",
+        shard_size=4800,
+        out=tmp_path / "plan.json",
+    )
+    ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
+    assert len(listing(tmp_path / "out")) == 3
+    for given in ({"shard_size": 1}, {"src_format": "orbax"}):
+        with pytest.raises(UsageError, match="is a saved plan"):
+            ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "other", **given)
+    ckpt_surgery.plan(None, model, out=tmp_path / "none.json")
+    ckpt_surgery.apply(tmp_path / "none.json", dst=tmp_path / "none.safetensors")
+    assert_same(load_file(tmp_path / "none.safetensors"), ARRAYS)
+
+
+def test_the_format_of_a_source_can_be_said(model: Path, tmp_path: Path) -> None:
+    (model.parent / "_METADATA").write_text("{}")
+    for look in (api.inspect, lambda path: ckpt_surgery.convert(path, tmp_path / "x")):
+        with pytest.raises(SourceError, match="several formats: orbax; safetensors"):
+            look(model.parent)
+    assert api.inspect(model.parent, format="safetensors").format == "safetensors"
+    ckpt_surgery.convert(model.parent, tmp_path / "out", src_format="safetensors")
+    assert_same(read(tmp_path / "out"), ARRAYS)
+    with pytest.raises(SourceError, match="was to be read as orbax, but looks like safetensors"):
+        ckpt_surgery.convert(model, tmp_path / "x", src_format="orbax")
+
+
+def test_a_file_of_the_source_is_never_replaced(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A shard lies beside the index that was named, and not inside of it."""
+    sharded = tmp_path / "sharded"
+    ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
+    before = {name: (sharded / name).read_bytes() for name in listing(sharded)}
+    for name in before:
+        with pytest.raises(UsageError, match="the destination is"):
+            ckpt_surgery.convert(
+                sharded / "model.safetensors.index.json",
+                sharded / name,
+                format="safetensors",
+                overwrite=True,
+            )
+    assert {name: (sharded / name).read_bytes() for name in listing(sharded)} == before
+
+
+def test_metadata_without_a_place_is_a_warning(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = formats.formats()
+    forgetful = replace(known["safetensors"], holds_metadata=False)
+    monkeypatch.setattr(formats, "formats", lambda: {**known, "safetensors": forgetful})
+    plan = ckpt_surgery.plan(None, model, dst=tmp_path / "x.safetensors")
+    assert plan.warnings == (
+        "the custom metadata (`run`) is left out: safetensors checkpoints have no place for it",
+    )
+    assert ckpt_surgery.plan(None, model).warnings == ()
+
+
+def test_an_index_is_no_listing(model: Path, tmp_path: Path) -> None:
+    """As a target, an index of shards is a checkpoint."""
+    ckpt_surgery.convert(model, tmp_path / "sharded", format="safetensors", shard_size=4800)
+    plan = ckpt_surgery.plan(None, model, target=tmp_path / "sharded" / "model.safetensors.index.json")
+    assert [i.name for i in plan.inputs] == ["source", "target"]
+
+
+KILLED = """
+    import os, signal, sys
+    from ckpt_surgery import api, commit
+    calls = [int(sys.argv[3])]
+    def dying(real):
+        def call(*args, **keywords):
+            if calls[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            calls[0] -= 1
+            return real(*args, **keywords)
+        return call
+    for name in ("open", "fsync", "mkdir", "unlink", "rmdir", "pwrite", "pwritev"):
+        setattr(os, name, dying(getattr(os, name)))
+    commit._renameat2 = dying(commit._renameat2)
+    api.convert(sys.argv[1], sys.argv[2], overwrite=True)
+"""
+
+
+@pytest.mark.parametrize("call", [9, 11, 13, 14, 15, 16, 18, 20])
+@pytest.mark.parametrize("before", [None, b"old"], ids=["fresh", "overwrite"])
+def test_a_file_is_there_whole_or_not_at_all_when_the_process_is_killed(
+    model: Path, tmp_path: Path, call: int, before: bytes | None
+) -> None:
+    out = tmp_path / "out.safetensors"
+    if before is not None:
+        out.write_bytes(before)
+    arguments = [sys.executable, "-c", textwrap.dedent(KILLED), str(model), str(out), str(call)]
+    code = subprocess.run(arguments, timeout=60, check=False, env=os.environ | {"PYTHONPATH": os.getcwd()})
+    assert code.returncode in (0, -signal.SIGKILL)
+    if out.exists() and out.read_bytes() != before:
+        assert_same(load_file(out), ARRAYS)
+    ckpt_surgery.convert(model, out, overwrite=True)
+    assert_same(load_file(out), ARRAYS)
+    assert listing(tmp_path) == ["model", "out.safetensors"]
 
 
 # --- looking, and the package ------------------------------------

@@ -11,12 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ckpt_surgery import commit
-from ckpt_surgery.errors import DestinationError, Interrupted, StorageError, SurgeryError, UsageError
-from tests.generations import NEW, OLD, fill, found, lock_of, names, put, write_lock
+from ckpt_surgery.errors import (
+    DestinationError,
+    Interrupted,
+    StorageError,
+    SurgeryError,
+    UsageError,
+    VerificationError,
+)
+from tests.generations import NEW, OLD, fill, fill_file, found, lock_of, names, put, write_lock
 
 # --- success --------------------------------------------------------------------------------------
 
@@ -92,6 +100,81 @@ def test_every_file_and_directory_is_synced_before_the_rename(
     assert done == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
 
 
+def test_a_file_is_published_alone(tmp_path: Path) -> None:
+    with commit.staged(tmp_path / "out.bin", one_file=True) as staging:
+        assert staging.product == staging.directory / "out.bin"
+        fill_file(staging.product, NEW)
+        assert names(tmp_path)[0].startswith(".out.bin.ckpt-surgery-")
+        assert found(tmp_path / "out.bin") is None
+        commit.publish(staging, overwrite=False)
+    assert found(tmp_path / "out.bin") == NEW
+    assert (tmp_path / "out.bin").is_file()
+    assert names(tmp_path) == ["out.bin"]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["directory before", "file before"])
+@pytest.mark.parametrize("after", [False, True], ids=["directory after", "file after"])
+@pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+def test_overwrite_between_files_and_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, stepwise: bool
+) -> None:
+    if stepwise:
+        monkeypatch.setattr(commit, "_renameat2", unsupported)
+    put(tmp_path / "out", OLD, one_file=before)
+    with pytest.raises(DestinationError, match="came into being"):
+        put(tmp_path / "out", NEW, one_file=after)
+    assert found(tmp_path / "out") == OLD
+    put(tmp_path / "out", NEW, overwrite=True, one_file=after)
+    assert found(tmp_path / "out") == NEW
+    assert (tmp_path / "out").is_file() == after
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (["out", "notes"], "out was to be written as one file; there is notes"),
+        (["notes"], "there is notes"),
+        ([], "there is something else"),
+        (["out/"], "there is something else"),
+    ],
+)
+def test_what_is_more_or_less_than_the_one_file_is_an_error(
+    tmp_path: Path, written: list[str], says: str
+) -> None:
+    put(tmp_path / "out", OLD)
+    with pytest.raises(VerificationError, match=says), commit.staged(tmp_path / "out", True) as staging:
+        for name in written:
+            path = staging.directory / name
+            path.mkdir() if name.endswith("/") else path.write_text("x")
+        commit.publish(staging, overwrite=True)
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_file_is_synced_before_the_rename_and_both_directories_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, commit._renameat2
+
+    def recording_fsync(handle: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def recording_rename(source: Path, target: Path, flags: int) -> None:
+        done.append("rename")
+        rename(source, target, flags)
+
+    monkeypatch.setattr(os, "fsync", recording_fsync)
+    monkeypatch.setattr(commit, "_renameat2", recording_rename)
+    with commit.staged(tmp_path / "out.bin", one_file=True) as staging:
+        fill_file(staging.product, NEW)
+        commit.publish(staging, overwrite=False)
+    staged = staging.directory.name
+    assert done == ["out.bin", staged, "rename", tmp_path.name, staged]
+
+
 def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), commit.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
@@ -128,6 +211,24 @@ def test_destinations_that_would_harm_the_source(
         commit.check_paths(
             [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
         )
+
+
+@pytest.mark.parametrize("name", ["model.index", "model.meta", "model.data-00000-of-00002"])
+def test_the_files_of_a_source_that_is_a_prefix(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model.index").touch()
+    with pytest.raises(UsageError, match=f"{name}: the destination is a file of the source"):
+        commit.check_paths([tmp_path / "model"], tmp_path / name, overwrite=True)
+    commit.check_paths([tmp_path / "model"], tmp_path / "model.safetensors", overwrite=True)
+    commit.check_paths([tmp_path / "model"], tmp_path / "model2.index", overwrite=True)
+
+
+def test_the_files_that_a_source_names(tmp_path: Path) -> None:
+    (tmp_path / "part").touch()
+    (tmp_path / "link").symlink_to("part")
+    for name in ("part", "link"):
+        with pytest.raises(UsageError, match="part: the destination is a file of a source"):
+            commit.check_files(["nowhere", str(tmp_path / name)], tmp_path / "part")
+    commit.check_files([str(tmp_path / "part")], tmp_path / "other")
 
 
 def test_neighbours_are_fine(tmp_path: Path) -> None:
@@ -209,7 +310,10 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
 
 # --- faults ---------------------------------------------------------------------------------------
 
-CALLS = ("open", "write", "mkdir", "fsync", "rename", "unlink", "rmdir", "scandir", "lstat", "close")
+CALLS = (
+    *("open", "write", "mkdir", "fsync", "rename", "unlink", "rmdir", "scandir", "lstat", "close"),
+    "listdir",
+)
 
 
 @contextmanager
@@ -236,18 +340,18 @@ def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Ite
         yield made
 
 
-def one_run(destination: Path) -> None:
+def one_run(destination: Path, one_file: bool) -> None:
     """What is under test; the files are written without going through the faulty calls."""
-    with commit.staged(destination) as staging:
-        subprocess_free_fill(staging.directory)
+    with commit.staged(destination, one_file) as staging:
+        faultless_fill(staging.product, one_file)
         commit.publish(staging, overwrite=True)
 
 
-def subprocess_free_fill(directory: Path) -> None:
+def faultless_fill(product: Path, one_file: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, REAL[name])
-        fill(directory, NEW)
+        (fill_file if one_file else fill)(product, NEW)
 
 
 REAL = {name: getattr(os, name) for name in CALLS}
@@ -262,8 +366,14 @@ def abandon(destination: Path) -> None:
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
 @pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_a_fault_at_every_system_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool, before: str | None, stepwise: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lasting: bool,
+    before: str | None,
+    stepwise: bool,
+    one_file: bool,
 ) -> None:
     if stepwise:
         monkeypatch.setattr(commit, "_renameat2", unsupported)
@@ -273,9 +383,9 @@ def test_a_fault_at_every_system_call(
         parent.mkdir()
         destination = parent / "out"
         if before:
-            put(destination, before)
+            put(destination, before, one_file=one_file)
         with faults(monkeypatch, (lambda i, n=n: i >= n) if lasting else (lambda i, n=n: i == n)) as made:
-            outcome = attempt(destination)
+            outcome = attempt(destination, one_file)
         outcomes.add(outcome)
         check_promises(destination, before, outcome, stepwise)
         if len(made) <= n:
@@ -288,9 +398,9 @@ def unsupported(source: Path, target: Path, flags: int) -> None:
     raise OSError(errno.EINVAL, "Invalid argument")
 
 
-def attempt(destination: Path) -> str:
+def attempt(destination: Path, one_file: bool) -> str:
     try:
-        one_run(destination)
+        one_run(destination, one_file)
     except StorageError:
         return "failed"
     return "done"
@@ -307,6 +417,36 @@ def check_promises(destination: Path, before: str | None, outcome: str, stepwise
     put(destination, "next", overwrite=True)
     assert found(destination) == "next"
     assert names(destination.parent) == ["out"]
+
+
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize(("one_file", "which"), [(False, "parent"), (True, "parent"), (True, "staging")])
+def test_what_is_not_durable_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, one_file: bool, which: str
+) -> None:
+    """Each directory that the rename changes is synced after it; where one fails, nothing has happened."""
+    if before:
+        put(tmp_path / "out", before, one_file=one_file)
+    fsync, rename, renamed = os.fsync, commit._renameat2, []
+
+    def recording_rename(*arguments: Any) -> None:
+        renamed.append(arguments)
+        rename(*arguments)
+
+    def failing_fsync(handle: int) -> None:
+        synced = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if renamed and (synced == tmp_path) == (which == "parent"):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(handle)
+
+    monkeypatch.setattr(commit, "_renameat2", recording_rename)
+    monkeypatch.setattr(os, "fsync", failing_fsync)
+    with pytest.raises(StorageError) as caught:
+        put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
+    assert len(renamed) == 2
+    assert "new and complete" not in str(caught.value)
+    assert found(tmp_path / "out") == before
+    assert names(tmp_path) == (["out"] if before else [])
 
 
 def test_a_checkpoint_that_was_moved_aside_is_put_back(
@@ -351,12 +491,16 @@ CHILD = textwrap.dedent(
     from ckpt_surgery.errors import Interrupted, SurgeryError
 
     destination, mode, generation = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    one_file = destination.suffix == ".bin"
 
     def run():
-        with commit.interruptible(), commit.staged(destination) as staging:
-            (staging.directory / "d").mkdir()
-            (staging.directory / "d" / "data").write_text(generation)
-            (staging.directory / "_METADATA").write_text(generation)
+        with commit.interruptible(), commit.staged(destination, one_file) as staging:
+            if one_file:
+                staging.product.write_text((generation + "\\n") * 3)
+            else:
+                (staging.directory / "d").mkdir()
+                (staging.directory / "d" / "data").write_text(generation)
+                (staging.directory / "_METADATA").write_text(generation)
             if mode == "wait":
                 print("staged", flush=True)
                 sys.stdin.readline()
@@ -426,25 +570,30 @@ def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, 
     return process.returncode, out, err
 
 
+@pytest.mark.parametrize("name", ["out", "out.bin"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_nothing(tmp_path: Path, child: Child, number: signal.Signals, code: int) -> None:
-    process = child(tmp_path / "out", "sleep")
+def test_a_signal_leaves_nothing(
+    tmp_path: Path, child: Child, number: signal.Signals, code: int, name: str
+) -> None:
+    process = child(tmp_path / name, "sleep")
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(number)
     returned, _, err = finish(process)
     assert returned == code
-    assert err == f"stopped by {number.name}\n\nnothing was published: {tmp_path}/out is as it was before\n"
+    before = f"{tmp_path}/{name} is as it was before"
+    assert err == f"stopped by {number.name}\n\nnothing was published: {before}\n"
     assert names(tmp_path) == []
 
 
-def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child) -> None:
-    put(tmp_path / "out", OLD)
-    returned, _, err = finish(child(tmp_path / "out", "late"))
+@pytest.mark.parametrize("name", ["out", "out.bin"])
+def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child, name: str) -> None:
+    put(tmp_path / name, OLD)
+    returned, _, err = finish(child(tmp_path / name, "late"))
     assert returned == 143
-    assert err == f"stopped by SIGTERM\n\n{tmp_path}/out itself is new and complete\n"
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
+    assert err == f"stopped by SIGTERM\n\n{tmp_path}/{name} itself is new and complete\n"
+    assert found(tmp_path / name) == NEW
+    assert names(tmp_path) == [name]
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
@@ -495,42 +644,46 @@ def test_a_full_disk_from_the_first_byte_on(tmp_path: Path, child: Child) -> Non
 
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
 @pytest.mark.parametrize("call", [0, 1, 2, 5, 8, 10, 11, 12, 13, 15])
-def test_killed_at_a_system_call(tmp_path: Path, child: Child, before: str | None, call: int) -> None:
+@pytest.mark.parametrize("name", ["out", "out.bin"])
+def test_killed_at_a_system_call(
+    tmp_path: Path, child: Child, before: str | None, call: int, name: str
+) -> None:
     if before:
-        put(tmp_path / "out", before)
-    code, _, _ = finish(child(tmp_path / "out", "die", NEW, str(call)))
+        put(tmp_path / name, before, one_file=name == "out.bin")
+    code, _, _ = finish(child(tmp_path / name, "die", NEW, str(call)))
     assert code in (0, -signal.SIGKILL)
-    after_a_kill(tmp_path / "out", {before, NEW})
+    after_a_kill(tmp_path / name, {before, NEW})
 
 
-def test_killed_at_random_moments(tmp_path: Path, child: Child) -> None:
-    kill_at_random_moments(tmp_path, child, times=4, seed=1)
+@pytest.mark.parametrize("name", ["out", "out.bin"])
+def test_killed_at_random_moments(tmp_path: Path, child: Child, name: str) -> None:
+    kill_at_random_moments(tmp_path / name, child, times=4, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(50))
 def test_killed_at_many_random_moments(tmp_path: Path, child: Child, seed: int) -> None:
-    kill_at_random_moments(tmp_path, child, times=10, seed=seed)
+    kill_at_random_moments(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)
 
 
-def kill_at_random_moments(directory: Path, child: Child, times: int, seed: int) -> None:
+def kill_at_random_moments(destination: Path, child: Child, times: int, seed: int) -> None:
     chance = random.Random(seed)
     for i in range(times):
-        process = child(directory / "out", "loop", str(i))
+        process = child(destination, "loop", str(i))
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(chance.uniform(0, 0.02))
         process.kill()
         finish(process)
-        after_a_kill(directory / "out", {str(i), "next"})
+        after_a_kill(destination, {str(i), "next"})
 
 
 def after_a_kill(destination: Path, allowed: set[str | None]) -> None:
     assert found(destination) in allowed
     assert len(names(destination.parent)) <= 3  # the destination, a lock, a temporary directory
-    put(destination, "next", overwrite=True)
+    put(destination, "next", overwrite=True, one_file=destination.suffix == ".bin")
     assert found(destination) == "next"
-    assert names(destination.parent) == ["out"]
+    assert names(destination.parent) == [destination.name]
 
 
 def test_errors_carry_the_exit_code_of_their_kind() -> None:

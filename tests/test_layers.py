@@ -46,6 +46,7 @@ LAYERS = (
     "folding",
     "report",
     "compare",
+    "requests",  # what a plan is asked for, and saved plans
     "api",
     "cli",
     "__init__",

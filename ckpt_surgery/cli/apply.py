@@ -1,11 +1,18 @@
 """`apply`: run a recipe."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
-from ckpt_surgery.cli.options import global_options, plan_options, split_paths
+from ckpt_surgery.cli.options import (
+    global_options,
+    plan_options,
+    recipe_options,
+    run_options,
+    split_paths,
+)
 from ckpt_surgery.cli.plan import (
     Choices,
     change_code,
@@ -18,23 +25,15 @@ from ckpt_surgery.cli.plan import (
 from ckpt_surgery.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ckpt_surgery import api
-    from ckpt_surgery.planner import Plan
 
 
 @click.command("apply", short_help="Run a recipe: write DST from SRC.")
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("paths", metavar="SRC... DST", nargs=-1)
+@recipe_options
 @plan_options
-@click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written.")
-@click.option("--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete.")
-@click.option(
-    "--link-mode",
-    type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
-    help="How stored bytes that need no change come into DST; default auto.",
-)
+@run_options
 @global_options
 @click.pass_context
 def command(
@@ -43,14 +42,16 @@ def command(
     paths: tuple[str, ...],
     target: str | None,
     assignments: tuple[str, ...],
+    allow_hooks: bool,
     step: int | None,
     item: str | None,
+    src_format: str | None,
     dst_step: int | None,
     dst_item: str | None,
     format_: str | None,
+    shard_size: int | None,
     memory: int | None,
     workers: int | None,
-    allow_hooks: bool,
     json_to: str | None,
     full: bool,
     detailed_exitcode: bool,
@@ -64,45 +65,71 @@ def command(
     A plan saved with `plan --out` may stand for RECIPE and its sources: `apply plan.json DST`.
     """
     choices = Choices(
-        target, assignments, step, item, dst_step, dst_item, format_, memory, workers, allow_hooks
+        step=step,
+        item=item,
+        src_format=src_format,
+        dst_step=dst_step,
+        dst_item=dst_item,
+        format=format_,
+        shard_size=shard_size,
+        memory=memory,
+        workers=workers,
+        target=target,
+        assignments=assignments,
+        allow_hooks=allow_hooks,
     )
     sources, dst = _sources_and_destination(recipe, assignments, paths)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     if dry_run and is_saved_plan(recipe):
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
+    report = Report(terminal, full, json_to, detailed_exitcode)
     if dry_run:
-        made = make_plan(recipe, sources, dst, choices, link_mode=link_mode)
-        show_plan(terminal, made, full)
-        return finish_plan(made, json_to, detailed_exitcode)
-    result = _run(
-        recipe,
-        sources,
-        dst,
-        choices,
-        overwrite,
-        link_mode,
-        terminal,
-        lambda plan: show_plan(terminal, plan, full),
-    )
-    _finish(result, terminal, json_to)
-    return change_code(result.plan, detailed_exitcode)
+        return rehearse(recipe, sources, dst, choices, link_mode, report)
+    return carry_out(recipe, sources, dst, choices, overwrite, link_mode, report)
 
 
-def _run(
-    recipe: str,
+@dataclass(frozen=True)
+class Report:
+    """Where and how a run is told."""
+
+    terminal: Terminal
+    full: bool
+    """One line per key."""
+    json_to: str | None
+    """A file, `-` or None: where the JSON document goes."""
+    detailed_exitcode: bool
+
+
+def rehearse(
+    recipe: str | None,
+    sources: tuple[str, ...],
+    dst: str | None,
+    choices: Choices,
+    link_mode: str | None,
+    report: Report,
+) -> int:
+    """Show what would be done; the exit code."""
+    made = make_plan(recipe, sources, dst, choices, link_mode=link_mode)
+    show_plan(report.terminal, made, report.full)
+    return finish_plan(made, report.json_to, report.detailed_exitcode)
+
+
+def carry_out(
+    recipe: str | None,
     sources: tuple[str, ...],
     dst: str | None,
     choices: Choices,
     overwrite: bool,
     link_mode: str | None,
-    terminal: Terminal,
-    on_plan: "Callable[[Plan], None]",
-) -> "api.Result":
+    report: Report,
+) -> int:
+    """Do it, without a recipe too, and tell; the exit code."""
     from ckpt_surgery import api
     from ckpt_surgery.cli.progress import reporting
 
+    terminal = report.terminal
     with reporting(terminal.notes, terminal.settings.quiet) as progress:
-        return api.apply(
+        result = api.apply(
             recipe,
             *sources,
             dst=dst,
@@ -110,17 +137,21 @@ def _run(
             set=choices.assignments,
             step=choices.step,
             item=choices.item,
+            src_format=choices.src_format,
             format=choices.format,
             dst_step=choices.dst_step,
             dst_item=choices.dst_item,
+            shard_size=choices.shard_size,
             overwrite=overwrite,
             link_mode=link_mode,
             memory=choices.memory,
             workers=choices.workers,
             allow_hooks=choices.allow_hooks,
             progress=progress,
-            on_plan=on_plan,
+            on_plan=lambda plan: show_plan(terminal, plan, report.full),
         )
+    _finish(result, terminal, report.json_to)
+    return change_code(result.plan, report.detailed_exitcode)
 
 
 def _finish(result: "api.Result", terminal: Terminal, json_to: str | None) -> None:
@@ -143,5 +174,5 @@ def _sources_and_destination(
         return paths[:-1], paths[-1] if paths else None
     sources, dst = split_paths(source_names(recipe, assignments), paths)
     if dst is None:
-        raise UsageError("DST is missing", hint="Name the directory to write after the sources.")
+        raise UsageError("DST is missing", hint="Name the directory or file to write after the sources.")
     return sources, dst

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ckpt_surgery.cli.console import open_terminal, write_document
-from ckpt_surgery.cli.options import full_option, global_options, json_option, selection_options
+from ckpt_surgery.cli.options import (
+    full_option,
+    global_options,
+    json_option,
+    selection_options,
+    source_format_option,
+)
 
 if TYPE_CHECKING:
     from ckpt_surgery.report import Statistics
@@ -14,6 +20,7 @@ if TYPE_CHECKING:
 @click.command("inspect", short_help="Show what is in a checkpoint.")
 @click.argument("path", metavar="PATH")
 @selection_options
+@source_format_option("--format")
 @click.option("--flat", is_flag=True, help="Whole keys instead of a tree.")
 @click.option(
     "--stats", is_flag=True, help="Read all values: min, max, mean and std of the finite ones; NaN and inf."
@@ -27,6 +34,7 @@ def command(
     path: str,
     step: int | None,
     item: str | None,
+    src_format: str | None,
     flat: bool,
     stats: bool,
     full: bool,
@@ -40,8 +48,8 @@ def command(
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
     from ckpt_surgery.report import inspect_json
 
-    found = api.inspect(path, step=step, item=item)
-    statistics = _statistics(path, step, item) if stats else None
+    found = api.inspect(path, step=step, item=item, format=src_format)
+    statistics = _statistics(path, step, item, src_format) if stats else None
     terminal = open_terminal(ctx.find_root().obj, json_to)
     verbose = terminal.settings.verbose > 0
     if statistics is not None:
@@ -54,8 +62,8 @@ def command(
     return 0
 
 
-def _statistics(path: str, step: int | None, item: str | None) -> "dict[str, Statistics]":
+def _statistics(path: str, step: int | None, item: str | None, format: str | None) -> "dict[str, Statistics]":
     from ckpt_surgery import api, compare, formats
 
-    source = formats.open_source(path, step=step, item=item)
+    source = formats.open_source(path, format, step, item)
     return compare.statistics(source, api.default_memory())

@@ -52,6 +52,27 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
     return value
 
 
+def _known_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    from ckpt_surgery.formats import formats
+
+    if value not in formats():
+        raise click.BadParameter(f"`{value}` is none of: {', '.join(formats())}", ctx, param)
+    return value
+
+
+def source_format_option(name: str) -> Callable[[F], F]:
+    """Which format a source has: `--src-format` beside `--format`, which is that of DST."""
+    return click.option(
+        name,
+        "src_format",
+        callback=_known_format,
+        metavar="FORMAT",
+        help="Format of what is read. [default: by its content]",
+    )
+
+
 def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     for assignment in value:
         name, equals, _ = assignment.partition("=")
@@ -137,8 +158,8 @@ def selection_options(function: F) -> F:
     return _all(options, function)
 
 
-def plan_options(function: F) -> F:
-    """What `apply` and `plan` have in common."""
+def recipe_options(function: F) -> F:
+    """What a recipe can be given, for `apply` and `plan`."""
     options = (
         click.option("--target", metavar="PATH", help="The structure that the result must have."),
         click.option(
@@ -149,7 +170,16 @@ def plan_options(function: F) -> F:
             metavar="NAME=VALUE",
             help="Set a parameter of the recipe.",
         ),
+        click.option("--allow-hooks", is_flag=True, help="Run the recipe's hooks: Python code beside it."),
+    )
+    return _all(options, function)
+
+
+def plan_options(function: F) -> F:
+    """What `apply`, `plan` and `convert` have in common."""
+    options = (
         selection_options,
+        source_format_option("--src-format"),
         click.option(
             "--dst-step",
             type=click.IntRange(min=0),
@@ -162,14 +192,35 @@ def plan_options(function: F) -> F:
             "format_",
             callback=_writable_format,
             metavar="FORMAT",
-            help="Format of DST. [default: orbax]",
+            help="Format of DST. [default: by its name, else orbax]",
+        ),
+        click.option(
+            "--shard-size",
+            callback=_size,
+            metavar="SIZE",
+            help="Spread DST's arrays over files of this size at most, such as 5GB.",
         ),
         memory_option,
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
-        click.option("--allow-hooks", is_flag=True, help="Run the recipe's hooks: Python code beside it."),
         json_option,
         full_option,
         click.option("--detailed-exitcode", is_flag=True, help="0: no change, 1: error, 2: changes."),
+    )
+    return _all(options, function)
+
+
+def run_options(function: F) -> F:
+    """How what was planned is carried out, for `apply` and `convert`."""
+    options = (
+        click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written."),
+        click.option(
+            "--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete."
+        ),
+        click.option(
+            "--link-mode",
+            type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
+            help="How stored bytes that need no change come into DST; default auto.",
+        ),
     )
     return _all(options, function)
 

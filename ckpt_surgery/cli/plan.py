@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
-from ckpt_surgery.cli.options import document_path, global_options, plan_options, split_paths
+from ckpt_surgery.cli.options import (
+    document_path,
+    global_options,
+    plan_options,
+    recipe_options,
+    split_paths,
+)
 
 if TYPE_CHECKING:
     from ckpt_surgery.planner import Plan
@@ -17,24 +23,28 @@ CHANGES = 2
 
 @dataclass(frozen=True)
 class Choices:
-    """The options that `plan` and `apply` hand on to the library; there they have the same names."""
+    """The options that the commands hand on to the library; there they have the same names."""
 
-    target: str | None
-    assignments: tuple[str, ...]
     step: int | None
     item: str | None
+    src_format: str | None
     dst_step: int | None
     dst_item: str | None
     format: str | None
+    shard_size: int | None
+    """Bytes."""
     memory: int | None
     """Bytes."""
     workers: int | None
-    allow_hooks: bool
+    target: str | None = None
+    assignments: tuple[str, ...] = ()
+    allow_hooks: bool = False
 
 
 @click.command("plan", short_help="Show what a recipe would do, from metadata alone.")
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("paths", metavar="SRC... [DST]", nargs=-1, required=True)
+@recipe_options
 @plan_options
 @click.option("--out", callback=document_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
 @global_options
@@ -45,14 +55,16 @@ def command(
     paths: tuple[str, ...],
     target: str | None,
     assignments: tuple[str, ...],
+    allow_hooks: bool,
     step: int | None,
     item: str | None,
+    src_format: str | None,
     dst_step: int | None,
     dst_item: str | None,
     format_: str | None,
+    shard_size: int | None,
     memory: int | None,
     workers: int | None,
-    allow_hooks: bool,
     json_to: str | None,
     full: bool,
     detailed_exitcode: bool,
@@ -64,7 +76,18 @@ def command(
     checked too.
     """
     choices = Choices(
-        target, assignments, step, item, dst_step, dst_item, format_, memory, workers, allow_hooks
+        step=step,
+        item=item,
+        src_format=src_format,
+        dst_step=dst_step,
+        dst_item=dst_item,
+        format=format_,
+        shard_size=shard_size,
+        memory=memory,
+        workers=workers,
+        target=target,
+        assignments=assignments,
+        allow_hooks=allow_hooks,
     )
     sources, dst = split_paths(source_names(recipe, assignments), paths)
     made = make_plan(recipe, sources, dst, choices, out)
@@ -73,14 +96,14 @@ def command(
 
 
 def make_plan(
-    recipe: str,
+    recipe: str | None,
     sources: tuple[str, ...],
     dst: str | None,
     choices: Choices,
     out: str | None = None,
     link_mode: str | None = None,
 ) -> "Plan":
-    """What the library plans; `out` saves it."""
+    """What the library plans, without a recipe too; `out` saves it."""
     from ckpt_surgery import api
 
     return api.plan(
@@ -90,10 +113,12 @@ def make_plan(
         set=choices.assignments,
         step=choices.step,
         item=choices.item,
+        src_format=choices.src_format,
         format=choices.format,
         dst=dst,
         dst_step=choices.dst_step,
         dst_item=choices.dst_item,
+        shard_size=choices.shard_size,
         memory=choices.memory,
         workers=choices.workers,
         allow_hooks=choices.allow_hooks,

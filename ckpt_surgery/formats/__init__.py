@@ -9,13 +9,15 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.arrays import LinkMode, Sink, Source
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
+from ckpt_surgery.formats.files import entries
+from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in, without_arrays
 from ckpt_surgery.keys import shown
 
 
@@ -31,7 +33,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """How a checkpoint is to be written. A format ignores what it has no use for."""
+    """How a checkpoint is to be written. A format refuses what it cannot do: nothing asked for is ignored."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's custom metadata; must be JSON."""
@@ -68,6 +70,10 @@ class Format:
     """Whether a destination of that name is to be one file rather than a directory."""
     links: bool = False
     """Whether its checkpoints can refer to bytes inside the files of others; else those are copied."""
+    shards: bool = False
+    """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
+    holds_metadata: bool = True
+    """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
 
 
 @functools.cache
@@ -91,14 +97,65 @@ def _named(name: str) -> Format:
 
 
 def detect_format(path: str) -> Format:
-    """The format of what lies at `path`, by content. Raises SourceError where none fits."""
-    for candidate in formats().values():
-        if candidate.detect(Path(path)):
-            return candidate
-    raise SourceError(
-        f"{shown(path)} is not a checkpoint of a known format",
-        hint=f"Formats that can be read: {', '.join(formats())}. Name one with --format if you are sure.",
+    """The format of what lies at `path`, by content.
+
+    Raises SourceError where none fits, with what it looks like instead, and where several do.
+    """
+    found = _claims(Path(path))
+    if len(found) > 1:
+        raise _ambiguous(path, found)
+    if not found:
+        raise _unknown(path)
+    return found[0]
+
+
+def _claims(path: Path) -> list[Format]:
+    """The formats that take a path for theirs, damaged or not."""
+    return [known for known in formats().values() if known.detect(path)]
+
+
+def _ambiguous(path: str, found: Sequence[Format]) -> SourceError:
+    inside = _claimed_inside(path)
+    listed = (
+        f"{offer.name} ({', '.join(inside[offer.name])})" if offer.name in inside else offer.name
+        for offer in found
     )
+    return SourceError(
+        f"{shown(path)} holds checkpoints of several formats: {'; '.join(listed)}",
+        hint="Name the file that is meant, or the format: --src-format (inspect: --format).",
+    )
+
+
+def _unknown(path: str) -> SourceError:
+    inside = _claimed_inside(path)
+    other = recognized(path) or (None if inside else without_arrays(path))
+    if other is not None:
+        return SourceError(f"{shown(path)} cannot be read: it looks like {other.what}", hint=other.hint)
+    if inside:
+        listed = "; ".join(f"{', '.join(names)} ({name})" for name, names in inside.items())
+        return SourceError(
+            f"{shown(path)} is no checkpoint itself, but holds some: {listed}", hint="Name one of them."
+        )
+    return SourceError(
+        f"{shown(path)} is not a checkpoint of a known format",
+        hint=f"Formats that can be read: {', '.join(formats())}. "
+        "Name one with --src-format (inspect: --format) if you are sure.",
+    )
+
+
+MOST_ENTRIES = 1000
+"""So many names of a directory are looked at for what they are; two of a kind are told."""
+
+
+def _claimed_inside(path: str) -> dict[str, list[str]]:
+    """What a directory holds, by the format that it is taken for: the first names, printable."""
+    if not Path(path).is_dir():
+        return {}
+    found: dict[str, list[str]] = {}
+    for name in sorted(entry.name for entry in entries(path))[:MOST_ENTRIES]:
+        for offer in _claims(Path(path, name)):
+            found.setdefault(offer.name, []).append(shown(name))
+    return {format: [*names[:2], "…"] if len(names) > 2 else names for format, names in found.items()}
 
 
 def open_source(
@@ -109,10 +166,53 @@ def open_source(
     Raises SourceError where it is missing, damaged or of no known format, and UsageError where
     `format` is unknown or `step` or `item` does not apply.
     """
-    if not Path(path).exists():
+    # TensorFlow's checkpoints go by the prefix of their files' names.
+    if not Path(path).exists() and not _claims(Path(path)):
         raise SourceError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = _named(format) if format else detect_format(path)
-    return chosen.open_source(path, Selection(step, item))
+    try:
+        return chosen.open_source(path, Selection(step, item))
+    except SourceError as error:
+        raise _explained(path, chosen, error) from error
+
+
+def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
+    """What could not be read may be something else: a placeholder for it, or another format."""
+    told = "; ".join(problem.message for problem in error.problems)
+    if other := stand_in(path):
+        return SourceError(
+            f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {told}",
+            hint=other.hint,
+        )
+    found = _claims(Path(path))
+    if chosen in found:
+        return error
+    names = " or ".join(offer.name for offer in found)
+    other = Recognized(names, "Name that format, or none.") if found else recognized(path)
+    if other is None:
+        return error
+    return SourceError(
+        f"{shown(path)} was to be read as {chosen.name}, but looks like {other.what}: {told}", hint=other.hint
+    )
+
+
+def format_for(name: str) -> str | None:
+    """The format whose destinations are named so, by the longest suffix; None: no name says anything."""
+    endings = {
+        suffix: known.name for known in formats().values() if known.open_sink for suffix in known.suffixes
+    }
+    fitting = [suffix for suffix in endings if name.endswith(suffix)]
+    return endings[max(fitting, key=len)] if fitting else None
+
+
+def is_file(format: str, name: str) -> bool:
+    """Whether a destination of that format and name is one file. Raises UsageError."""
+    return _named(format).is_file(name)
+
+
+def holds_metadata(format: str) -> bool:
+    """Whether checkpoints of a format have a place for custom metadata. Raises UsageError."""
+    return _named(format).holds_metadata
 
 
 def can_link(format: str) -> bool:
@@ -127,5 +227,11 @@ def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
         writable = ", ".join(name for name, known in formats().items() if known.open_sink)
         raise UsageError(
             f"The format `{format}` can be read but not written", hint=f"Formats to write: {writable}."
+        )
+    if options.shard_size is not None and not chosen.shards:
+        several = ", ".join(name for name, known in formats().items() if known.open_sink and known.shards)
+        raise UsageError(
+            f"{format} checkpoints have no shards",
+            hint=f"Leave out --shard-size; formats with it: {several}.",
         )
     return chosen.open_sink(directory, options)

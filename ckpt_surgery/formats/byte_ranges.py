@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from stat import S_ISREG
+from typing import Protocol
 
 import numpy as np
 
@@ -23,6 +24,14 @@ RUN_BYTES = 2**15
 """Runs from this length on are read by themselves, without the gaps."""
 CALL_BYTES = 2**30
 """Linux moves at most 0x7ffff000 bytes per call."""
+
+
+class Readable(Protocol):
+    """What regions are read from: a file, or a compressed stream that is read forwards."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer from `offset` on. Raises SourceError where that cannot be had."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +108,11 @@ def unreadable(path: str, error: OSError) -> SourceError:
     return SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=hint)
 
 
-def read_region(file: OpenFile, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
+def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
     """The elements of `region` of an array that begins at `offset`, native byte order, C order.
 
-    Holds the region and at most SPAN_BYTES besides. Raises SourceError where bytes are missing.
+    Each read begins after the one before it has ended. Holds the region and at most SPAN_BYTES besides.
+    Raises SourceError where bytes are missing.
     """
     size = spec.dtype.itemsize
     block = np.empty((*region.shape, size), np.uint8)
@@ -131,7 +141,7 @@ def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
 
 
-def _fill(file: OpenFile, start: int, strides: Sequence[int], out: np.ndarray) -> None:
+def _fill(file: Readable, start: int, strides: Sequence[int], out: np.ndarray) -> None:
     """Read the bytes at `start` + index · strides into `out`, which is contiguous and not empty."""
     span = _span(out.shape, strides)
     if span == out.size:

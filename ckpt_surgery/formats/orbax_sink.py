@@ -11,23 +11,30 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.arrays import Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape, grid_counts
-from ckpt_surgery.errors import StorageError, UsageError
+from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import DataFiles
 from ckpt_surgery.formats.handles import Handles
-from ckpt_surgery.formats.ocdbt import STORE_ERRORS, read_database, store_message
+from ckpt_surgery.formats.ocdbt import read_database
 from ckpt_surgery.formats.ocdbt_index import Entry, write_index
 from ckpt_surgery.formats.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, TREE_METADATA
 from ckpt_surgery.formats.orbax_refusals import refusals
 from ckpt_surgery.formats.orbax_tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name, array_prefix
-from ckpt_surgery.formats.zarr_metadata import FILE_NAMES, zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.zarr_arrays import (
+    DRIVERS,
+    adopted_metadata,
+    array_definition,
+    chunk_name,
+    put,
+    store_errors,
+)
+from ckpt_surgery.formats.zarr_metadata import FILE_NAMES
 from ckpt_surgery.keys import shown
 
 DEFAULT_ITEM = "default"
@@ -77,7 +84,7 @@ class OrbaxSink:
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether the item's version of zarr can describe these stored bytes."""
-        return _adopted_metadata(manifest, self._options.zarr) is not None
+        return adopted_metadata(manifest, self._options.zarr) is not None
 
     def create(self, outputs: Sequence[Output]) -> None:
         """Make the database with the metadata of every array to be computed. Raises StorageError."""
@@ -87,7 +94,7 @@ class OrbaxSink:
         arrays = [o for o in outputs if o.leaf.spec is not None and o.stored is None]
         if not arrays:
             return
-        with _storage_errors("the index"):
+        with store_errors("the index"):
             self._open_database()
             self._write_definitions(arrays)
 
@@ -114,11 +121,11 @@ class OrbaxSink:
         """Link or copy stored bytes, and note where they are for the index. StorageError, SourceError."""
         assert output.stored is not None
         prefix = array_prefix(array_name(output.leaf.key)).encode()
-        metadata = _adopted_metadata(output.stored, self._options.zarr)
+        metadata = adopted_metadata(output.stored, self._options.zarr)
         entries = [Entry(prefix + FILE_NAMES[self._options.zarr].encode(), json.dumps(metadata).encode())]
         place = self._data_files.copied if output.copied else self._data_files.linked
         for index, chunk in chunks.items():
-            name = prefix + _chunk_name(index, self._options.zarr).encode()
+            name = prefix + chunk_name(index, self._options.zarr).encode()
             entries.append(Entry(name, chunk.inline if chunk.inline is not None else place(chunk)))
         self._entries.extend(entries)
 
@@ -142,7 +149,7 @@ class OrbaxSink:
         for output in arrays:
             assert output.leaf.spec is not None
             spec, name = output.leaf.spec, array_name(output.leaf.key)
-            text = _array_definition(self._options.zarr, spec.dtype.name, spec.shape, output.chunks)
+            text = array_definition(self._options.zarr, spec.dtype.name, spec.shape, output.chunks)
             self._definitions[name] = text
             inside[array_prefix(name) + FILE_NAMES[self._options.zarr]] = text
         transaction.commit_async().result()
@@ -151,7 +158,7 @@ class OrbaxSink:
         import tensorstore as ts
 
         spec = {
-            "driver": "zarr" if self._options.zarr == 2 else "zarr3",
+            "driver": DRIVERS[self._options.zarr],
             "metadata": json.loads(self._definitions[name]),
             "store_data_equal_to_fill_value": True,
             "recheck_cached_data": False,
@@ -172,10 +179,10 @@ class OrbaxSink:
         assert output.leaf.spec is not None
         assert block.dtype == output.leaf.spec.dtype
         assert block.shape == region.shape
-        with _storage_errors(f"`{shown(output.leaf.key.text)}`"):
+        with store_errors(f"`{shown(output.leaf.key.text)}`"):
             if block.nbytes >= DIRECT_BYTES:
                 with self._gate.holding(block.nbytes):
-                    _put(self._handles.get(name), region, block).result()
+                    put(self._handles.get(name), region, block).result()
             else:
                 self._gather(name, output, region, block)
 
@@ -188,7 +195,7 @@ class OrbaxSink:
             assert output.leaf.spec is not None
             single = max(grid_counts(output.leaf.spec.shape, output.chunks), default=1) == 1
             handle = self._opened(name) if single else self._handles.get(name)
-            writing = _put(handle.with_transaction(self._batch.transaction), region, block)
+            writing = put(handle.with_transaction(self._batch.transaction), region, block)
             self._batch.writing.append(writing.copy)
             self._batch.nbytes += block.nbytes
             if self._batch.nbytes >= BATCH_BYTES:
@@ -203,7 +210,7 @@ class OrbaxSink:
 
     def flush(self) -> None:
         """Everything written so far is in the database's files (not yet synced). Raises StorageError."""
-        with self._batch_lock, _storage_errors("gathered blocks"):
+        with self._batch_lock, store_errors("gathered blocks"):
             self._commit_batch()
 
     def finish(self) -> None:
@@ -215,7 +222,7 @@ class OrbaxSink:
         self._kvstore = self._context = None
         leaves = [output.leaf for output in self._outputs]
         arrays = {array_name(o.leaf.key): o for o in self._outputs if _is_jax_array(o.leaf)}
-        with _storage_errors("metadata"):
+        with store_errors("metadata"):
             if arrays:
                 self._write_json(SHARDINGS, {_encoded(n): _sharding(o.leaf) for n, o in arrays.items()})
                 listed = [_array_metadata(name, output) for name, output in arrays.items()]
@@ -253,15 +260,6 @@ class OrbaxSink:
         (self._step_directory / CHECKPOINT_METADATA).write_text(json.dumps(about), encoding="utf-8")
         for directory in dict.fromkeys((self._item_directory, self._step_directory)):
             (directory / COMMIT_FILE).write_text("Checkpoint commit was successful", encoding="utf-8")
-
-
-def _adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
-    return zarr2_metadata(manifest) if zarr == 2 else zarr3_metadata(manifest)
-
-
-def _chunk_name(index: Shape, zarr: int) -> str:
-    """As the metadata of adopted arrays has them: `0.1` in version 2, `c/0/1` in version 3."""
-    return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
 
 
 def _directories(directory: Path, options: SinkOptions) -> tuple[Path, Path]:
@@ -318,40 +316,6 @@ class _ByteGate:
             with self._changed:
                 self._held -= nbytes
                 self._changed.notify_all()
-
-
-def _put(array: Any, region: Region, block: np.ndarray) -> Any:
-    return array[region.slices].write(block, can_reference_source_data_indefinitely=True)
-
-
-@contextmanager
-def _storage_errors(what: str) -> Iterator[None]:
-    """Turn what TensorStore and the system raise into a StorageError."""
-    try:
-        yield
-    except STORE_ERRORS as error:
-        raise StorageError(
-            f"Writing {what} failed: {store_message(error)}",
-            hint="Check the free space and the permissions of the destination.",
-        ) from error
-
-
-@lru_cache(maxsize=1 << 14)
-def _array_definition(zarr: int, dtype: str, shape: Shape, chunks: Shape) -> bytes:
-    """The array's metadata as TensorStore writes it: zstd, and in version 3 a CRC-32C over each chunk."""
-    import tensorstore as ts
-
-    metadata: dict[str, Any] = {"shape": shape}
-    if zarr == 2:
-        metadata |= {"chunks": chunks, "compressor": {"id": "zstd", "level": 1}}
-    else:
-        zstd = {"name": "zstd", "configuration": {"level": 1}}
-        metadata["codecs"] = [{"name": "bytes"}, zstd, {"name": "crc32c"}]
-        metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": chunks}}
-    spec = {"driver": "zarr" if zarr == 2 else "zarr3", "kvstore": "memory://", "metadata": metadata}
-    array = ts.open(spec, create=True, dtype=ts.dtype(dtype), context=ts.Context()).result()
-    assert array.kvstore is not None
-    return bytes(array.kvstore.read(FILE_NAMES[zarr]).result().value)
 
 
 def _is_jax_array(leaf: Leaf) -> bool:

@@ -13,14 +13,10 @@ from ckpt_surgery.arrays import (
     Leaf,
     LeafKind,
     Region,
-    chunk_regions,
-    covering_chunks,
 )
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.files import DAMAGED, data_file, digest, named, walk
-from ckpt_surgery.formats.handles import Handles
-from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
 from ckpt_surgery.formats.orbax_store import Store, array_manifest, open_store
 from ckpt_surgery.formats.orbax_tree import (
@@ -32,24 +28,9 @@ from ckpt_surgery.formats.orbax_tree import (
     read_strings,
     read_tree,
 )
-from ckpt_surgery.formats.stretches import read_raw
+from ckpt_surgery.formats.zarr_arrays import CACHE_BYTES, ArrayReader, StoredArray
 from ckpt_surgery.formats.zarr_metadata import ZarrArray, parse_array
 from ckpt_surgery.keys import shown
-
-CACHE_BYTES = 32 * 2**20
-"""Decoded chunks kept, for regions that share one."""
-INDEX_CACHE_BYTES = 100_000_000
-"""B+tree nodes kept; Orbax writes nodes of up to this size."""
-OPEN_ARRAYS = 256
-"""Handles kept open."""
-
-
-@dataclass(frozen=True)
-class StoredArray:
-    """What reading an array takes."""
-
-    name: str
-    definition: ZarrArray
 
 
 @dataclass(frozen=True)
@@ -90,7 +71,7 @@ def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
             leaves[text] = _array_leaf(entry, store, array, shardings.get(name), impl)
         except SourceError as error:
             raise named(entry.key, error) from error
-        arrays[text] = StoredArray(name, array)
+        arrays[text] = store.array(name, array)
     return Listing(leaves, arrays, store)
 
 
@@ -152,7 +133,6 @@ class OrbaxSource:
         self._cache_bytes = cache_bytes
         self._tree = read_tree(location.directory)
         self.metadata: Mapping[str, Any] = {**location.metadata, **self._tree.metadata}
-        self._handles = Handles(self._opened, OPEN_ARRAYS)
 
     @cached_property
     def _listing(self) -> Listing:
@@ -167,17 +147,7 @@ class OrbaxSource:
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
-        if leaf.manifest is not None and leaf.manifest.ranged and region.size:
-            return read_raw(self._location.directory, leaf.manifest, region)
-        try:
-            block = self._handles.get(leaf.key.text)[region.slices].read().result()
-        except STORE_ERRORS as error:
-            raise SourceError(
-                f"`{shown(leaf.key.text)}` cannot be read from {self._files_of(leaf, region)}: "
-                f"{store_message(error)}",
-                hint=DAMAGED,
-            ) from error
-        return np.asarray(block)
+        return self._reader.read(leaf, region)
 
     def data_file(self, file: str) -> DataFile:
         """A data file of the database, or a chunk's file. Raises SourceError where it is gone."""
@@ -187,47 +157,9 @@ class OrbaxSource:
         """Of the item's files: names, sizes, modification times."""
         return digest(walk(self._location.directory, self._location.root))
 
-    def _files_of(self, leaf: Leaf, region: Region) -> str:
-        """For a message: the files that hold a region's chunks."""
-        assert leaf.manifest is not None
-        shape, grid = leaf.manifest.spec.shape, leaf.manifest.chunk_shape
-        covered = covering_chunks(region, shape, grid)
-        indices = [
-            tuple(
-                (start + low) // size
-                for start, low, size in zip(inner.starts, covered.starts, grid, strict=True)
-            )
-            for inner in chunk_regions(covered.shape, grid)
-        ]
-        files = {leaf.manifest.chunks[index].file or TREE_METADATA for index in indices[:1000]}
-        named = ", ".join(shown(os.path.join(self._location.directory, file)) for file in sorted(files)[:3])
-        return named + (f" and {len(files) - 3} more files" if len(files) > 3 else "")
-
     @cached_property
-    def _context(self) -> Any:
-        import tensorstore as ts
-
-        return ts.Context(
-            {
-                "cache_pool": {"total_bytes_limit": self._cache_bytes},
-                "cache_pool#index": {"total_bytes_limit": INDEX_CACHE_BYTES},
-            }
-        )
-
-    def _opened(self, text: str) -> Any:
-        import tensorstore as ts
-
-        array = self._listing.arrays[text]
-        spec = {
-            "driver": "zarr" if array.definition.version == 2 else "zarr3",
-            "kvstore": self._listing.store.kvstore(array.name),
-            "metadata": array.definition.definition,
-            # A missing chunk would otherwise read as zeros.
-            "fill_missing_data_reads": False,
-            "recheck_cached_data": False,
-            "recheck_cached_metadata": False,
-        }
-        return ts.open(spec, open=True, read=True, assume_metadata=True, context=self._context).result()
+    def _reader(self) -> ArrayReader:
+        return ArrayReader(self._location.directory, self._listing.arrays, cache_bytes=self._cache_bytes)
 
 
 def open_orbax(path: str, selection: Selection) -> OrbaxSource:

@@ -6,7 +6,6 @@ import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ckpt_surgery.arrays import Chunk, Manifest, Shape, grid_counts
 from ckpt_surgery.errors import SourceError
@@ -14,11 +13,9 @@ from ckpt_surgery.formats.files import DAMAGED, FileStat
 from ckpt_surgery.formats.ocdbt import MANIFEST, Database, read_database
 from ckpt_surgery.formats.orbax_layout import PROCESS_PREFIX
 from ckpt_surgery.formats.orbax_tree import array_prefix
+from ckpt_surgery.formats.zarr_arrays import StoredArray, check_length
 from ckpt_surgery.formats.zarr_metadata import FILE_NAMES, ZarrArray
 from ckpt_surgery.keys import shown
-
-HIGHEST_RATIO = 40_000
-"""Decoded over stored bytes that no codec exceeds (zstd's best is 128 KiB in 4 bytes)."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +71,14 @@ class Store:
             )
         return chunk
 
-    def kvstore(self, name: str) -> dict[str, Any]:
-        """TensorStore's spec of an array's keys, pinned to the version that was listed."""
+    def array(self, name: str, definition: ZarrArray) -> StoredArray:
+        """What reading an array takes; its keys are pinned to the version of the database that was listed."""
         file = {"driver": "file", "path": f"{self.directory}/"}
         if self.database is None:
-            return file | {"path": f"{self.directory}/{posixpath.normpath(array_prefix(name))}/"}
+            path = f"{self.directory}/{posixpath.normpath(array_prefix(name))}/"
+            return StoredArray(definition, {"driver": "file"}, path)
         pinned = {"driver": "ocdbt", "base": file, "version": self.database.generation}
-        return pinned | {"path": array_prefix(name), "cache_pool": "cache_pool#index"}
+        return StoredArray(definition, pinned | {"cache_pool": "cache_pool#index"}, array_prefix(name))
 
 
 def _key(name: str, file: str) -> bytes:
@@ -115,18 +113,6 @@ def array_manifest(store: Store, name: str, array: ZarrArray) -> Manifest:
         chunk = store.chunk(name, array.chunk_name(index))
         if chunk is None:
             raise SourceError(f"its chunk {array.chunk_name(index)} is missing", hint=DAMAGED)
-        _check_length(array, index, chunk)
+        check_length(array, index, chunk)
         chunks[index] = chunk
     return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
-
-
-def _check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
-    """Before anything is allocated: could the stored bytes be what the metadata claims?"""
-    whole = array.chunk_nbytes
-    wrong = chunk.length != whole if array.raw else chunk.length * HIGHEST_RATIO < whole
-    if wrong:
-        raise SourceError(
-            f"its chunk {array.chunk_name(index)} has {chunk.length} stored bytes, "
-            f"but should decode to {whole}",
-            hint=DAMAGED,
-        )

@@ -11,4 +11,5 @@ FORMAT = Format(
     open_sink=open_safetensors_sink,
     suffixes=(SUFFIX,),
     is_file=lambda name: name.endswith(SUFFIX),
+    shards=True,
 )

@@ -23,6 +23,7 @@ from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, read_region, stat_file
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_link, entries
+from ckpt_surgery.formats.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.safetensors_header import (
     DTYPES,
     MOST_HEADER_BYTES,
@@ -32,7 +33,6 @@ from ckpt_surgery.formats.safetensors_header import (
     Tensor,
     header_length,
     parse_header,
-    strict_json,
 )
 from ckpt_surgery.formats.stretches import StretchesSource, stretch
 from ckpt_surgery.keys import Key, shown
@@ -41,8 +41,6 @@ SUFFIX = ".safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
-COUNTED = ("total_size", "total_parameters")
-"""What an index counts; the rest of its metadata is the user's."""
 _SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors\Z")
 PACKED_NAME = "packed"
 """How the codec of tensors with two elements to a byte is called."""
@@ -130,59 +128,13 @@ def read_shard(directory: str, name: str) -> Shard:
         return Shard(name, path, file.stat, data, parse_header(text, size - data))
 
 
-def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
-    """Tensor name → file name, and the user's metadata. Raises SourceError."""
-    with opened(path) as file:
-        if file.stat.size > MOST_HEADER_BYTES:
-            raise SourceError(
-                f"{shown(path)} has {file.stat.size} bytes, too many for an index", hint=DAMAGED
-            )
-        text = file.read(0, file.stat.size)
-    with about(path):
-        document = strict_json(text)
-        files, metadata = document.get("weight_map"), document.get("metadata") or {}
-        if not isinstance(files, dict) or not isinstance(metadata, dict):
-            raise SourceError("an index needs a `weight_map` from names to files", hint=DAMAGED)
-        for name, target in files.items():
-            _check_plain(name, target)
-    return files, {k: v for k, v in metadata.items() if k not in COUNTED}
-
-
-def _check_plain(name: str, target: Any) -> None:
-    plain = isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
-    if not plain:
-        told = shown(str(target)[:200])
-        raise SourceError(
-            f"`{shown(name[:200])}` is said to be in `{told}`, which is no plain file name", hint=DAMAGED
-        )
-
-
 def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
     """Every file that an index names, in the order of their names.
 
     Raises SourceError where files and index differ, and for links that leave the directory.
     """
-    root = os.path.realpath(directory)
-    shards = []
-    for name in sorted(set(files.values())):
-        check_link(os.path.join(directory, name), root)
-        shards.append(read_shard(directory, name))
-    held = {tensor.name: shard for shard in shards for tensor in shard.header.tensors}
-    for shard in shards:
-        for tensor in shard.header.tensors:
-            if files.get(tensor.name) != shard.name:
-                raise SourceError(
-                    f"{shown(shard.path)} holds `{shown(tensor.name[:200])}`, "
-                    "which the index has elsewhere or not at all",
-                    hint=DAMAGED,
-                )
-    for name, target in files.items():
-        if name not in held:
-            raise SourceError(
-                f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
-                "where the index has it",
-                hint=DAMAGED,
-            )
+    shards = [read_shard(directory, name) for name in shard_names(directory, files)]
+    check_shards(directory, files, {s.name: [t.name for t in s.header.tensors] for s in shards})
     return shards
 
 

@@ -6,7 +6,6 @@ manifests of raw chunks and the files that they lie in; reading them is the same
 
 import os
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from ckpt_surgery.arrays import (
     raw_codec,
 )
 from ckpt_surgery.errors import SourceError
-from ckpt_surgery.formats.byte_ranges import opened, read_region, stat_file
+from ckpt_surgery.formats.byte_ranges import Readable, opened, read_region, stat_file
 from ckpt_surgery.formats.files import DAMAGED, FileStat, data_file, digest, named
 
 BIG = encoding_of([bytes_codec("big")])
@@ -116,30 +115,48 @@ def _part_of_chunk(
     directory: str, manifest: Manifest, index: Shape, part: Region, listed: Mapping[str, FileStat]
 ) -> np.ndarray:
     """The elements of a region that lies in one raw chunk."""
-    stored, order = manifest.chunks[index], manifest.codec.permutation
-    shape = tuple(manifest.chunk_shape[axis] for axis in order)
+    stored, chunk = manifest.chunks[index], ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
     origin = tuple(i * length for i, length in zip(index, manifest.chunk_shape, strict=True))
     inner = part.within(Region(origin, origin))
-    wanted = Region(tuple(inner[axis].start for axis in order), tuple(inner[axis].stop for axis in order))
-    spec = ArraySpec(shape, _unchecked(manifest.spec.dtype))
+    wanted = Region(tuple(cut.start for cut in inner), tuple(cut.stop for cut in inner))
     if stored.inline is not None:
-        whole = np.frombuffer(stored.inline, spec.dtype, prod(shape), stored.offset)
-        found = whole.reshape(shape)[wanted.slices]
-    else:
-        path = os.path.join(directory, stored.file)
-        with opened(path, listed.get(stored.file)) as file:
-            found = read_region(file, stored.offset, spec, wanted)
-    if manifest.codec.encoding == BIG:
-        found = _swapped(found)
-    return _checked(found, manifest.spec.dtype).transpose(np.argsort(order))
+        laid, box = _as_stored(chunk, manifest.codec, wanted)
+        whole = np.frombuffer(stored.inline, laid.dtype, laid.size, stored.offset)
+        return _in_memory(whole.reshape(laid.shape)[box.slices], chunk.dtype, manifest.codec)
+    path = os.path.join(directory, stored.file)
+    with opened(path, listed.get(stored.file)) as file:
+        return read_elements(file, stored.offset, chunk, manifest.codec, wanted)
 
 
-def _unchecked(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def read_elements(file: Readable, offset: int, spec: ArraySpec, codec: Codec, region: Region) -> np.ndarray:
+    """A region of an array that begins at `offset` as plain bytes, in any order of axes and of bytes.
+
+    Reads forwards only. Raises SourceError where bytes are missing, or booleans are neither 0 nor 1.
+    """
+    laid, box = _as_stored(spec, codec, region)
+    return _in_memory(read_region(file, offset, laid, box), spec.dtype, codec)
+
+
+def _as_stored(spec: ArraySpec, codec: Codec, region: Region) -> tuple[ArraySpec, Region]:
+    """An array and a region of it with the axes in the order in which they are stored."""
+    order = codec.permutation
+    shape = tuple(spec.shape[axis] for axis in order)
+    starts, stops = tuple(region.starts[axis] for axis in order), tuple(region.stops[axis] for axis in order)
+    return ArraySpec(shape, stored_dtype(spec.dtype)), Region(starts, stops)
+
+
+def _in_memory(stored: np.ndarray, dtype: np.dtype[Any], codec: Codec) -> np.ndarray:
+    """Elements in this machine's byte order and with their axes in order."""
+    block = _swapped(stored) if codec.encoding == BIG else stored
+    return checked(block, dtype).transpose(np.argsort(codec.permutation))
+
+
+def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Booleans as the bytes that they are: not each of them is one."""
     return np.dtype(np.uint8) if dtype == np.bool_ else dtype
 
 
-def _checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     if dtype == np.bool_ and block.size and block.max() > 1:
         raise SourceError(f"one of its booleans has the byte {block.max()}", hint=DAMAGED)
     return block.view(dtype)

@@ -106,8 +106,8 @@ def _sizes(values: Any, least: int) -> Shape:
     return tuple(values)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    if name not in _DTYPES:
+def _dtype(name: Any) -> np.dtype[Any]:
+    if not isinstance(name, str) or name not in _DTYPES:
         raise SourceError(f"its data type `{shown(str(name))}` cannot be read", hint=UNKNOWN)
     return _DTYPES[name]
 

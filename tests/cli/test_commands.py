@@ -106,7 +106,8 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
     done = run(
         *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
         *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
-        *("--workers", "2", "--allow-hooks", "--out", out),
+        *("--workers", "2", "--allow-hooks", "--out", out, "--src-format", "safetensors"),
+        *("--shard-size", "5GB"),
     )
     assert done.exit_code == 0, done.output
     ((paths, options),) = calls
@@ -116,10 +117,12 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "set": ("n=1", "m=x=y"),
         "step": 3,
         "item": "i",
+        "src_format": "safetensors",
         "format": "orbax",
         "dst": "b",
         "dst_step": 4,
         "dst_item": "j",
+        "shard_size": 5_000_000_000,
         "memory": 1 << 20,
         "workers": 2,
         "allow_hooks": True,
@@ -263,7 +266,7 @@ def test_apply_needs_a_destination(library, recipe):
     library("apply", None)
     done = run("apply", recipe, "a")
     assert done.exit_code == 2
-    assert done.stderr == "error: DST is missing\n  Name the directory to write after the sources.\n"
+    assert done.stderr == "error: DST is missing\n  Name the directory or file to write after the sources.\n"
 
 
 def test_a_saved_plan_knows_its_sources(library, tower):
@@ -274,6 +277,58 @@ def test_a_saved_plan_knows_its_sources(library, tower):
         (("plan.json",), None),
         (("plan.json",), "out"),
     ]
+
+
+# --- convert -----------------------------------------------------------------------------------------
+
+
+def test_convert_is_apply_without_a_recipe(library, plain):
+    calls = library("apply", result_of(plain))
+    done = run(
+        *("convert", "a", "b.safetensors", "--step", "3", "--item", "i", "--src-format", "orbax"),
+        *("--format", "safetensors", "--shard-size", "1MiB", "--memory", "2MiB", "--workers", "2"),
+        *("--overwrite", "--link-mode", "copy"),
+    )
+    assert done.exit_code == 0, done.output
+    assert done.stdout.rstrip("\n").split("\n")[-1].startswith("done  1 kept")
+    ((paths, options),) = calls
+    assert paths == (None, "a")
+    assert options.pop("progress") is not None
+    assert callable(options.pop("on_plan"))
+    assert options == {
+        "dst": "b.safetensors",
+        "target": None,
+        "set": (),
+        "step": 3,
+        "item": "i",
+        "src_format": "orbax",
+        "format": "safetensors",
+        "dst_step": None,
+        "dst_item": None,
+        "shard_size": 1 << 20,
+        "overwrite": True,
+        "link_mode": "copy",
+        "memory": 2 << 20,
+        "workers": 2,
+        "allow_hooks": False,
+    }
+
+
+def test_convert_rehearsed(library, tower):
+    planned, applied = library("plan", tower), library("apply", None)
+    done = run("convert", "a", "b", "--dry-run", "--json", "--detailed-exitcode")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["schema"] == 1
+    ((paths, options),) = planned
+    assert (paths, options["dst"]) == ((None, "a"), "b")
+    assert applied == []
+
+
+@pytest.mark.parametrize("option", ["--set", "--target", "--allow-hooks"])
+def test_convert_takes_nothing_of_a_recipe(library, option):
+    calls = library("apply", None)
+    assert run("convert", "a", "b", option).exit_code == 2
+    assert calls == []
 
 
 # --- inspect, diff, lint, schema ---------------------------------------------------------------------
@@ -287,7 +342,9 @@ def checkpoint(library, leaves) -> Calls:
 def test_inspect(checkpoint):
     done = run("inspect", "/ckpt", "--step", "10", "--item", "default")
     assert done.stdout.startswith("/ckpt  (orbax, step 10, item default)\n27 leaves, 509 MiB\n\nparams\n")
-    assert checkpoint == [(("/ckpt",), {"step": 10, "item": "default"})]
+    assert checkpoint == [(("/ckpt",), {"step": 10, "item": "default", "format": None})]
+    run("inspect", "/ckpt", "--format", "orbax")
+    assert checkpoint[-1][1]["format"] == "orbax"
     assert "params/layer_{0..11}/ln" in run("inspect", "/ckpt", "--flat").stdout
     assert "params/layer_7/ln" in run("inspect", "/ckpt", "--flat", "--full").stdout
     assert "C zstd" in run("inspect", "/ckpt", "-v").stdout
@@ -417,6 +474,8 @@ def test_wrong_usage():
     [
         ("--memory", "2Gi", "`2Gi` is not a size"),
         ("--format", "zip", "`zip` is none of: "),
+        ("--src-format", "zip", "`zip` is none of: "),
+        ("--shard-size", "5 apples", "`5 apples` is not a size"),
         ("--set", "n", "`n` is not of the form NAME=VALUE"),
         ("--set", "=1", "`=1` is not of the form NAME=VALUE"),
         ("--step", "-1", "-1 is not in the range"),
@@ -467,7 +526,9 @@ def test_every_command_has_help():
         done = run(name, "--help")
         assert done.exit_code == 0
         assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
-    assert cli.list_commands(None) == ["apply", "diff", "inspect", "lint", "plan", "recipes", "schema"]
+    assert cli.list_commands(None) == [
+        *("apply", "convert", "diff", "inspect", "lint", "plan", "recipes", "schema")
+    ]
 
 
 SLOW_READER = """

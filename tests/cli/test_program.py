@@ -116,6 +116,41 @@ def test_as_a_program(source, recipe, tmp_path):
     assert "\ndone  1 kept, 12 renamed, 1 transformed, 1 DROPPED · " in done.stderr
 
 
+def test_convert_to_one_file_and_back(source, tmp_path):
+    """Arrays go there and back, and stay what they are."""
+    only = tmp_path / "only.yaml"
+    only.write_text("version: 1\nrules: [{match: step, drop: true}]\n")
+    there = run("apply", only, source, tmp_path / "there.safetensors")
+    assert there.exit_code == 0, there.stderr
+    assert (tmp_path / "there.safetensors").is_file()
+    back = run("convert", tmp_path / "there.safetensors", tmp_path / "back", "--json")
+    assert back.exit_code == 0, back.stderr
+    document = json.loads(back.stdout)
+    assert document["recipe"]["path"] == "(none)"
+    assert document["sources"]["source"]["format"] == "safetensors"
+    assert document["summary"]["kept"] == len(document["leaves"]) == 2 * LAYERS + 1
+    same = run("diff", tmp_path / "there.safetensors", tmp_path / "back", "--values", "--exit-code")
+    assert same.exit_code == 0, same.stdout
+    again = run("convert", tmp_path / "there.safetensors", tmp_path / "back")
+    assert (again.exit_code, "--overwrite" in again.stderr) == (4, True)
+
+
+def test_formats_and_shards_on_the_command_line(source, tmp_path):
+    only = tmp_path / "only.yaml"
+    only.write_text("version: 1\nrules: [{match: step, drop: true}]\n")
+    sharded = tmp_path / "sharded"
+    done = run("apply", only, source, sharded, "--format", "safetensors", "--shard-size", "500")
+    assert done.exit_code == 0, done.stderr
+    assert len(list(sharded.iterdir())) > 2
+    assert run("inspect", sharded, "--format", "safetensors").exit_code == 0
+    wrong = run("inspect", sharded, "--format", "orbax", "--stats")
+    assert wrong.exit_code == 1
+    assert "was to be read as orbax, but looks like safetensors" in wrong.stderr
+    shards = run("apply", only, source, tmp_path / "x", "--shard-size", "500")
+    assert shards.exit_code == 2
+    assert "orbax checkpoints have no shards" in shards.stderr
+
+
 def test_dry_runs_write_nothing(source, recipe, tmp_path):
     done = run("apply", recipe, source, tmp_path / "dst", "--dry-run", "--detailed-exitcode")
     assert done.exit_code == 2

@@ -1,54 +1,247 @@
-"""Which format a path has, and formats from elsewhere."""
+"""Which format a path has, what is said of others, and formats from elsewhere."""
 
 import importlib.metadata
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from ckpt_surgery import formats
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Format, SinkOptions
 
 
+class Entry:
+    """An entry point of another package."""
+
+    def __init__(self, offer: Format):
+        self.offer = offer
+
+    def load(self) -> Format:
+        return self.offer
+
+
+def refuse(path: str, *_: Any) -> Any:
+    raise SourceError(f"{os.path.basename(path)} has no wheels")
+
+
+def toy(name: str, **more: Any) -> Format:
+    """Takes files that are called so, and directories that hold one."""
+
+    def detect(path: Path) -> bool:
+        return any(path.glob(f"*.{name}")) if path.is_dir() else path.suffix == f".{name}"
+
+    return Format(name, detect, refuse, **more)
+
+
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Format]:
-    """A format of another package, found through its entry point."""
-
-    def refuse(*_: Any) -> Any:
-        raise UsageError("toys are not for reading")
-
-    made = Format("toy", lambda path: path.suffix == ".toy", refuse)
-
-    class Entry:
-        def load(self) -> Format:
-            return made
-
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Formats of other packages, found through their entry points."""
     original = importlib.metadata.entry_points
-    monkeypatch.setattr(
-        importlib.metadata,
-        "entry_points",
-        lambda **query: [Entry()] if query == {"group": "ckpt_surgery.formats"} else original(**query),
-    )
+
+    def offered(*offers: Format) -> None:
+        monkeypatch.setattr(
+            importlib.metadata,
+            "entry_points",
+            lambda **query: (
+                list(map(Entry, offers)) if query == {"group": "ckpt_surgery.formats"} else original(**query)
+            ),
+        )
+        formats.formats.cache_clear()
+
+    yield offered
     formats.formats.cache_clear()
-    yield made
-    formats.formats.cache_clear()
+
+
+@pytest.fixture
+def car(install: Callable[..., None]) -> Format:
+    made = toy("car")
+    install(made, toy("truck"))
+    return made
+
+
+# --- what is known ----------------------------------------------------------------------------------
 
 
 def test_orbax_is_known() -> None:
     assert formats.formats()["orbax"].open_sink is not None
 
 
-def test_entry_points_add_formats(toy: Format, tmp_path: Path) -> None:
-    (tmp_path / "x.toy").write_bytes(b"")
-    assert formats.detect_format(str(tmp_path / "x.toy")) is toy
-    with pytest.raises(UsageError, match="toys are not"):
-        formats.open_source(str(tmp_path / "x.toy"))
-    with pytest.raises(UsageError, match=r"`toy` can be read but not written\n  Formats to write: orbax"):
-        formats.open_sink("toy", tmp_path, SinkOptions())
+def test_entry_points_add_formats(car: Format, tmp_path: Path) -> None:
+    (tmp_path / "x.car").write_bytes(b"")
+    assert formats.detect_format(str(tmp_path / "x.car")) is car
+    with pytest.raises(SourceError, match=r"^x\.car has no wheels$"):
+        formats.open_source(str(tmp_path / "x.car"))
+    with pytest.raises(
+        UsageError, match=r"`car` can be read but not written\n  Formats to write: .*orbax, safetensors"
+    ):
+        formats.open_sink("car", tmp_path, SinkOptions())
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no format `orbaks`; did you mean `orbax`\?"):
         formats.open_sink("orbaks", tmp_path, SinkOptions())
+    with pytest.raises(UsageError, match="no format `orbaks`"):
+        formats.open_source(str(tmp_path), "orbaks")
+
+
+# --- detection --------------------------------------------------------------------------------------
+
+
+def test_several_formats_are_told_with_their_files(car: Format, tmp_path: Path) -> None:
+    for name in ("a.car", "b.car", "c.car", "x\x1b.truck", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(SourceError) as caught:
+        formats.open_source(str(tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path} holds checkpoints of several formats: "
+        "car (a.car, b.car, …); truck (x\\x1b.truck)\n"
+        "  Name the file that is meant, or the format: --src-format (inspect: --format)."
+    )
+    with pytest.raises(SourceError, match="has no wheels"):
+        formats.open_source(str(tmp_path), "car")
+
+
+def test_a_directory_around_checkpoints_names_them(car: Format, tmp_path: Path) -> None:
+    for name in ("one/x.car", "two/x.car", "three/x.truck"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    with pytest.raises(SourceError) as caught:
+        formats.open_source(str(tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path} is no checkpoint itself, but holds some: one, two (car); three (truck)\n"
+        "  Name one of them."
+    )
+
+
+def test_what_nobody_knows(car: Format, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\0\1\2\3")
+    with pytest.raises(SourceError) as caught:
+        formats.open_source(str(tmp_path / "x"))
+    assert "x is not a checkpoint of a known format\n  Formats that can be read: " in str(caught.value)
+    assert "orbax" in str(caught.value)
+
+
+def test_what_is_known_by_its_looks(car: Format, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(SourceError, match=r"x cannot be read: it looks like a GGUF file\n  Take the model"):
+        formats.open_source(str(tmp_path / "x"))
+
+
+def test_what_is_missing(tmp_path: Path) -> None:
+    for format in (None, "orbax"):
+        with pytest.raises(SourceError, match=r"nowhere does not exist\n  Check the path"):
+            formats.open_source(str(tmp_path / "nowhere"), format)
+
+
+# --- a format that was named ------------------------------------------------------------------------
+
+
+def test_the_wrong_format_is_told_with_the_right_one(car: Format, tmp_path: Path) -> None:
+    (tmp_path / "x.truck").touch()
+    with pytest.raises(SourceError) as caught:
+        formats.open_source(str(tmp_path / "x.truck"), "car")
+    assert str(caught.value) == (
+        f"{tmp_path}/x.truck was to be read as car, but looks like truck: x.truck has no wheels\n"
+        "  Name that format, or none."
+    )
+
+
+def test_the_wrong_format_for_what_nobody_reads(car: Format, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(SourceError, match=r"x was to be read as car, but looks like an HDF5 file.*no wheels"):
+        formats.open_source(str(tmp_path / "x"), "car")
+
+
+def test_the_right_format_says_itself_what_is_wrong(car: Format, tmp_path: Path) -> None:
+    for name in ("x.car", "unknown"):
+        (tmp_path / name).write_bytes(b"\0\1\2")
+        with pytest.raises(SourceError) as caught:
+            formats.open_source(str(tmp_path / name), "car")
+        assert str(caught.value) == f"{name} has no wheels"
+
+
+def test_placeholders_are_told_though_they_have_the_names(car: Format, tmp_path: Path) -> None:
+    (tmp_path / "x.car").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    for format in (None, "car"):
+        with pytest.raises(SourceError) as caught:
+            formats.open_source(str(tmp_path / "x.car"), format)
+        assert str(caught.value) == (
+            f"{tmp_path}/x.car cannot be read as car; it looks like a Git LFS pointer: x.car has no wheels\n"
+            "  The file itself was not downloaded: run `git lfs pull` in its repository."
+        )
+        with pytest.raises(SourceError, match=r"a directory with a Git LFS pointer in place of x\.car: "):
+            formats.open_source(str(tmp_path), format)
+
+
+def test_a_format_that_reads_what_others_claim_is_obeyed(tmp_path: Path) -> None:
+    save_file({"a": np.ones(2)}, tmp_path / "model.safetensors")
+    (tmp_path / "_METADATA").write_text("{}")
+    assert list(formats.open_source(str(tmp_path), "safetensors").leaves()) == ["a"]
+    with pytest.raises(
+        SourceError, match=r"several formats: orbax(?! \()(.|\n)*safetensors \(model\.safetensors\)"
+    ):
+        formats.open_source(str(tmp_path))
+
+
+# --- destinations -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def named(install: Callable[..., None], tmp_path: Path) -> None:
+    opens = {"open_sink": lambda directory, options: (directory, options)}
+    install(
+        toy("car", suffixes=(".car", ".race.car"), is_file=lambda name: name.endswith(".car"), **opens),
+        toy("lorry", suffixes=(".long.car",), shards=True, holds_metadata=False, **opens),
+        toy("wreck", suffixes=(".truly.long.car",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("x.car", "car"),
+        ("x.race.car", "car"),
+        ("x.long.car", "lorry"),  # the longest suffix
+        ("x.truly.long.car", "lorry"),  # one that is only read has no say
+        ("x.safetensors", "safetensors"),
+        ("x", None),
+        ("x.car.old", None),
+    ],
+)
+@pytest.mark.usefixtures("named")
+def test_a_name_says_the_format(name: str, format: str | None) -> None:
+    assert formats.format_for(name) == format
+
+
+@pytest.mark.usefixtures("named")
+def test_what_is_asked_of_a_format() -> None:
+    assert formats.is_file("car", "x.car")
+    assert not formats.is_file("car", "x")
+    assert (formats.holds_metadata("car"), formats.holds_metadata("lorry")) == (True, False)
+    for question in (lambda name: formats.is_file(name, "x"), formats.holds_metadata, formats.can_link):
+        with pytest.raises(UsageError, match="no format `plane`"):
+            question("plane")
+
+
+@pytest.mark.usefixtures("named")
+def test_shards_are_for_formats_that_have_them(tmp_path: Path) -> None:
+    options = SinkOptions(shard_size=1000)
+    assert formats.open_sink("lorry", tmp_path, options) == (tmp_path, options)
+    assert formats.open_sink("car", tmp_path, SinkOptions())
+    with pytest.raises(
+        UsageError,
+        match=r"^car checkpoints have no shards\n  Leave out --shard-size; .*safetensors.*lorry\.$",
+    ):
+        formats.open_sink("car", tmp_path, options)
+
+
+def test_every_suffix_is_one_formats_own() -> None:
+    owners = [(suffix, known.name) for known in formats.formats().values() for suffix in known.suffixes]
+    assert len({suffix for suffix, _ in owners}) == len(owners)
+    for suffix, name in owners:
+        assert formats.formats()[name].open_sink is not None, f"{suffix}: {name} is never written"

@@ -113,7 +113,7 @@ V3 = json.loads(by_tensorstore(3, "float32", {"shape": [4]}))
     ("change", "message"),
     [
         ({"data_type": "r16"}, "`r16` cannot be read"),
-        ({"data_type": {"name": "numpy.datetime64"}}, "malformed"),
+        ({"data_type": {"name": "numpy.datetime64"}}, "cannot be read"),
         ({"chunk_grid": {"name": "rectilinear"}}, "`rectilinear` cannot be read"),
         ({"chunk_key_encoding": {"name": "fanout"}}, "`fanout`"),
         ({"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "-"}}}, "malformed"),

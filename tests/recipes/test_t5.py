@@ -15,6 +15,7 @@ import pytest
 from ckpt_surgery import api
 from ckpt_surgery.errors import DataError, PlanError
 from ckpt_surgery.execute import run
+from ckpt_surgery.formats import open_source
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe
 from tests.memory import MemorySink, MemorySource
@@ -22,7 +23,6 @@ from tests.oracle.trees import restore, save
 from tests.plans import COMPUTED, MEMORY, fates, plan_of
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Parameter, Size, Slots
-from tests.recipes.tensor_bundle import listed
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
@@ -269,7 +269,8 @@ def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     not MESH_INDEX.exists(), reason="the public test data of T5X is not beside the repository"
 )
 def test_the_variables_of_a_public_checkpoint() -> None:
-    listing = listed(MESH_INDEX)
+    leaves = open_source(str(MESH_INDEX)).leaves()
+    listing = {name: str(leaf.spec) for name, leaf in leaves.items()}
     parameters = layouts.t5(PUBLIC_SIZE, "1.1", "shared")
     assert listing == layouts.mesh_variables(parameters, "whole", "bfloat16")
     assert result(planned("t5-to-t5x", listing)) == layouts.train_state(parameters, "whole", "bfloat16")

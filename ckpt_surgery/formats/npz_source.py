@@ -1,0 +1,243 @@
+"""Reading `.npz`: members stored as they are, in place; deflated ones as streams."""
+
+import json
+import os
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, LeafKind, Region, raw_codec
+from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.formats import Selection
+from ckpt_surgery.formats.byte_ranges import OpenFile, opened
+from ckpt_surgery.formats.files import FileStat, about, check_link, entries, named
+from ckpt_surgery.formats.npy_header import NpyArray, read_npy
+from ckpt_surgery.formats.stretches import StretchesSource, read_elements, stretch
+from ckpt_surgery.formats.zip_members import (
+    Archive,
+    Inflated,
+    InflatedFile,
+    Member,
+    check_crc,
+    first_name,
+    read_archive,
+)
+from ckpt_surgery.keys import Key, shown
+
+SUFFIX = ".npz"
+MEMBER_SUFFIX = ".npy"
+PARKED = 8
+"""Streams that are kept where they stopped, so that the next region does not begin at the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A member and the array in it."""
+
+    member: Member
+    array: NpyArray
+
+
+# --- which file -------------------------------------------------------------------------------------------
+
+
+def detect(path: Path) -> bool:
+    """Whether a path is an `.npz` file, or a directory with one and nothing else; damaged ones too."""
+    if os.path.isdir(path):
+        try:
+            names = [entry.name for entry in entries(os.fspath(path))]
+        except SourceError:
+            return False
+        return len(names) == 1 and names[0].endswith(SUFFIX)
+    first = first_name(os.fspath(path))
+    if first is None:
+        return path.name.endswith(SUFFIX) and os.path.isfile(path)
+    return first.endswith(MEMBER_SUFFIX)
+
+
+def _file_of(path: str) -> str:
+    """The file that is meant: `path`, or the only `.npz` file in it."""
+    if not os.path.isdir(path):
+        return path
+    names = sorted(entry.name for entry in entries(path) if entry.name.endswith(SUFFIX))
+    if len(names) != 1:
+        listed = ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
+        raise SourceError(
+            f"{shown(path)} holds {len(names)} .npz files: {listed}".rstrip(": "),
+            hint="Name the file that is meant.",
+        )
+    check_link(os.path.join(path, names[0]), os.path.realpath(path))
+    return os.path.join(path, names[0])
+
+
+# --- listing ----------------------------------------------------------------------------------------------
+
+
+def read_parts(file: OpenFile, archive: Archive) -> dict[str, Part]:
+    """The arrays of an archive by their names, without `.npy`. Raises SourceError with the member's name."""
+    parts = {}
+    for member in archive.members:
+        if not member.name.endswith(MEMBER_SUFFIX):
+            raise SourceError(
+                f"{shown(file.path)}: `{shown(member.name[:200])}` is no .npy file",
+                hint="An .npz file holds nothing else; take it out of the archive.",
+            )
+        with about(f"{file.path}: {member.name[:200]}"):
+            parts[member.name.removesuffix(MEMBER_SUFFIX)] = Part(member, _array_in(file, member))
+    return parts
+
+
+def _array_in(file: OpenFile, member: Member) -> NpyArray:
+    stream = Inflated(member) if member.deflated else None
+
+    def read(offset: int, length: int) -> bytes:
+        if stream is None:
+            return file.read(member.offset + offset, length)
+        buffer = bytearray(length)
+        stream.read_into(file, offset, memoryview(buffer))
+        return bytes(buffer)
+
+    return read_npy(read, member.size)
+
+
+def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:
+    """The leaf of an array in a file; `offset`: of the `.npy` file in it, None where it is deflated."""
+    if array.text is not None:
+        return Leaf(Key.parse(text), LeafKind.STRING, string=array.text)
+    manifest = None
+    if offset is not None and array.unusable is None:
+        manifest = stretch(array.spec, file, offset + array.data, array.codec)
+    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest)
+
+
+def unusable(leaf: Leaf, array: NpyArray) -> SourceError:
+    """What to raise where an array that can only be listed is to be read."""
+    assert array.unusable is not None
+    return named(leaf.key, SourceError(f"it {array.unusable.why}", hint=array.unusable.hint))
+
+
+# --- the source -------------------------------------------------------------------------------------------
+
+
+class NpzSource(StretchesSource):
+    """An `.npz` file, opened for reading. Safe to use from several threads.
+
+    A member's CRC-32 is checked when it is read to its end as a stream, or as a whole.
+    """
+
+    def __init__(
+        self, path: str, file: str, stat: FileStat, parts: Mapping[str, Part], metadata: Mapping[str, Any]
+    ):
+        directory, name = os.path.split(file)
+        leaves = {text: _leaf(text, part, name) for text, part in parts.items()}
+        super().__init__(path, "npz", directory, leaves, {name: stat}, metadata)
+        self._file = file
+        self._stat = stat
+        self._parts = parts
+        self._streams = _Streams()
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        part = self._parts[leaf.key.text]
+        if part.array.unusable is not None:
+            raise unusable(leaf, part.array)
+        try:
+            return self._inflated(part, region) if part.member.deflated else self._stored(leaf, part, region)
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+
+    def _stored(self, leaf: Leaf, part: Part, region: Region) -> np.ndarray:
+        block = super().read(leaf, region)
+        spec = part.array.spec
+        if region == Region.whole(spec.shape) and part.array.codec == raw_codec(spec.ndim):
+            with opened(self._file, self._stat) as file:
+                check_crc(file, part.member, zlib.crc32(_bytes(block).data, part.array.header_crc))
+        return block
+
+    def _inflated(self, part: Part, region: Region) -> np.ndarray:
+        """A region of a stream. Reading to the end of it checks that it ends there, and its CRC-32."""
+        spec = part.array.spec
+        if not region.size:
+            return np.empty(region.shape, spec.dtype)
+        with opened(self._file, self._stat) as file:
+            stream = self._streams.take(part.member, _first_byte(part.array, region))
+            block = read_elements(InflatedFile(file, stream), part.array.data, spec, part.array.codec, region)
+            if stream.position == part.member.size:
+                stream.finish(file)
+            else:
+                self._streams.park(stream)
+        return block
+
+
+def _leaf(text: str, part: Part, file: str) -> Leaf:
+    return leaf_of(text, part.array, file, None if part.member.deflated else part.member.offset)
+
+
+def _bytes(block: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+
+
+def _first_byte(array: NpyArray, region: Region) -> int:
+    """Offset in the `.npy` file of the first element of a region that has some."""
+    order = array.codec.permutation
+    lengths = [array.spec.shape[axis] for axis in order]
+    index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
+    return array.data + index * array.spec.dtype.itemsize
+
+
+class _Streams:
+    """Streams that were read up to somewhere, so that who goes on from there need not begin again.
+
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._parked: list[Inflated] = []
+        """The one that was parked last is last."""
+        self._lock = threading.Lock()
+
+    def take(self, member: Member, offset: int) -> Inflated:
+        """A stream of that member that is not beyond `offset`; nobody else has it."""
+        with self._lock:
+            usable = [s for s in self._parked if s.member == member and s.position <= offset]
+            if not usable:
+                return Inflated(member)
+            nearest = max(usable, key=lambda stream: stream.position)
+            self._parked.remove(nearest)
+            return nearest
+
+    def park(self, stream: Inflated) -> None:
+        with self._lock:
+            self._parked.append(stream)
+            del self._parked[:-PARKED]
+
+
+def metadata_of(comment: bytes) -> Mapping[str, Any]:
+    """The user's metadata: the archive's comment where that is a JSON object, as the sink writes it."""
+    try:
+        found = json.loads(comment)
+    except (ValueError, RecursionError):
+        return {}  # a comment for people
+    return found if isinstance(found, dict) else {}
+
+
+def open_npz(path: str, selection: Selection) -> NpzSource:
+    """Open an `.npz` file, or the only one in a directory.
+
+    Raises SourceError where it is not whole, UsageError for a step or an item.
+    """
+    if selection.step is not None or selection.item is not None:
+        raise UsageError(
+            f"{shown(path)} is an .npz file, which has no steps or items",
+            hint="Leave out --step and --item.",
+        )
+    name = _file_of(path)
+    with opened(name) as file:
+        archive = read_archive(file)
+        return NpzSource(path, name, file.stat, read_parts(file, archive), metadata_of(archive.comment))

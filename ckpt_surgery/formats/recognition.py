@@ -1,0 +1,333 @@
+"""What a path holds that no format of this package reads, and what to do about it.
+
+By names and a few bytes. Sources: the magic numbers that the formats' own documents give, and the names
+that PyTorch, DeepSpeed, Megatron-LM, TensorFlow, Hugging Face and Git LFS write.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.byte_ranges import opened
+from ckpt_surgery.formats.files import entries, is_directory
+from ckpt_surgery.keys import shown
+
+HEAD_BYTES = 512
+"""Of the beginning of a file; a tar's magic number ends at 262."""
+TAIL_BYTES = 8
+MOST_FILES = 1000
+"""So many files of a directory are opened to see what they are."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recognized:
+    """Something that is no checkpoint for this package."""
+
+    what: str
+    """`a GGUF file`: goes on from `looks like`."""
+    hint: str
+    """What to do, as a sentence of its own."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """What of a file is looked at."""
+
+    name: str
+    head: bytes
+    """The first HEAD_BYTES, fewer where the file is shorter."""
+    tail: bytes
+    """The last TAIL_BYTES."""
+    size: int
+
+
+@dataclass(frozen=True)
+class _Directory:
+    """The names in a directory."""
+
+    files: Sequence[str]
+    folders: Sequence[str]
+
+    def matching(self, pattern: str) -> list[str]:
+        """Names of files and directories, in order."""
+        return sorted(name for name in (*self.files, *self.folders) if re.fullmatch(pattern, name))
+
+
+def recognized(path: str) -> Recognized | None:
+    """What lies at a path where no format reads it."""
+    if os.path.isdir(path):
+        return stand_in(path) or _first(_DIRECTORIES, _listed(path))
+    return _first((*_STAND_INS, *_FILES), _look(path))
+
+
+def stand_in(path: str) -> Recognized | None:
+    """What lies in place of a checkpoint: pointers of Git LFS, web pages, a model without its values.
+
+    They have the names that belong there, so that a format may take them for its own, damaged.
+    """
+    if not os.path.isdir(path):
+        return _first(_STAND_INS, _look(path))
+    for name in _listed(path).files[:MOST_FILES]:
+        if other := _first(_STAND_INS, _look(os.path.join(path, name))):
+            return Recognized(f"a directory with {other.what} in place of {shown(name)}", other.hint)
+    return _without_variables(path)
+
+
+def _without_variables(path: str) -> Recognized | None:
+    if not {"saved_model.pb", "saved_model.pbtxt"} & set(_listed(path).files):
+        return None
+    if _listed(os.path.join(path, "variables")).matching(r".*\.index"):
+        return None
+    return Recognized(
+        "a TensorFlow SavedModel without its variables",
+        "Its directory `variables` is missing or empty: take another copy, or the checkpoint itself.",
+    )
+
+
+def without_arrays(path: str) -> Recognized | None:
+    """What a directory is that holds no checkpoint of any format: empty, say, or steps without arrays."""
+    if not os.path.isdir(path):
+        return None
+    found = _listed(path)
+    if not found.files and not found.folders:
+        return Recognized("an empty directory", "Check the path, and that the save or the copy is complete.")
+    if "config.json" in found.files:
+        return Recognized(
+            "the directory of a model without its weights",
+            "Only its configuration was downloaded or copied: get the weights too.",
+        )
+    steps = found.matching(r"(.*[_-])?[0-9]+")
+    if not steps:
+        return None
+    few = ", ".join(map(shown, steps[:3])) + (", …" if len(steps) > 3 else "")
+    return Recognized(
+        f"a directory of steps ({few}) without arrays in them",
+        "Check that the saves were finished, and that the copy is complete.",
+    )
+
+
+def _first(marks: Iterable[Callable[[T], Recognized | None]], found: T | None) -> Recognized | None:
+    """What the first mark says that fits."""
+    told = (mark(found) for mark in marks) if found is not None else ()
+    return next((other for other in told if other is not None), None)
+
+
+def _look(path: str) -> _File | None:
+    """None where there is no regular file that may be read."""
+    try:
+        with opened(path) as file:
+            size = file.stat.size
+            head = file.read(0, min(HEAD_BYTES, size))
+            tail = file.read(max(0, size - TAIL_BYTES), min(TAIL_BYTES, size))
+    except SourceError:
+        return None
+    return _File(os.path.basename(path), head, tail, size)
+
+
+def _listed(path: str) -> _Directory:
+    """Nothing where the directory cannot be listed."""
+    try:
+        found = sorted(entries(path), key=lambda entry: entry.name)
+    except SourceError:
+        return _Directory((), ())
+    folders = [entry.name for entry in found if is_directory(entry)]
+    return _Directory([entry.name for entry in found if entry.name not in set(folders)], folders)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+FileMark = Callable[[_File], Recognized | None]
+
+
+def _begins(magics: Sequence[bytes], what: str, hint: str, offset: int = 0) -> FileMark:
+    """Files with one of these bytes at `offset`."""
+    found = Recognized(what, hint)
+    return lambda file: found if file.head[offset:].startswith(tuple(magics)) else None
+
+
+def _text_begins(pattern: bytes, what: str, hint: str) -> FileMark:
+    """Files whose text begins so; case and white space before it do not matter."""
+    found = Recognized(what, hint)
+    text = re.compile(rb"(\xef\xbb\xbf)?\s*(" + pattern + rb")", re.IGNORECASE)
+    return lambda file: found if text.match(file.head) else None
+
+
+_STAND_INS: Sequence[FileMark] = (
+    _begins(
+        [b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/"],
+        "a Git LFS pointer",
+        "The file itself was not downloaded: run `git lfs pull` in its repository.",
+    ),
+    _text_begins(
+        rb"<!doctype html|<html",
+        "a web page",
+        "The download gave a page, of a login or an error, instead of the file: download it again.",
+    ),
+    _text_begins(
+        rb"<\?xml[^>]*>\s*<Error",
+        "an error message of a file server",
+        "The download was refused, the text in the file says why: download it again.",
+    ),
+)
+
+_PICKLED_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
+"""`torch.serialization.MAGIC_NUMBER`, 0x1950a86a20f9469cfc6c, as a pickle of its own."""
+_RESAVE_TORCH = (
+    "Re-save it with PyTorch 1.6 or later: "
+    "`torch.save(torch.load(FILE, map_location='cpu', weights_only=True), 'new.pt')`."
+)
+_RESAVE_KERAS = (
+    "Load it with Keras and save its weights: "
+    "`numpy.savez('weights.npz', **{w.path: w.numpy() for w in model.weights})`."
+)
+_UNPACK = "Unpack it and name what is inside."
+
+
+def _pickle(file: _File) -> Recognized | None:
+    """Protocols 2 to 5, which begin with their number and end with a stop."""
+    if len(file.head) < 3 or file.head[0] != 0x80 or file.head[1] not in range(2, 6):
+        return None
+    if not file.tail.endswith(b"."):
+        return None
+    return Recognized(
+        "a pickle",
+        "Pickles run code when they are loaded, so they are not read. Load it where you trust it, and save "
+        "its arrays with `numpy.savez`, under names that join their keys with `/`.",
+    )
+
+
+def _tar(file: _File) -> Recognized | None:
+    if file.head[257:262] != b"ustar":
+        return None
+    member = file.head[:100].rstrip(b"\0").removeprefix(b"./")
+    if member in (b"sys_info", b"pickle", b"storages", b"tensors"):
+        return Recognized("a PyTorch file of before 0.1.10, in tar form", _RESAVE_TORCH)
+    return Recognized("a tar archive", _UNPACK)
+
+
+def _zip(file: _File) -> Recognized | None:
+    if not file.head.startswith(b"PK\x03\x04"):
+        return None
+    if file.name.endswith(".keras"):
+        return Recognized("a Keras file", _RESAVE_KERAS)
+    return Recognized("a zip archive without arrays of NumPy or PyTorch", _UNPACK)
+
+
+def _tensorflow(file: _File) -> Recognized | None:
+    """A part that says nothing by itself; what lies beside its index is recognized as a checkpoint."""
+    if prefix := re.fullmatch(r"(.+)\.data-[0-9]{5}-of-[0-9]{5}", file.name):
+        return Recognized(
+            "a part of a TensorFlow checkpoint",
+            f"The others are missing beside it, the index {shown(prefix[1])}.index first: copy them too.",
+        )
+    if file.name.endswith(".meta"):
+        prefix_only = shown(file.name.removesuffix(".meta"))
+        return Recognized(
+            "the graph of a TensorFlow checkpoint", f"Name its index, {prefix_only}.index, instead."
+        )
+    return None
+
+
+def _onnx(file: _File) -> Recognized | None:
+    """Their first field, number 1, is the version: a varint."""
+    if not (file.name.endswith(".onnx") and file.head.startswith(b"\x08")):
+        return None
+    return Recognized(
+        "an ONNX model",
+        "Save its weights with `numpy.savez('new.npz', "
+        "**{t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(FILE).graph.initializer})`.",
+    )
+
+
+def _text(file: _File) -> Recognized | None:
+    """The first bytes are text; in a longer file a character may be cut at their end."""
+    if not file.head:
+        return Recognized("an empty file", "Check that the save or the copy is complete.")
+    try:
+        text = file.head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(file.head) - 3 or file.size <= HEAD_BYTES:
+            return None
+        text = file.head[: error.start].decode("utf-8")
+    if any(character < " " and character not in "\t\r\n\f" for character in text):
+        return None
+    return Recognized("a text file", "Name the checkpoint itself.")
+
+
+_FILES: Sequence[FileMark] = (
+    _begins([_PICKLED_MAGIC], "a PyTorch file saved before 1.6", _RESAVE_TORCH),
+    _begins([b"\x89HDF\r\n\x1a\n"], "an HDF5 file, as Keras writes them", _RESAVE_KERAS),
+    _begins(
+        [b"GGUF"],
+        "a GGUF file",
+        "Take the model that it was made from, as safetensors: GGUF files are made of those for inference, "
+        "most of them quantized.",
+    ),
+    _begins(
+        [b"TFL3"], "a TensorFlow Lite model", "Take the checkpoint or SavedModel that it was made from.", 4
+    ),
+    _begins([b"\x1f\x8b"], "a gzip archive", _UNPACK),
+    _begins([b"\x28\xb5\x2f\xfd"], "a zstd archive", _UNPACK),
+    _begins([b"\xfd7zXZ\0"], "an xz archive", _UNPACK),
+    _begins([b"BZh"], "a bzip2 archive", _UNPACK),
+    _begins([b"7z\xbc\xaf\x27\x1c"], "a 7z archive", _UNPACK),
+    _tar,
+    _zip,
+    _tensorflow,
+    _onnx,
+    _pickle,
+    _text,
+)
+
+# --- directories ------------------------------------------------------------------------------------------
+
+DirectoryMark = Callable[[_Directory], Recognized | None]
+_STEP_OF_DEEPSPEED = r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt|mp_rank_\d+_model_states\.pt"
+
+
+def _torch_distributed(found: _Directory) -> Recognized | None:
+    if ".metadata" not in found.files or not found.matching(r"__\d+_\d+\.distcp"):
+        return None
+    return Recognized(
+        "a distributed checkpoint of PyTorch",
+        "Make one file of it: `python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR new.pt`.",
+    )
+
+
+def _deepspeed(found: _Directory) -> Recognized | None:
+    if "zero_to_fp32.py" not in found.files and not found.matching(_STEP_OF_DEEPSPEED):
+        return None
+    return Recognized(
+        "a DeepSpeed checkpoint",
+        "Make one of its parts with the script beside it: "
+        "`python zero_to_fp32.py DIR OUT --safe_serialization`.",
+    )
+
+
+def _megatron(found: _Directory) -> Recognized | None:
+    ranks = found.matching(r"mp_rank_\d\d(_\d{3})*")
+    if not ranks and "latest_checkpointed_iteration.txt" not in found.files:
+        return None
+    return Recognized(
+        "a Megatron-LM checkpoint",
+        "Convert it with Megatron-LM's own `tools/checkpoint/convert.py`, to Hugging Face's layout, say.",
+    )
+
+
+def _hugging_face_cache(found: _Directory) -> Recognized | None:
+    if not {"snapshots", "blobs"} <= set(found.folders):
+        return None
+    return Recognized("a repository in Hugging Face's cache", "Name one of the directories in `snapshots`.")
+
+
+_DIRECTORIES: Sequence[DirectoryMark] = (
+    _torch_distributed,
+    _deepspeed,
+    _megatron,
+    _hugging_face_cache,
+)

@@ -1,0 +1,105 @@
+"""A T5 that TensorFlow wrote becomes a T5X checkpoint in one command, and no value changes on the way."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ckpt_surgery.cli import cli
+from tests.formats import tensor_bundles as bundles
+from tests.formats.conformance import array
+from tests.formats.tensor_bundles import Piece
+from tests.oracle.trees import restore
+from tests.recipes import t5_layouts as layouts
+from tests.recipes.t5_layouts import Listing, Size
+
+SIZE = Size(vocab=50, embed=6, heads=4, joined=20, mlp=9, buckets=5, layers=12)
+PARAMETERS = layouts.t5(SIZE, "1.1", "shared")
+STEP = 1_000_003
+EMBEDDING = "shared/embedding"
+CUTS = [[0, 13, 26, 38, 50], [0, SIZE.embed]]
+"""Rows of the embedding, as a partitioner of TensorFlow's divides 50 by 4: not evenly."""
+Arrays = dict[str, np.ndarray]
+
+
+def filled(listing: Listing) -> Arrays:
+    arrays = {}
+    for seed, (name, described) in enumerate(listing.items()):
+        dtype, _, sizes = described.rstrip("]").partition("[")
+        arrays[name] = array([int(n) for n in sizes.split(",") if n], dtype, seed)
+    return arrays
+
+
+@pytest.fixture(scope="module")
+def variables() -> Arrays:
+    """Under the names of Mesh TensorFlow: bfloat16, and slots of a factored Adafactor in float32."""
+    return filled(layouts.mesh_variables(PARAMETERS, "factored", "bfloat16")) | {
+        "global_step": np.array(STEP, np.int64)
+    }
+
+
+@pytest.fixture(scope="module")
+def saved(variables: Arrays, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As three hosts write it: the embedding in parts, the blocks of the index in Snappy."""
+    directory = tmp_path_factory.mktemp("t5")
+    pieces = [
+        piece
+        for name, value in variables.items()
+        for piece in (bundles.parts_of(name, value, CUTS) if name == EMBEDDING else [Piece(name, value)])
+    ]
+    prefix = bundles.save_shards(directory / "model.ckpt-1000003", [pieces[i::3] for i in range(3)])
+    for part in directory.glob("part*"):
+        part.unlink()
+    bundles.compress_index(prefix)
+    return bundles.note_state(directory, prefix)
+
+
+def expected(variables: Mapping[str, np.ndarray]) -> Arrays:
+    """The train state of T5X, from the table of names alone."""
+    listing = layouts.train_state(PARAMETERS, "factored", "bfloat16")
+    state = {key: np.zeros(1, np.float32) for key, described in listing.items() if described == layouts.DUMMY}
+    for parameter in PARAMETERS:
+        state[f"target/{parameter.t5x}"] = variables[parameter.mesh]
+        for slot, name in (("_slot_v", "v"), ("_slot_vr", "v_row"), ("_slot_vc", "v_col")):
+            if parameter.mesh + slot in variables:
+                state[f"state/param_states/{parameter.t5x}/{name}"] = variables[parameter.mesh + slot]
+    state["state/step"] = np.array(STEP, np.int32)
+    assert state.keys() == listing.keys()
+    return state
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(cli, list(map(str, arguments)), env={"NO_COLOR": "1"})
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def flat(tree: Mapping[str, object], prefix: str = "") -> Arrays:
+    found: Arrays = {}
+    for name, value in tree.items():
+        found |= (
+            flat(value, f"{prefix}{name}/")
+            if isinstance(value, Mapping)
+            else {prefix + name: np.asarray(value)}
+        )
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")
+def test_every_value_arrives(variables: Arrays, saved: Path, tmp_path: Path) -> None:
+    assert bundles.load(saved / "model.ckpt-1000003").keys() == variables.keys()
+    run("apply", "@t5-to-t5x", saved, tmp_path / "t5x")
+    found, wanted = flat(restore(tmp_path / "t5x")), expected(variables)
+    assert found.keys() == wanted.keys()
+    for key, value in wanted.items():
+        assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape), key
+        assert found[key].tobytes() == value.tobytes(), key
+
+
+def test_inspect_tells_the_step(saved: Path) -> None:
+    shown = json.loads(run("inspect", saved, "--json").stdout)
+    assert (shown["format"], shown["step"]) == ("tensorflow", STEP)
+    assert len(shown["leaves"]) == len(layouts.mesh_variables(PARAMETERS, "factored"))

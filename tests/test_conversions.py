@@ -1,0 +1,421 @@
+"""Every format into every other: written by its own library, converted, read back by the other's."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import flax.serialization
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import torch
+import zarr
+from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
+
+from ckpt_surgery import api, cli, formats
+from ckpt_surgery.errors import PlanError, SourceError, UsageError
+from tests import checkpoints
+from tests.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
+from tests.formats.tensor_bundles import Piece, save_pieces
+
+Arrays = Mapping[str, np.ndarray]
+
+ARRAYS: Arrays = {
+    "decoder/layers_0/mlp/kernel": random((33, 20)),
+    "decoder/layers_0/scale": np.arange(20, dtype=np.float16),
+    "decoder/layers_1/mlp/kernel": random((33, 20), 1),
+    "decoder/norm.bias": random((5, 3, 2), 2).astype(np.float64),
+    "ids": np.arange(-4, 4, dtype=np.int64),
+    "mask": np.array([[True, False, True]]),
+    "bytes": np.arange(200, dtype=np.uint8),
+}
+BF16 = {"embedding": random((64, 8), 3).astype(ml_dtypes.bfloat16)}
+
+
+def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in arrays.items():
+        *containers, last = key.split("/")
+        inner = tree
+        for name in containers:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return tree
+
+
+def flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for name, value in tree.items():
+        found |= flattened(value, f"{prefix}{name}/") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+# --- the formats' own libraries ----------------------------------------------------------------------
+
+
+def save_orbax(arrays: Arrays, path: Path) -> Path:
+    ocp.PyTreeCheckpointer().save(path, nested(arrays))
+    return path
+
+
+def save_safetensors(arrays: Arrays, path: Path) -> Path:
+    save_file(dict(arrays), path)
+    return path
+
+
+def save_flax(arrays: Arrays, path: Path) -> Path:
+    path.write_bytes(flax.serialization.msgpack_serialize(nested(arrays)))
+    return path
+
+
+def save_t5x(arrays: Arrays, path: Path) -> Path:
+    path.mkdir()
+    return save_flax({f"optimizer/{k}": v for k, v in arrays.items()} | {"version": 3}, path / "checkpoint")
+
+
+def save_npz(arrays: Arrays, path: Path) -> Path:
+    with path.open("wb") as file:
+        np.savez(file, **dict(arrays))
+    return path
+
+
+def save_npz_compressed(arrays: Arrays, path: Path) -> Path:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **dict(arrays))
+    return path
+
+
+def save_npy(arrays: Arrays, path: Path) -> Path:
+    for key, value in arrays.items():
+        (path / key).parent.mkdir(parents=True, exist_ok=True)
+        np.save(path / f"{key}.npy", value)
+    return path
+
+
+def save_zarr(arrays: Arrays, path: Path, version: int = 3) -> Path:
+    group = zarr.create_group(path, zarr_format=version)
+    for key, value in arrays.items():
+        group.create_array(key, data=value, chunks=tuple(max(1, n // 2) for n in value.shape))
+    return path
+
+
+def save_torch(arrays: Arrays, path: Path) -> Path:
+    def tensor(value: np.ndarray) -> torch.Tensor:
+        if value.dtype == ml_dtypes.bfloat16:
+            return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(value.copy())
+
+    torch.save(nested({key: tensor(value) for key, value in arrays.items()}), path)
+    return path
+
+
+def save_tensorflow(arrays: Arrays, path: Path) -> Path:
+    return save_pieces(path, [Piece(key, value) for key, value in arrays.items()])
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkpoint as its own library writes it."""
+
+    format: str
+    save: Callable[[Arrays, Path], Path]
+    arrays: Arrays
+    suffix: str = ""
+
+
+EVERYTHING = {**ARRAYS, **BF16}
+ORIGINS = {
+    "orbax": Origin("orbax", save_orbax, EVERYTHING),
+    "safetensors": Origin("safetensors", save_safetensors, EVERYTHING, ".safetensors"),
+    "flax": Origin("flax", save_flax, EVERYTHING, ".msgpack"),
+    "t5x": Origin("t5x", save_t5x, EVERYTHING),
+    "npz": Origin("npz", save_npz, EVERYTHING, ".npz"),
+    "npz-compressed": Origin("npz", save_npz_compressed, EVERYTHING, ".npz"),
+    "npy": Origin("npy", save_npy, EVERYTHING),
+    "zarr3": Origin("zarr", save_zarr, ARRAYS),
+    "zarr2": Origin("zarr", lambda arrays, path: save_zarr(arrays, path, 2), ARRAYS),
+    "torch": Origin("torch", save_torch, EVERYTHING, ".pt"),
+    "tensorflow": Origin("tensorflow", save_tensorflow, EVERYTHING),
+}
+
+
+def load_orbax(path: Path) -> Arrays:
+    with checkpoints.quiet():
+        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
+
+
+def load_flax(path: Path) -> Arrays:
+    return flattened(flax.serialization.msgpack_restore(path.read_bytes()))
+
+
+def load_npz(path: Path) -> Arrays:
+    """NumPy has no bfloat16: it gives two bytes."""
+    with np.load(path) as archive:
+        return {key: v.view(ml_dtypes.bfloat16) if v.dtype == "V2" else v for key, v in archive.items()}
+
+
+def load_zarr(path: Path) -> Arrays:
+    members = zarr.open_group(path, mode="r").members(max_depth=None)
+    return {name: np.asarray(node[...]) for name, node in members if isinstance(node, zarr.Array)}
+
+
+DESTINATIONS: dict[str, tuple[str, Callable[[Path], Arrays]]] = {
+    "orbax": ("out", load_orbax),
+    "safetensors": ("out.safetensors", load_file),
+    "flax": ("out.msgpack", load_flax),
+    "npz": ("out.npz", load_npz),
+    "zarr": ("out.zarr", load_zarr),
+}
+"""Every format that is written: a name that stands for it, and its own library's way to read."""
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`origin(name)`: one of ORIGINS, built once; what to open."""
+    built: dict[str, Path] = {}
+
+    def of(name: str) -> Path:
+        if name not in built:
+            here = ORIGINS[name]
+            built[name] = here.save(here.arrays, tmp_path_factory.mktemp(name) / f"origin{here.suffix}")
+        return built[name]
+
+    return of
+
+
+def test_all_formats_take_part() -> None:
+    known = formats.formats()
+    assert set(known) == {here.format for here in ORIGINS.values()}
+    assert {name for name, known in known.items() if known.open_sink} == set(DESTINATIONS)
+    for format, (name, _) in DESTINATIONS.items():
+        assert (formats.format_for(name) or "orbax") == format
+
+
+# --- every pair --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ORIGINS)
+def test_one_format_only_takes_it_for_its_own(name: str, origin: Callable[[str], Path]) -> None:
+    path = origin(name)
+    assert [known.name for known in formats.formats().values() if known.detect(path)] == [
+        ORIGINS[name].format
+    ]
+    assert_same(values(formats.open_source(str(path))), ORIGINS[name].arrays)
+
+
+@pytest.mark.parametrize("format", DESTINATIONS)
+@pytest.mark.parametrize("name", ORIGINS)
+def test_from_one_library_to_another(
+    name: str, format: str, origin: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source, (called, load), arrays = origin(name), DESTINATIONS[format], ORIGINS[name].arrays
+    if format == "zarr":  # zarr-python knows no bfloat16
+        arrays = {key: value for key, value in arrays.items() if key not in BF16}
+        (tmp_path / "drop.yaml").write_text(
+            "version: 1\nrules: [{match: embedding, drop: true, optional: true}]\n"
+        )
+        result = api.apply(tmp_path / "drop.yaml", source, dst=tmp_path / called)
+        (tmp_path / "drop.yaml").unlink()
+    else:
+        result = api.convert(source, tmp_path / called)
+    out = tmp_path / called
+    assert_same(load(out), arrays)
+    difference = api.diff(source, out, values=True)
+    assert [leaf.key.text for leaf in difference.only_a] == [
+        k for k in ORIGINS[name].arrays if k not in arrays
+    ]
+    assert (difference.only_b, difference.changed) == ((), ())
+    assert all(value.equal for value in difference.values or ())
+    assert difference.common == len(arrays)
+    assert out.is_file() == formats.is_file(format, called)
+    assert [path.name for path in tmp_path.iterdir()] == [called]
+    assert result.plan.warnings == ()
+
+
+@pytest.mark.parametrize("format", DESTINATIONS)
+def test_the_command_there_and_back(format: str, origin: Callable[[str], Path], tmp_path: Path) -> None:
+    """Values and, for arrays, everything that `diff` sees come back to where they began."""
+    source, out, back = origin("orbax"), tmp_path / DESTINATIONS[format][0], tmp_path / "back"
+    for arguments in (
+        ["convert", source, out],
+        ["convert", out, back],
+        ["diff", source, back, "--values", "--exit-code"],
+        ["inspect", out, "--format", format],
+        ["plan", "@cast", out, "--json"],
+    ):
+        done = CliRunner().invoke(cli.cli, list(map(str, arguments)))
+        assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["sources"]["source"]["format"] == format
+
+
+def test_sources_and_target_of_different_formats(origin: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        "version: 1\nsources: [a, b, c]\ntarget: {dtype: target}\nunmatched: drop\n"
+        "rules:\n- {fill: ids, value: \"a['ids'] + b['ids'] + c['ids']\"}\n"
+    )
+    target = {"ids": np.zeros(8, np.int32), "mask": ARRAYS["mask"], "new": np.ones(3, np.float32)}
+    save_flax(target, tmp_path / "target.msgpack")
+    sources = [origin(name) for name in ("torch", "npz", "tensorflow")]
+    api.apply(
+        tmp_path / "recipe.yaml", *sources, target=tmp_path / "target.msgpack", dst=tmp_path / "x.safetensors"
+    )
+    wanted = target | {"ids": (3 * ARRAYS["ids"]).astype(np.int32)}
+    assert_same(load_file(tmp_path / "x.safetensors"), wanted)
+
+
+# --- what is no plain array -----------------------------------------------------------------------------
+
+REFUSED = {
+    "orbax": set(),
+    "safetensors": {"a/b/s", "name", "key", "none", "dict", "list", "tuple"},
+    "flax": {"key"},
+    "npz": {"key", "none", "dict", "list", "tuple"},
+    "zarr": {"a/b/s", "name", "key", "none", "dict", "list", "tuple"},
+}
+"""Of `checkpoints.tree(strings=True)`, by format: what it cannot hold."""
+CHANGED = {
+    "orbax": {},
+    "safetensors": {"count": "array", "rate": "array", "flag": "array"},
+    "flax": {"list": "empty", "tuple": "empty"},  # to Flax both are dicts
+    "npz": {"count": "array", "rate": "array", "flag": "array"},
+    "zarr": {"count": "array", "rate": "array", "flag": "array"},
+}
+"""What comes back as another kind, or as another empty container."""
+
+
+@pytest.mark.parametrize("format", DESTINATIONS)
+def test_what_a_format_cannot_hold_is_refused_by_key(
+    format: str, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source, out = checkpoint("ocdbt-zarr3"), tmp_path / DESTINATIONS[format][0]
+    if REFUSED[format]:
+        with pytest.raises(PlanError) as caught:
+            api.convert(source, out)
+        assert {problem.message.split("`")[1] for problem in caught.value.problems} == REFUSED[format]
+        assert list(tmp_path.iterdir()) == []
+    gone = "|".join(REFUSED[format]) or "nothing"
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"version: 1\nrules: [{{match: '{gone}', drop: true, optional: true}}]\n")
+    result = api.apply(recipe, source, dst=out)
+    difference = api.diff(source, out, values=True)
+    assert {leaf.key.text for leaf in difference.only_a} == REFUSED[format]
+    assert difference.only_b == ()
+    assert {change.key: change.b.kind for change in difference.changed} == CHANGED[format]
+    assert all(value.equal for value in difference.values or ())
+    forgetful = not formats.holds_metadata(format)
+    assert [w for w in result.plan.warnings if "custom metadata (`run`, `tokens`) is left out" in w] == (
+        list(result.plan.warnings) if forgetful else []
+    )
+    kept = {key: value if format != "safetensors" else str(value) for key, value in CUSTOM.items()}
+    assert api.inspect(out).metadata == ({} if forgetful else kept)
+
+
+ODD = {
+    "orbax": ["float6_e2m3fn", "uint4"],
+    "safetensors": ["complex128", "int4", "float8_e3m4"],
+    "flax": [],
+    "npz": ["float8_e4m3fn", "int4"],
+    "zarr": ["float6_e2m3fn"],
+}
+"""Dtypes that the format has no place for."""
+
+
+@pytest.mark.parametrize("format", DESTINATIONS)
+def test_dtypes_that_a_format_lacks_are_refused_by_key(format: str, tmp_path: Path) -> None:
+    for dtype in ODD[format]:
+        kind = checkpoints.dtype(dtype)
+        source = save_npz({"good": np.ones(3)}, tmp_path / "source.npz")
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(f"version: 1\nrules: [{{add: odd, value: \"zeros([4], '{kind.name}')\"}}]\n")
+        with pytest.raises(PlanError, match=rf"`odd`.*{dtype}"):
+            api.plan(recipe, source, dst=tmp_path / DESTINATIONS[format][0])
+
+
+@pytest.mark.parametrize("format", DESTINATIONS)
+def test_nothing_that_is_asked_for_is_ignored(
+    format: str, origin: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Steps, items and shards: done, or refused."""
+    out = tmp_path / DESTINATIONS[format][0]
+    if format != "orbax":
+        for option in ({"dst_step": 3}, {"dst_item": "state"}):
+            with pytest.raises(UsageError, match="--dst-step"):
+                api.convert(origin("npz"), out, **option)
+    if not formats.formats()[format].shards:
+        with pytest.raises(UsageError, match="have no shards"):
+            api.convert(origin("npz"), out, shard_size=100)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- several formats in one place -----------------------------------------------------------------------
+
+
+def test_a_model_of_hugging_face_in_three_formats(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    save_safetensors(EVERYTHING, model / "model.safetensors")
+    save_flax(EVERYTHING, model / "flax_model.msgpack")
+    save_torch(EVERYTHING, model / "pytorch_model.bin")
+    with pytest.raises(SourceError) as caught:
+        api.inspect(model)
+    message, hint = str(caught.value).split("\n")
+    assert message.startswith(f"{model} holds checkpoints of several formats: ")
+    for told in (
+        "flax (flax_model.msgpack)",
+        "safetensors (model.safetensors)",
+        "torch (pytorch_model.bin)",
+    ):
+        assert told in message
+    assert hint == "  Name the file that is meant, or the format: --src-format (inspect: --format)."
+    found = {
+        "flax": "flax_model.msgpack",
+        "safetensors": "model.safetensors",
+        "torch": "pytorch_model.bin",
+    }
+    for format, file in found.items():
+        assert api.inspect(model, format=format).format == format
+        assert api.inspect(model / file).format == format
+        api.convert(model, tmp_path / format, src_format=format)
+        assert_same(load_orbax(tmp_path / format), EVERYTHING)
+
+
+@pytest.mark.parametrize("name", ORIGINS)
+def test_the_wrong_format_is_named_with_the_right_one(name: str, origin: Callable[[str], Path]) -> None:
+    right = ORIGINS[name].format
+    for wrong in formats.formats():
+        if wrong == right:
+            continue
+        try:
+            found = api.inspect(origin(name), format=wrong)
+        except SourceError as error:
+            assert f"was to be read as {wrong}, but looks like {right}" in str(error)
+        else:  # a T5X file is one of Flax, and an old one is nothing else
+            assert {right, wrong} == {"flax", "t5x"}
+            assert found.format == wrong
+
+
+def test_linked_into_orbax_from_wherever_bytes_lie_raw(origin: Callable[[str], Path], tmp_path: Path) -> None:
+    """Large enough that linking pays: the same file system, and more than half of each file used."""
+    big = {f"layer_{i}/kernel": random((256, 512), i) for i in range(4)}
+    for format in ("safetensors", "flax", "npz", "torch", "tensorflow"):
+        here = ORIGINS[format]
+        source = here.save(big, tmp_path / f"{format}{here.suffix}")
+        result = api.convert(source, tmp_path / f"{format}_orbax")
+        costs = result.plan.costs
+        assert (costs.bytes_linked, costs.bytes_out) == (costs.bytes_out, sum(v.nbytes for v in big.values()))
+        assert_same(load_orbax(tmp_path / f"{format}_orbax"), big)
+
+
+def test_bfloat16_through_zarr(origin: Callable[[str], Path], tmp_path: Path) -> None:
+    """Which zarr-python cannot read, but TensorStore and this package can."""
+    api.convert(origin("flax"), tmp_path / "out.zarr")
+    api.convert(tmp_path / "out.zarr", tmp_path / "out")
+    restored = load_orbax(tmp_path / "out")
+    assert restored["embedding"].dtype == jnp.bfloat16
+    assert_same(restored, EVERYTHING)
