@@ -15,11 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from ckpt_surgery.keys import Key
+from ckpt_surgery.values import frozen
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen()
 class ArraySpec:
     """Shape and dtype of an array, ml_dtypes' types included."""
 
@@ -44,7 +45,7 @@ class ArraySpec:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True)
+@frozen()
 class Region:
     """A box of elements: `starts[i] <= index[i] < stops[i]` on every axis."""
 
@@ -77,7 +78,7 @@ class Region:
 
 def grid_counts(shape: Shape, chunks: Shape) -> Shape:
     """How many chunks there are along each axis; an axis of length 0 has none."""
-    return tuple(-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True))
+    return tuple([-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True)])
 
 
 def chunk_regions(shape: Shape, chunks: Shape) -> Iterator[Region]:
@@ -94,7 +95,7 @@ def covering_chunks(region: Region, shape: Shape, chunks: Shape) -> Region:
     return Region(starts, stops)
 
 
-@dataclass(frozen=True)
+@frozen()
 class Chunk:
     """Where the stored bytes of one chunk are: a range of a file, or right here."""
 
@@ -182,7 +183,7 @@ PART_BYTES = ("bool", "int2", "int4", "uint2", "uint4", "float4_e2m1fn")
 """Types of which not every byte is a value."""
 
 
-@dataclass(frozen=True)
+@frozen()
 class Manifest:
     """A stored array: spec, regular chunk grid, codec, and where each chunk is."""
 
@@ -211,6 +212,8 @@ class Manifest:
     @property
     def complete(self) -> bool:
         """Every chunk of the grid has stored bytes."""
+        if self.chunk_shape == self.spec.shape:
+            return len(self.chunks) == 1
         return len(self.chunks) == math.prod(grid_counts(self.spec.shape, self.chunk_shape))
 
 
@@ -222,7 +225,7 @@ class LeafKind(enum.StrEnum):
     EMPTY = "empty"
 
 
-@dataclass(frozen=True)
+@frozen()
 class Leaf:
     """One leaf of a checkpoint, without its data."""
 
@@ -300,7 +303,7 @@ class LinkMode(enum.StrEnum):
     COPY = "copy"
 
 
-@dataclass(frozen=True)
+@frozen()
 class Output:
     """A leaf to be written, and the chunk grid it is written on (empty where it has no array)."""
 

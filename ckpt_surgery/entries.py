@@ -11,6 +11,7 @@ from ckpt_surgery.functions.create import Full
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Array, Node, Read, reads
 from ckpt_surgery.templates import Component
+from ckpt_surgery.values import frozen
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class RuleRef:
         return f"{self.path} (line {self.line})"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Entry:
     """A named value between two passes."""
 
@@ -46,7 +47,7 @@ Tree = Mapping[str, Entry]
 """Entries by the text of their key."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Drop:
     """An entry that goes no further."""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckpt_surgery.keys import shown
+from ckpt_surgery.values import frozen
 
 Cells = tuple[str, ...]
 """The numbers of one entry, as they are written: of its key, then of its sources."""
@@ -30,7 +31,7 @@ _RESERVED = re.compile(r"[\\{}]")
 _LETTERS = string.ascii_lowercase[8:]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Entry:
     """One key to be shown."""
 
@@ -103,9 +104,9 @@ def fold(entries: Sequence[Entry]) -> list[Fold]:
     """
     groups: dict[tuple[Hashable, _Frame], dict[Cells, int]] = {}
     for index, entry in enumerate(entries):
-        patterns = (_pattern(entry.key), *_gather(entry.sources))
+        patterns = [_pattern(entry.key), *_gather(entry.sources)]
         frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
-        cells = tuple(itertools.chain.from_iterable([numbers for _, numbers in patterns]))
+        cells = sum([numbers for _, numbers in patterns], ())
         groups.setdefault((entry.like, frame), {})[cells] = index
     found = [line for (_, frame), rows in groups.items() for line in _lines(frame, rows)]
     return sorted(found, key=lambda line: line.first)
@@ -124,12 +125,15 @@ def escaped(key: str) -> str:
     return shown(_RESERVED.sub(r"\\\g<0>", key))
 
 
-_printable = functools.lru_cache(maxsize=4096)(escaped)
+@functools.lru_cache(maxsize=4096)
+def _printable(literals: tuple[str, ...]) -> tuple[str, ...]:
+    """Kept, for thousands of keys differ in their numbers alone."""
+    return tuple(map(escaped, literals))
 
 
 def _pattern(key: str) -> _Pattern:
     parts = _NUMBER.split(key, maxsplit=_MOST_NUMBERS)
-    return _Pattern(tuple(map(_printable, parts[::2])), tuple(parts[1::2]))
+    return _Pattern(_printable(tuple(parts[::2])), tuple(parts[1::2]))
 
 
 def _text(pattern: _Pattern) -> str:

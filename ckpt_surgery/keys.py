@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ckpt_surgery.values import frozen
 
 SEPARATOR = "/"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Key:
     """The path of a leaf. Two keys are equal where components and container kinds agree."""
 

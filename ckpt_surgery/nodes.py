@@ -13,9 +13,10 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, Manifest
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.values import frozen
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Read:
     """The stored value of one leaf of one source, or of the target (`source == "target"`)."""
 
@@ -80,7 +81,11 @@ class Series:
 
 def reads(node: Node) -> Iterator[Read]:
     """Every leaf that a node reads, depth first; a leaf that is read twice comes twice."""
-    stack = [node]
+    return iter((node,)) if isinstance(node, Read) else _reads(node)
+
+
+def _reads(root: "Node") -> Iterator[Read]:
+    stack = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, Read):

@@ -31,9 +31,10 @@ from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.operations import truth
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch, literal_prefix
+from ckpt_surgery.regexes import REGEX_TIMEOUT, Literals, compile_pattern, fullmatch, literals
 from ckpt_surgery.scope import SOURCES
 from ckpt_surgery.templates import Template
+from ckpt_surgery.values import frozen
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""
@@ -50,7 +51,7 @@ FEW = 3
 """How many keys a message names before it counts the rest."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Claim:
     """A leaf that a rule claimed: the first rule that matched it and whose `when` was true."""
 
@@ -60,7 +61,7 @@ class Claim:
     """(`params`, `opt_state/0/mu`) where the leaf was matched as though it lay under the first."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Member:
     """One leaf's part in an output: which key it goes to, and what the expression sees."""
 
@@ -68,6 +69,33 @@ class Member:
     key: Key
     value: Expression | None
     names: Names
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule that may claim a leaf."""
+
+    index: int
+    rule: Rule
+    pattern: regex.Pattern[str]
+    literals: Literals
+
+
+class Candidates:
+    """The rules that leaves of one source are tried on. By a leaf's first characters most are ruled out."""
+
+    def __init__(self, rules: Sequence[Candidate]):
+        self._rules = rules
+        self._length = min((len(rule.literals.prefix) for rule in rules if rule.literals.prefix), default=0)
+        self._by_head: dict[str, list[Candidate]] = {}
+
+    def of(self, text: str) -> list[Candidate]:
+        """Those that have a chance to match a key, in order."""
+        head = text[: self._length]
+        if head not in self._by_head:
+            prefixes = ((rule, rule.literals.prefix[: self._length]) for rule in self._rules)
+            self._by_head[head] = [rule for rule, prefix in prefixes if head.startswith(prefix)]
+        return [rule for rule in self._by_head[head] if rule.literals.allow(text)]
 
 
 class Ledger:
@@ -233,31 +261,32 @@ class PassRun:
     def _claim_all(self) -> None:
         for name, tree in self.trees.items():
             rules = [
-                (i, r, literal_prefix(r.match))
-                for i, r in enumerate(self.pass_.rules)
-                if r.match is not None and self.reads_from(r, name)
+                Candidate(i, rule, rule.match, literals(rule.match))
+                for i, rule in enumerate(self.pass_.rules)
+                if rule.match is not None and self.reads_from(rule, name)
             ]
+            candidates = Candidates(rules)
             for entry in tree.values():
-                self._claim(entry, rules)
+                self._claim(entry, candidates)
+
+    def _claim(self, entry: Entry, candidates: "Candidates") -> None:
+        views = self._views(entry.key.text)
+        possible = [(c, view) for view in views for c in candidates.of(view[0])]
+        if len(views) > 1:
+            possible.sort(key=lambda pair: pair[0].index)
+        for candidate, (text, mirror) in possible:
+            match = self.match(candidate.index, ("match",), candidate.pattern, text)
+            if match is None:
+                continue
+            claim = Claim(entry, match, mirror)
+            if self._wanted(candidate.index, candidate.rule, claim):
+                self.claims[candidate.index].append(claim)
+                self.claimed.add(id(entry))
+                return
 
     def reads_from(self, rule: Rule, source: str) -> bool:
         wanted = rule.source or self.first
         return wanted == "*" or source == wanted or (not isinstance(wanted, str) and source in wanted)
-
-    def _claim(self, entry: Entry, rules: Iterable[tuple[int, Rule, str]]) -> None:
-        views = self._views(entry.key.text)
-        for index, rule, prefix in rules:
-            for text, mirror in views:
-                if not text.startswith(prefix):
-                    continue
-                match = self.match(index, ("match",), rule.match, text)
-                if match is None:
-                    continue
-                claim = Claim(entry, match, mirror)
-                if self._wanted(index, rule, claim):
-                    self.claims[index].append(claim)
-                    self.claimed.add(id(entry))
-                    return
 
     def match(
         self, index: int, field: Field, pattern: regex.Pattern[str], text: str
@@ -346,6 +375,9 @@ class PassRun:
         origin = claim.entry.key
         if template is None:
             return origin
+        plain = None if self.lists or claim.mirror else template.names_of(claim.match)
+        if plain is not None:
+            return Key.of(plain)
         try:
             components = template.expand(claim.match, Scope(names, "", self._count))
             if claim.mirror is None:
@@ -403,11 +435,24 @@ class PassRun:
         outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
         for template, expression in outcomes:
             field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
+            if not (expression or rule.mirror_value or rule.for_ or (template and template.names)):
+                yield from self._renamed(index, rule, template, claims)
+                continue
             members = [m for claim in claims for m in self._members(index, rule, template, expression, claim)]
             if expression is not None and "xs" in expression.names:
                 yield from self._gathered(index, rule, field, members)
             else:
                 yield from self._single(index, field, members)
+
+    def _renamed(
+        self, index: int, rule: Rule, template: Template | None, claims: Iterable[Claim]
+    ) -> Iterator[Entry]:
+        """Leaves that keep their values, by a template that sees groups only: what most rules do."""
+        ref = self.ledger.ref(index)
+        for claim in claims:
+            key = self._destination(index, rule, template, claim, {})
+            if key is not None:
+                yield Entry(key, claim.entry.leaf, claim.entry.value, ref)
 
     def _members(
         self, index: int, rule: Rule, template: Template | None, expression: Expression | None, claim: Claim

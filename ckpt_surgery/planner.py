@@ -24,6 +24,7 @@ from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Apply, Node, Read, reads
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.transfers import Destination, Stored, transfers
+from ckpt_surgery.values import frozen
 
 
 class Fate(enum.StrEnum):
@@ -40,7 +41,7 @@ class Transfer(enum.StrEnum):
     COMPUTE = "compute"
 
 
-@dataclass(frozen=True)
+@frozen()
 class Step:
     """One output leaf."""
 
@@ -59,7 +60,7 @@ class Step:
     """The stored bytes that become it as they are; None where it is computed or has no array."""
 
 
-@dataclass(frozen=True)
+@frozen()
 class Dropped:
     """A source leaf that feeds no output."""
 
@@ -181,11 +182,12 @@ def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Ste
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Stored | None) -> Step:
-    found = dict.fromkeys((r.source, r.leaf.key.text) for r in reads(entry.value))
-    about = (leaf, entry.value, _fate(entry), entry.rule, tuple(found))
+    value = entry.value
+    found = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
     if stored is None:
-        return Step(*about)
-    return Step(*about, Transfer.COPY if stored.copied else Transfer.LINK, None, stored.manifest)
+        return Step(leaf, value, _fate(entry), entry.rule, found)
+    transfer = Transfer.COPY if stored.copied else Transfer.LINK
+    return Step(leaf, value, _fate(entry), entry.rule, found, transfer, None, stored.manifest)
 
 
 def _fate(entry: Entry) -> Fate:
@@ -268,22 +270,17 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
 
 def _unused_elements(steps: Sequence[Step]) -> Iterator[str]:
     """Leaves of which outputs take slices that together leave something out."""
-    taken: dict[int, list[Region]] = {}
-    leaves: dict[int, Leaf] = {}
+    whole = {id(step.value.leaf) for step in steps if isinstance(step.value, Read)}
+    taken: dict[int, tuple[Leaf, list[Region]]] = {}
     for step in steps:
         if isinstance(step.value, Apply) and step.leaf.spec is not None:
             for read, region in needed(step.value, Region.whole(step.value.spec.shape)):
-                taken.setdefault(id(read.leaf), []).append(region)
-                leaves[id(read.leaf)] = read.leaf
-        elif isinstance(step.value, Read):
-            taken.setdefault(id(step.value.leaf), []).append(
-                Region.whole(step.value.leaf.spec.shape if step.value.leaf.spec else ())
-            )
-    for identity, regions in taken.items():
-        if identity in leaves:
-            left = uncovered(leaves[identity], regions)
-            if left:
-                yield left
+                if id(read.leaf) not in whole:
+                    taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(region)
+    for leaf, regions in taken.values():
+        left = uncovered(leaf, regions)
+        if left:
+            yield left
 
 
 def uncovered(leaf: Leaf, regions: Sequence[Region]) -> str | None:

@@ -7,6 +7,8 @@ import functools
 import math
 import re
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import regex
 
@@ -102,24 +104,94 @@ def _count_of(match: re.Match[str]) -> int:
 
 
 _PLAIN = re.compile(r"(?:[\w/ :@%=,~-]|\\[./\[\](){}*+?^$|\\-])*", re.ASCII)
+_OPTIONAL = ("*", "?", "+", "{")
+"""What a count follows may be absent."""
+
+
+@dataclass(frozen=True)
+class Literals:
+    """Text that is in every match, as far as it is easily told: a cheap test before the match."""
+
+    prefix: str
+    """What every match begins with."""
+    inner: str
+    """The longest run of plain characters after that, outside groups that may be absent."""
+
+    def allow(self, text: str) -> bool:
+        """False where the pattern cannot match."""
+        return text.startswith(self.prefix) and self.inner in text
 
 
 @functools.lru_cache(maxsize=1024)
-def literal_prefix(pattern: regex.Pattern[str]) -> str:
-    """Text that every match begins with, as far as it is easily told: a cheap test before the match."""
+def literals(pattern: regex.Pattern[str]) -> Literals:
+    """The text that every match of a pattern has."""
     text = pattern.pattern
     if "|" in text or pattern.flags & (regex.IGNORECASE | regex.VERBOSE):
-        return ""
-    found = _PLAIN.match(text)
+        return Literals("", "")
+    prefix, end = _run(text, 0)
+    return Literals(prefix, max(_runs(text, end), key=len, default=""))
+
+
+def _run(text: str, start: int) -> tuple[str, int]:
+    """The plain characters from `start` on that every match has there, and where they end."""
+    found = _PLAIN.match(text, start)
     assert found is not None
     plain = re.findall(r"\\?.", found[0])
-    if text[found.end() : found.end() + 1] in ("*", "?", "+", "{"):
-        plain = plain[:-1]  # what a count follows may be absent
-    return "".join(token[-1] for token in plain)
+    if text.startswith(_OPTIONAL, found.end()):
+        plain = plain[:-1]
+    return "".join(token[-1] for token in plain), found.end()
+
+
+_SIMPLE_GROUP = re.compile(r"\((?![?*])|\(\?:|\(\?P<\w+>", re.ASCII)
+_WORD = re.compile(r"\\\w+", re.ASCII)
+"""An escape that may take what follows with it, as `\\x41` does."""
+
+
+def _runs(text: str, at: int) -> Iterator[str]:
+    """The runs of plain characters from `at` on that every match has; none where groups are not simple."""
+    groups: list[list[str]] = [[]]
+    for token in _TOKEN.finditer(text):
+        if token.start() < at:
+            continue
+        if token[0] == "(":
+            opening = _SIMPLE_GROUP.match(text, token.start())
+            if opening is None:
+                return
+            groups.append([])
+            at = opening.end()
+        elif token[0] == ")":
+            found = groups.pop()
+            groups[-1] += [] if text.startswith(_OPTIONAL, token.end()) else found
+        else:
+            run, end = _run(text, token.start())
+            groups[-1].append(run)
+            escape = _WORD.match(text, token.start())
+            at = max(end, token.end(), escape.end() if escape else 0)
+    yield from groups[0]
+
+
+_NESTING = re.compile(r"\)[*+{]|\(\?[^:P]|\(\?P[=>]|\\[1-9gkKGpPX]|\|")
+"""What could make a match take more steps than the places where its repeats can end."""
+MOST_STEPS = 10**6
+
+
+@functools.lru_cache(maxsize=1024)
+def _quick_length(pattern: regex.Pattern[str]) -> int:
+    """How long a text may be for its match to take less than MOST_STEPS steps, milliseconds.
+
+    Without nesting and alternatives, k repeats end at k of n places, in n^k / k! ways at most.
+    """
+    text = pattern.pattern
+    if _NESTING.search(text) or pattern.flags & regex.VERBOSE:
+        return 0
+    repeats = sum(text.count(sign) for sign in "*+?{") - text.count("(?")
+    return int((MOST_STEPS * math.factorial(repeats)) ** (1 / max(1, repeats)))
 
 
 def fullmatch(pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
     """The match of the whole text, if there is one. Raises RecipeError after REGEX_TIMEOUT seconds."""
+    if len(text) <= _quick_length(pattern):
+        return pattern.fullmatch(text)  # watching the time takes longer than most matches
     try:
         return pattern.fullmatch(text, timeout=REGEX_TIMEOUT)
     except TimeoutError:

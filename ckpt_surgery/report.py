@@ -146,15 +146,6 @@ class Described(Protocol):
     def metadata(self) -> Mapping[str, Any]: ...
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A leaf on its way into a row."""
-
-    entry: Entry
-    row: Row
-    """Of this leaf alone, without its key."""
-
-
 @functools.lru_cache(maxsize=4096)
 def short_spec(spec: ArraySpec) -> str:
     """`bf16[2048,8192]`."""
@@ -191,9 +182,16 @@ def plan_rows(plan: Plan, *, full: bool = False) -> list[Row]:
     Sorted by the plan's own order, dropped leaves last. With `full` each has a row to itself.
     """
     several = len({i.name for i in plan.inputs} - {"target"}) > 1
-    lines = [_step_line(step, several) for step in plan.steps]
-    dropped = [_dropped_line(gone, several) for gone in plan.dropped]
-    return _rows(lines, full) + _rows(dropped, full)
+    steps = _folded([_step_entry(step, several) for step in plan.steps], full)
+    dropped = _folded([_dropped_entry(gone, several) for gone in plan.dropped], full)
+    return [
+        *(_step_row(plan.steps[f.first], f) for f in steps),
+        *(_dropped_row(plan.dropped[f.first], f) for f in dropped),
+    ]
+
+
+def _folded(entries: Sequence[Entry], full: bool) -> list[Fold]:
+    return unfolded(entries) if full else fold(entries)
 
 
 def has_changes(plan: Plan) -> bool:
@@ -209,37 +207,30 @@ def counts(plan: Plan) -> dict[str, int]:
     return found
 
 
-def _rows(lines: Sequence[_Line], full: bool) -> list[Row]:
-    entries = [line.entry for line in lines]
-    return [_row(lines[f.first].row, f) for f in (unfolded(entries) if full else fold(entries))]
+def _step_entry(step: Step, several: bool) -> Entry:
+    sources = tuple([_named(source, key, several) for source, key in step.sources])
+    return Entry(step.leaf.key.text, sources, (step.fate, describe(step.leaf), _path(step.rule)))
 
 
-def _row(one: Row, folded: Fold) -> Row:
+def _step_row(step: Step, f: Fold) -> Row:
+    nbytes = step.leaf.nbytes * f.count
+    return Row(step.fate.value, f.key, f.sources, f.count, f.gathers, describe(step.leaf), nbytes, step.rule)
+
+
+def _dropped_entry(gone: Dropped, several: bool) -> Entry:
+    key = _named(gone.source, gone.leaf.key.text, several)
+    return Entry(key, (), (describe(gone.leaf), _path(gone.rule), gone.why))
+
+
+def _dropped_row(gone: Dropped, f: Fold) -> Row:
+    nbytes = gone.leaf.nbytes * f.count
     return Row(
-        one.fate,
-        folded.key,
-        folded.sources,
-        folded.count,
-        folded.gathers,
-        one.spec,
-        one.nbytes * folded.count,
-        one.rule,
-        one.why,
+        DROPPED, f.key, f.sources, f.count, f.gathers, describe(gone.leaf), nbytes, gone.rule, gone.why
     )
 
 
-def _step_line(step: Step, several: bool) -> _Line:
-    sources = tuple([_named(source, key, several) for source, key in step.sources])
-    spec = describe(step.leaf)
-    row = Row(step.fate.value, "", (), 1, 0, spec, step.leaf.nbytes, step.rule)
-    return _Line(Entry(step.leaf.key.text, sources, (row.fate, spec, step.rule)), row)
-
-
-def _dropped_line(gone: Dropped, several: bool) -> _Line:
-    spec = describe(gone.leaf)
-    row = Row(DROPPED, "", (), 1, 0, spec, gone.leaf.nbytes, gone.rule, gone.why)
-    key = _named(gone.source, gone.leaf.key.text, several)
-    return _Line(Entry(key, (), (spec, gone.rule, gone.why)), row)
+def _path(rule: RuleRef | None) -> str:
+    return "" if rule is None else rule.path
 
 
 def _named(source: str, key: str, several: bool) -> str:
@@ -299,9 +290,7 @@ def leaf_rows(leaves: Iterable[Leaf], *, full: bool = False) -> list[LeafRow]:
     """What is in a checkpoint. Every leaf is in exactly one row; with `full`, in one of its own."""
     listed = list(leaves)
     entries = [Entry(leaf.key.text, (), _look(leaf)) for leaf in listed]
-    return [
-        _leaf_row(listed[f.first], f.key, f.count) for f in (unfolded(entries) if full else fold(entries))
-    ]
+    return [_leaf_row(listed[f.first], f.key, f.count) for f in _folded(entries, full)]
 
 
 def _look(leaf: Leaf) -> tuple[object, ...]:

@@ -103,6 +103,37 @@ class Template:
             raise ExpressionError(f"the key is longer than {MAX_STRING} characters", 0, len(self.text))
         return tuple(components)
 
+    def names_of(self, match: regex.Match[str]) -> tuple[str, ...] | None:
+        """The names of the components that `expand` gives, where they are simply told; else None.
+
+        Most templates are made of text and groups alone, and their keys are split at every `/`.
+        """
+        if self._outline is None:
+            return None
+        text, groups = self._outline
+        found = tuple([match[group] for group in groups])
+        if None in found:
+            return None
+        names = tuple((text % found).split(SEPARATOR))
+        return None if "" in names or sum(map(len, names)) > MAX_STRING else names
+
+    @cached_property
+    def _outline(self) -> tuple[str, tuple[int | str, ...]] | None:
+        """The key with `%s` for each group, and the groups; None where expressions or escapes are in it."""
+        parts: list[str] = []
+        groups: list[int | str] = []
+        for piece in self.pieces:
+            if isinstance(piece, Group):
+                parts.append("%s")
+                groups.append(piece.group)
+            elif isinstance(piece, Slash):
+                parts.append(SEPARATOR)
+            elif isinstance(piece, Literal) and not set(piece.text) & set("[" + SEPARATOR):
+                parts.append(piece.text.replace("%", "%%"))
+            else:
+                return None
+        return "".join(parts), tuple(groups)
+
     @cached_property
     def _segments(self) -> list[Component | list[Text]]:
         """What stands between slashes; ready where it is mere text."""

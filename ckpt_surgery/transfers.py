@@ -4,11 +4,12 @@ Decided from manifests alone, for the cheapest that the destination can take ove
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.arrays import Chunk, DataFile, Leaf, Manifest
+from ckpt_surgery.arrays import DataFile, Leaf, Manifest
 from ckpt_surgery.nodes import Node, relinked
+from ckpt_surgery.values import frozen
 
 FileName = tuple[str, str]
 """Source name, and a file as its manifests name it."""
@@ -28,7 +29,7 @@ class Destination:
     """Number of its file system, which files can be linked within; None: everything is copied."""
 
 
-@dataclass(frozen=True)
+@frozen()
 class Stored:
     """The stored bytes that become an output."""
 
@@ -81,20 +82,17 @@ def _adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | Non
     return manifest
 
 
-def _chunks(manifest: Manifest) -> Iterator[Chunk]:
-    return (chunk for chunk in manifest.chunks.values() if chunk.inline is None)
-
-
 def _files(manifest: Manifest) -> set[FileName]:
-    return {(chunk.source, chunk.file) for chunk in _chunks(manifest)}
+    return {(chunk.source, chunk.file) for chunk in manifest.chunks.values() if chunk.inline is None}
 
 
 def _alive(manifests: Iterable[Manifest]) -> dict[FileName, int]:
     """Bytes of each file that are used; a byte that is used twice counts once."""
     ranges: dict[FileName, set[tuple[int, int]]] = defaultdict(set)
     for manifest in manifests:
-        for chunk in _chunks(manifest):
-            ranges[chunk.source, chunk.file].add((chunk.offset, chunk.offset + chunk.length))
+        for chunk in manifest.chunks.values():
+            if chunk.inline is None:
+                ranges[chunk.source, chunk.file].add((chunk.offset, chunk.offset + chunk.length))
     return defaultdict(int, {name: _covered(found) for name, found in ranges.items()})
 
 

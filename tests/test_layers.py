@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 
 LAYERS = (
     "errors",
+    "values",  # how small frozen values are made
     "keys",
     "packaged",  # recipes by name
     "documents",  # YAML with positions
@@ -55,11 +56,11 @@ LAYERS = (
 """A module imports only from those before it, and a package's modules from one another."""
 
 ONLY = {
-    "formats": {"errors", "keys", "arrays"},
+    "formats": {"errors", "values", "keys", "arrays"},
     "engines": {"errors", "keys", "arrays"},
     "locks": {"errors", "keys"},
     "commit": {"errors", "keys", "locks"},
-    "folding": {"keys"},
+    "folding": {"values", "keys"},
     "report": {"errors", "keys", "arrays", "nodes", "entries", "planner", "folding"},
     "compare": {"errors", "keys", "arrays", "report"},
     "__main__": {"cli"},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.errors import RecipeError
 from ckpt_surgery.expressions import ExpressionError
-from ckpt_surgery.regexes import compile_pattern, fullmatch, literal_prefix
+from ckpt_surgery.regexes import Literals, _quick_length, compile_pattern, fullmatch, literals
 
 ALIKE = [
     (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
@@ -49,7 +49,7 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
     ours, theirs = fullmatch(compiled, text), re.fullmatch(pattern, text)
     assert (ours is None) == (theirs is None)
     if theirs is not None:
-        assert text.startswith(literal_prefix(compiled))
+        assert literals(compiled).allow(text)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_verbose_patterns_may_hold_braces_in_classes_only() -> None:
         compile_pattern("(?x) a # {")
 
 
-@pytest.mark.parametrize("pattern", ["(?:(a|aa)+)+$", "(?:(?:a|aa)*)*[bc]"])
+@pytest.mark.parametrize("pattern", ["(?:(a|aa)+)+$", "(?:(?:a|aa)*)*[bc]", "(a*)" * 9 + "[bc]"])
 def test_pathological_patterns_stop(pattern: str) -> None:
     compiled = compile_pattern(pattern)
     began = time.process_time()
@@ -104,14 +104,73 @@ def test_pathological_patterns_stop(pattern: str) -> None:
     assert time.process_time() - began < 30  # it does stop
 
 
-def test_the_prefix_that_every_match_has() -> None:
-    for pattern, prefix in [
-        ("params/layer_(.*)", "params/layer_"),
-        (r"a\.b\[0\]/.*", "a.b[0]/"),
-        ("abc*", "ab"),
-        ("ab{2}", "a"),
-        ("a|b", ""),
-        ("(?i)abc", ""),
-        (".*", ""),
-    ]:
-        assert literal_prefix(compile_pattern(pattern)) == prefix
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "inner"),
+    [
+        ("params/layer_(.*)", "params/layer_", ""),
+        (r"params/layer_(\d+)/(.*attention_output.*)", "params/layer_", "attention_output"),
+        (r"a\.b\[0\]/.*", "a.b[0]/", ""),
+        ("abc*", "ab", ""),
+        ("ab{2}", "a", ""),
+        ("a|b", "", ""),
+        ("(?i)abc", "", ""),
+        (".*", "", ""),
+        (r"\d+/(?:left)?(?P<side>right){2}(?:x)*y", "", "/"),
+        (r".(a(?:bcd)(e)*)z", "", "bcd"),
+        (r".(?!abc)d", "", ""),
+        (r".*\x41b\dcd/e", "", "/e"),
+        (r".*[abc]d?", "", ""),
+    ],
+)
+def test_the_text_that_every_match_has(pattern: str, prefix: str, inner: str) -> None:
+    assert literals(compile_pattern(pattern)) == Literals(prefix, inner)
+
+
+_PIECES = (
+    "a",
+    "bc",
+    "/",
+    r"\.",
+    r"\d",
+    r"\x41",
+    ".",
+    "[ab]",
+    "(",
+    "(?:",
+    "(?P<n>",
+    "(?=",
+    ")",
+    "*",
+    "?",
+    "{2}",
+    "|",
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data(), st.lists(st.sampled_from(_PIECES), max_size=8).map("".join))
+def test_every_match_has_its_text(data: st.DataObject, pattern: str) -> None:
+    try:
+        compiled = compile_pattern(pattern)
+    except ExpressionError:
+        return
+    text = data.draw(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True))
+    if fullmatch(compiled, text):
+        assert literals(compiled).allow(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "length"),
+    [
+        (r"params/layer_(\d+)/(.*query.*)", 181),  # the third root of 3! times a million
+        (r"a(?P<n>b)?c", 10**6),
+        ("(a+)+", 0),
+        ("(?:a*){3}", 0),
+        ("a|b", 0),
+        (r"(a*)\1", 0),
+        ("(?=a*)b", 0),
+        ("(?x) a", 0),
+    ],
+)
+def test_how_long_a_text_needs_no_watch(pattern: str, length: int) -> None:
+    assert _quick_length(compile_pattern(pattern)) == length

@@ -212,6 +212,37 @@ def test_check_template(text: str, flaws: list[tuple[str, int, int]]) -> None:
     assert [tuple(flaw) for flaw in check_template(parse_template(text), known, PATTERN)] == flaws
 
 
+PARTS = ("a", "b%s", "/", r"\1", r"\g<n>", r"\g<none>", r"\/", "[0]", "$$", "${i}", "${p}", "é")
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join))
+def test_names_that_are_simply_told_are_those_of_the_components(text: str) -> None:
+    try:
+        template = parse_template(text)
+    except ExpressionError:
+        return
+    assert MATCH is not None
+    names = template.names_of(MATCH)
+    if names is not None:
+        assert list(names) == spelled(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r"model/50%_\2/\1", ("model", "50%_12", "a", "b")),
+        (r"\g<none>/x", None),  # the group did not take part
+        (r"x/\1[0]", None),
+        (r"a\/b", None),
+        ("${i}", None),
+    ],
+)
+def test_which_names_are_simply_told(text: str, names: tuple[str, ...] | None) -> None:
+    assert MATCH is not None
+    assert parse_template(text).names_of(MATCH) == names
+
+
 def test_a_template_without_a_regular_expression_has_no_groups() -> None:
     (flaw,) = check_template(parse_template(r"a/\1"), (), None)
     assert tuple(flaw) == ("there is no regular expression here that could have a group 1", 2, 4)

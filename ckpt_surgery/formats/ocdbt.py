@@ -4,6 +4,7 @@ Source: TensorStore's OCDBT documentation; `ts.ocdbt.dump` decodes manifest and 
 their checksums.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -57,8 +58,7 @@ class Database:
                 f"the database refers to a value at `{shown(entry)}`, which is no location", hint=DAMAGED
             )
         base, path, offset, length = match.groups()
-        names = (unquote(part, errors="surrogateescape") for part in (base, path))
-        return Chunk("".join(names), int(offset), int(length))
+        return Chunk(_file_name(base, path), int(offset), int(length))
 
     def values(self, keys: list[bytes]) -> dict[bytes, bytes]:
         """The values of keys that exist. Raises SourceError where one cannot be read."""
@@ -69,6 +69,11 @@ class Database:
             if isinstance(entry, str):  # large metadata; rare, so one at a time is fast enough
                 found[key] = _dump(base, entry, self.directory)
         return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _file_name(base: str, path: str) -> str:
+    return unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
 
 
 def _base(directory: str) -> Any:

@@ -2,7 +2,7 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ def refusals(leaves: Sequence[Leaf]) -> list[str]:
     if not leaves:
         return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
     keys = [leaf.key for leaf in leaves]
-    one_by_one = (sentence for leaf in leaves for sentence in _of_leaf(leaf))
+    one_by_one = [sentence for leaf in leaves for sentence in _of_leaf(leaf)]
     return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *_of_containers(keys)]
 
 
@@ -27,17 +27,21 @@ def _tick(key: Key) -> str:
     return f"`{shown(key.text)}`"
 
 
-def _of_leaf(leaf: Leaf) -> Iterator[str]:
-    yield from _of_key(leaf.key)
+def _of_leaf(leaf: Leaf) -> list[str]:
+    key = leaf.key
+    found = [] if _is_plain(key) else list(_of_key(key))
     if leaf.spec is not None:
-        yield from _of_array(leaf)
+        found += [f"{_tick(key)} {why}" for why in _complaints(leaf.spec, leaf.kind)]
     if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
-        yield f"{_tick(leaf.key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it."
+        found.append(f"{_tick(key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it.")
+    return found
 
 
-def _of_array(leaf: Leaf) -> Iterator[str]:
-    assert leaf.spec is not None
-    return (f"{_tick(leaf.key)} {why}" for why in _complaints(leaf.spec, leaf.kind))
+def _is_plain(key: Key) -> bool:
+    """Nothing in `_of_key` can be wrong with it: what most keys are."""
+    text = key.text
+    odd = ".." in text or text.startswith("/") or "" in key.names or True in key.sequences
+    return text.isascii() and not odd
 
 
 @functools.lru_cache(maxsize=4096)
@@ -70,7 +74,7 @@ def _of_key(key: Key) -> Iterator[str]:
 
 def _is_unicode(text: str) -> bool:
     """Free of lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_index(text: str) -> bool:
@@ -79,13 +83,16 @@ def _is_index(text: str) -> bool:
 
 def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
     """Array names join the components with `.`, so that `a.b` and `a/b` are one array."""
+    keys = [leaf.key for leaf in leaves if leaf.spec is not None]
+    names = [array_prefix(array_name(key)) for key in keys]
+    if len(set(names)) == len(names):
+        return
     holders: dict[str, list[Key]] = defaultdict(list)
-    for leaf in leaves:
-        if leaf.spec is not None:
-            holders[array_prefix(array_name(leaf.key))].append(leaf.key)
-    for name, keys in holders.items():
-        if len(keys) > 1:
-            listed = " and ".join(map(_tick, keys))
+    for name, key in zip(names, keys, strict=True):
+        holders[name].append(key)
+    for name, several in holders.items():
+        if len(several) > 1:
+            listed = " and ".join(map(_tick, several))
             yield f"{listed} would share the stored array `{shown(name.rstrip('/'))}`; rename one of them."
 
 
@@ -103,21 +110,39 @@ def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
 
 def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
     """A node is a leaf, a dict, or a list without gaps: one of them."""
-    children: dict[tuple[str, ...], dict[str, bool]] = defaultdict(dict)
-    mixed: set[tuple[str, ...]] = set()
+    containers = _containers(keys)
     for key in keys:
-        for i, (name, in_sequence) in enumerate(zip(key.names, key.sequences, strict=True)):
-            known = children[key.names[:i]]
-            if known.setdefault(name, in_sequence) != in_sequence:
-                mixed.add(key.names[:i])
-    for key in keys:
-        if key.names in children:
+        if key.names in containers:
             yield f"{_tick(key)} would be both a leaf and a container; rename one."
-    for parent, members in children.items():
-        if parent in mixed or len(set(members.values())) > 1:
-            yield f"`{shown('/'.join(parent))}` would be both a list and a dict; rename its children."
-        elif all(members.values()):
-            yield from _gaps(parent, set(members))
+    lists = {names for names, kinds in containers.items() if kinds == {True}}
+    members = _members(keys, lists)
+    for names, kinds in containers.items():
+        if len(kinds) > 1:
+            yield f"`{shown('/'.join(names))}` would be both a list and a dict; rename its children."
+        elif names in lists:
+            yield from _gaps(names, members[names])
+
+
+def _containers(keys: Sequence[Key]) -> Mapping[tuple[str, ...], set[bool]]:
+    """Each container's path, with the kinds that its children say it is of."""
+    found: dict[tuple[str, ...], set[bool]] = defaultdict(set)
+    # From the leaves to the root: containers are few, and each is looked at once.
+    level = dict.fromkeys([(key.names[:-1], key.sequences) for key in keys if key.names])
+    while level:
+        for names, sequences in level:
+            found[names].add(sequences[-1])
+        level = dict.fromkeys([(names[:-1], sequences[:-1]) for names, sequences in level if names])
+    return found
+
+
+def _members(keys: Sequence[Key], lists: set[tuple[str, ...]]) -> Mapping[tuple[str, ...], set[str]]:
+    """The indices of each list."""
+    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for key in keys if lists else ():
+        for i, name in enumerate(key.names):
+            if key.sequences[i]:
+                found[key.names[:i]].add(name)
+    return found
 
 
 def _gaps(parent: tuple[str, ...], indices: set[str]) -> Iterator[str]:

@@ -4,8 +4,9 @@ Source of the format: orbax-checkpoint 0.12.8, observed.
 """
 
 import base64
+import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED, read_json
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA
 from ckpt_surgery.keys import Key, shown
+from ckpt_surgery.values import frozen
 
 SHARDINGS = "_sharding"
 STRINGS = "_strings.json"
@@ -20,7 +22,7 @@ ARRAY_METADATA = "array_metadatas/process_"
 EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
 
 
-@dataclass(frozen=True)
+@frozen()
 class Entry:
     """One leaf of `_METADATA`."""
 
@@ -29,11 +31,8 @@ class Entry:
     empty: bool
     has_array_metadata: bool
     """The writer also recorded it in `array_metadatas`."""
-
-    @property
-    def name(self) -> str:
-        """What the array is called in the store, and strings and shardings in their files."""
-        return array_name(self.key)
+    name: str
+    """What the array is called in the store, and strings and shardings in their files."""
 
     @property
     def is_string(self) -> bool:
@@ -79,39 +78,48 @@ def read_tree(directory: str) -> Tree:
 
 def _entry(value: Mapping[str, Any]) -> Entry:
     parts = value["key_metadata"]
-    names = tuple(part["key"] for part in parts)
-    kinds = tuple(part["key_type"] for part in parts)
+    names = tuple([part["key"] for part in parts])
     about = value["value_metadata"]
-    if not all(isinstance(name, str) for name in names) or not set(kinds) <= {1, 2}:
-        raise ValueError(f"{parts} is no key")
-    return Entry(
-        key=Key(names, tuple(kind == 1 for kind in kinds)),
-        value_type=str(about["value_type"]),
-        empty=about["skip_deserialize"] is True,
-        has_array_metadata="write_shape" in about,
-    )
+    key = Key(names, _sequences(tuple([part["key_type"] for part in parts])))
+    empty = about["skip_deserialize"] is True
+    return Entry(key, str(about["value_type"]), empty, "write_shape" in about, array_name(key))
+
+
+@functools.lru_cache(maxsize=1024)
+def _sequences(kinds: tuple[int, ...]) -> tuple[bool, ...]:
+    """For each component, whether it is a list index."""
+    if not set(kinds) <= {1, 2}:
+        raise ValueError(f"{kinds} are not kinds of keys")
+    return tuple([kind == 1 for kind in kinds])
 
 
 def _check_distinct(entries: tuple[Entry, ...]) -> None:
     """Keys must differ as text, and arrays in the name that they are stored under."""
-    keys: dict[str, Key] = {}
-    arrays: dict[str, Key] = {}
-    for entry in entries:
-        other = keys.setdefault(entry.key.text, entry.key)
-        if other is not entry.key:
-            raise SourceError(
-                f"Two leaves are both called `{shown(entry.key.text)}`: "
-                f"{shown(repr(other.names))} and {shown(repr(entry.key.names))}",
-                hint="Save the checkpoint again with one of the two renamed.",
-            )
-        if entry.is_array:
-            other = arrays.setdefault(array_prefix(entry.name), entry.key)
-            if other is not entry.key:
-                raise SourceError(
-                    f"`{shown(other.text)}` and `{shown(entry.key.text)}` share the stored array "
-                    f"`{shown(entry.name)}`: Orbax kept only one of them",
-                    hint="Save the checkpoint again with one of the two renamed.",
-                )
+    arrays = [entry for entry in entries if entry.is_array]
+    hint = "Save the checkpoint again with one of the two renamed."
+    if alike := _alike(entries, [entry.key.text for entry in entries]):
+        one, other = alike
+        raise SourceError(
+            f"Two leaves are both called `{shown(one.key.text)}`: "
+            f"{shown(repr(one.key.names))} and {shown(repr(other.key.names))}",
+            hint=hint,
+        )
+    if alike := _alike(arrays, [array_prefix(entry.name) for entry in arrays]):
+        one, other = alike
+        raise SourceError(
+            f"`{shown(one.key.text)}` and `{shown(other.key.text)}` share the stored array "
+            f"`{shown(other.name)}`: Orbax kept only one of them",
+            hint=hint,
+        )
+
+
+def _alike(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, Entry] | None:
+    """Two entries of one name, if there are any."""
+    if len(set(names)) == len(names):
+        return None
+    known: dict[str, Entry] = {}
+    pairs = ((known.setdefault(name, entry), entry) for entry, name in zip(entries, names, strict=True))
+    return next((one, other) for one, other in pairs if one is not other)
 
 
 def array_prefix(name: str) -> str:
