@@ -75,6 +75,7 @@ HOME = {
     "jax": {"functions", "formats"},
     "flax": set(),
     "optax": set(),
+    "tensorflow": set(),
     "torch": set(),
 }
 """The only modules that may import these at all."""

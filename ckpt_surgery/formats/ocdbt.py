@@ -60,15 +60,14 @@ class Database:
         base, path, offset, length = match.groups()
         return Chunk(_file_name(base, path), int(offset), int(length))
 
-    def values(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """The values of keys that exist. Raises SourceError where one cannot be read."""
-        found = {key: entry for key in keys if isinstance(entry := self.entries.get(key), bytes)}
-        base = _base(self.directory)
-        for key in keys:
-            entry = self.entries.get(key)
-            if isinstance(entry, str):  # large metadata; rare, so one at a time is fast enough
-                found[key] = _dump(base, entry, self.directory)
-        return found
+    def value(self, key: bytes) -> bytes | None:
+        """The value of a key; None where the database has no such key. SourceError where it is unreadable."""
+        entry = self.entries.get(key)
+        if isinstance(entry, str):  # large metadata; rare, so opening the store for each is fast enough
+            found = _dump(_base(self.directory), entry, self.directory)
+            assert isinstance(found, bytes)
+            return found
+        return entry
 
 
 @functools.lru_cache(maxsize=1024)

@@ -38,9 +38,13 @@ class Listing:
     """Everything that is known without reading arrays."""
 
     leaves: Mapping[str, Leaf]
-    arrays: Mapping[str, StoredArray]
-    """By key text."""
+    arrays: Mapping[str, tuple[str, ZarrArray]]
+    """By key text: an array's name in the store, and its definition."""
     store: Store
+
+    def stored(self, text: str) -> StoredArray:
+        """What reading a leaf's array takes."""
+        return self.store.array(*self.arrays[text])
 
 
 def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
@@ -49,29 +53,28 @@ def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
     Raises SourceError where anything is missing, too short or malformed.
     """
     files = walk(directory, root)
-    names = [entry.name for entry in tree.entries if entry.is_array]
+    some = any(entry.is_array for entry in tree.entries)
     store = (
         open_store(directory, files, tree.ocdbt, tree.zarr)
-        if names
+        if some
         else Store(directory, files, None, tree.zarr)
     )
-    definitions = store.definitions(names)
     shardings, random_keys = read_shardings(directory), read_random_keys(directory, files)
     strings = read_strings(directory, tree.entries)
     leaves: dict[str, Leaf] = {}
-    arrays: dict[str, StoredArray] = {}
+    arrays: dict[str, tuple[str, ZarrArray]] = {}
     for entry in tree.entries:
         text, name = entry.key.text, entry.name
         if not entry.is_array:
             leaves[text] = _plain_leaf(entry, strings)
             continue
         try:
-            array = _definition(definitions.get(name), store, name)
+            array = _definition(store, name)
             impl = _random_key(entry, array, random_keys)
             leaves[text] = _array_leaf(entry, store, array, shardings.get(name), impl)
         except SourceError as error:
             raise named(entry.key, error) from error
-        arrays[text] = store.array(name, array)
+        arrays[text] = name, array
     return Listing(leaves, arrays, store)
 
 
@@ -86,7 +89,8 @@ def _plain_leaf(entry: Entry, strings: Mapping[str, str]) -> Leaf:
     return Leaf(entry.key, LeafKind.EMPTY, empty=entry.value_type)
 
 
-def _definition(text: bytes | None, store: Store, name: str) -> ZarrArray:
+def _definition(store: Store, name: str) -> ZarrArray:
+    text = store.definition(name)
     if text is None:
         raise SourceError(
             f"it is in {TREE_METADATA}, but there is no array `{shown(name)}` in {shown(store.directory)}",
@@ -159,7 +163,7 @@ class OrbaxSource:
 
     @cached_property
     def _reader(self) -> ArrayReader:
-        return ArrayReader(self._location.directory, self._listing.arrays, cache_bytes=self._cache_bytes)
+        return ArrayReader(self._location.directory, self._listing.stored, cache_bytes=self._cache_bytes)
 
 
 def open_orbax(path: str, selection: Selection) -> OrbaxSource:

@@ -32,13 +32,13 @@ class Store:
         """How many values there are: no array has more chunks."""
         return len(self.files) if self.database is None else len(self.database.entries)
 
-    def definitions(self, names: list[str]) -> dict[str, bytes]:
-        """The metadata text of those arrays that have one."""
+    def definition(self, name: str) -> bytes | None:
+        """The metadata text of an array; None where it has none. Raises SourceError."""
         file = FILE_NAMES[self.zarr]
         if self.database is None:
-            return {name: self._text(path) for name in names if (path := self._path(name, file))}
-        keys = {_key(name, file): name for name in names}
-        return {keys[key]: value for key, value in self.database.values(list(keys)).items()}
+            path = self._path(name, file)
+            return None if path is None else self._text(path)
+        return self.database.value(_key(name, file))
 
     def _path(self, name: str, file: str) -> str | None:
         """A file of an array relative to the checkpoint; None where there is none (or it is outside)."""
@@ -102,17 +102,18 @@ def open_store(directory: str, files: Mapping[str, FileStat], ocdbt: bool | None
 
 def array_manifest(store: Store, name: str, array: ZarrArray) -> Manifest:
     """The array's manifest; every chunk of its grid must be there and be long enough."""
-    chunks: dict[Shape, Chunk] = {}
     counts = grid_counts(array.spec.shape, array.chunk_shape)
-    if math.prod(counts) > store.stored:
+    count = math.prod(counts)
+    if count > store.stored:
         raise SourceError(
-            f"it should have {math.prod(counts)} chunks, more than the {store.stored} values in all",
-            hint=DAMAGED,
+            f"it should have {count} chunks, more than the {store.stored} values in all", hint=DAMAGED
         )
-    for index in itertools.product(*map(range, counts)) if 0 not in counts else ():
-        chunk = store.chunk(name, array.chunk_name(index))
+    chunks: dict[Shape, Chunk] = {}
+    for index in itertools.product(*map(range, counts)) if count else ():
+        file = array.chunk_name(index)
+        chunk = store.chunk(name, file)
         if chunk is None:
-            raise SourceError(f"its chunk {array.chunk_name(index)} is missing", hint=DAMAGED)
+            raise SourceError(f"its chunk {file} is missing", hint=DAMAGED)
         check_length(array, index, chunk)
         chunks[index] = chunk
     return Manifest(array.spec, array.chunk_shape, array.codec, chunks)

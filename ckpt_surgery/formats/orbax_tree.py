@@ -34,13 +34,11 @@ class Entry:
     name: str
     """What the array is called in the store, and strings and shardings in their files."""
 
+    is_array: bool
+
     @property
     def is_string(self) -> bool:
         return self.value_type == "string" and not self.empty
-
-    @property
-    def is_array(self) -> bool:
-        return self.value_type != "string" and not self.empty
 
 
 def array_name(key: Key) -> str:
@@ -81,8 +79,9 @@ def _entry(value: Mapping[str, Any]) -> Entry:
     names = tuple([part["key"] for part in parts])
     about = value["value_metadata"]
     key = Key(names, _sequences(tuple([part["key_type"] for part in parts])))
-    empty = about["skip_deserialize"] is True
-    return Entry(key, str(about["value_type"]), empty, "write_shape" in about, array_name(key))
+    kind, empty = str(about["value_type"]), about["skip_deserialize"] is True
+    is_array = kind != "string" and not empty
+    return Entry(key, kind, empty, "write_shape" in about, array_name(key), is_array)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -165,7 +164,7 @@ def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | No
 
 def read_strings(directory: str, entries: Iterable[Entry]) -> dict[str, str]:
     """String leaves by array name. Raises SourceError where one is missing."""
-    names = [entry.name for entry in entries if entry.is_string]
+    names = [entry.name for entry in entries if not entry.is_array and entry.is_string]
     document = read_json(os.path.join(directory, STRINGS)) if names else {}
     return {name: _pointed(document, name) for name in names}
 

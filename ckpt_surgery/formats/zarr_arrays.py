@@ -8,7 +8,7 @@ error (`check_complete`).
 import itertools
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -260,7 +260,7 @@ class ArrayReader:
     def __init__(
         self,
         root: str,
-        arrays: Mapping[str, StoredArray],
+        arrays: Callable[[str], StoredArray],
         listed: Mapping[str, FileStat] | None = None,
         cache_bytes: int = CACHE_BYTES,
     ):
@@ -318,7 +318,7 @@ class ArrayReader:
     def _opened(self, text: str) -> Any:
         import tensorstore as ts
 
-        array = self._arrays[text]
+        array = self._arrays(text)
         spec = {
             "driver": DRIVERS[array.definition.version],
             "kvstore": {**array.kvstore, "path": array.path},
@@ -374,7 +374,7 @@ class ArraysSource(StretchesSource):
         super().__init__(path, format, directory, leaves, files, metadata, step)
         self._arrays = arrays
         """By key text; other leaves are stretches."""
-        self._reader = ArrayReader(directory, arrays, files)
+        self._reader = ArrayReader(directory, arrays.__getitem__, files)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""

@@ -66,7 +66,7 @@ class ZarrArray:
         """Stored chunks are the elements and nothing else."""
         return self.codec.name == "raw"
 
-    @property
+    @functools.cached_property
     def chunk_nbytes(self) -> int:
         """Bytes of one decoded chunk; stored chunks are always whole, at the edges too."""
         return math.prod(self.chunk_shape) * self.spec.dtype.itemsize

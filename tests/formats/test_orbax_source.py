@@ -287,7 +287,7 @@ def refusal(path: Path, **options: object) -> str:
 
 def test_not_a_checkpoint(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "absent")
-    assert "not a checkpoint of a known format" in refusal(tmp_path)
+    assert "it looks like an empty directory" in refusal(tmp_path)
     (tmp_path / "file").write_bytes(b"\0" * 100)
     assert "not a checkpoint of a known format" in refusal(tmp_path / "file")
     with pytest.raises(UsageError, match="did you mean `orbax`"):
