@@ -27,6 +27,8 @@ Cells = tuple[str, ...]
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,18})(?![0-9])")
 _MOST_NUMBERS = 12
 """Per key; the rest of a key is text. Bounds the work that hostile names can ask for."""
+_BETWEEN = "\0"
+"""Between a key and its source."""
 _RESERVED = re.compile(r"[\\{}]")
 _LETTERS = string.ascii_lowercase[8:]
 
@@ -104,12 +106,34 @@ def fold(entries: Sequence[Entry]) -> list[Fold]:
     """
     groups: dict[tuple[Hashable, _Frame], dict[Cells, int]] = {}
     for index, entry in enumerate(entries):
-        patterns = [_pattern(entry.key), *_gather(entry.sources)]
-        frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
-        cells = sum([numbers for _, numbers in patterns], ())
+        frame, cells = _framed(entry)
         groups.setdefault((entry.like, frame), {})[cells] = index
     found = [line for (_, frame), rows in groups.items() for line in _lines(frame, rows)]
     return sorted(found, key=lambda line: line.first)
+
+
+def _framed(entry: Entry) -> tuple[_Frame, Cells]:
+    """An entry's texts without their numbers, and the numbers."""
+    if len(entry.sources) == 1:
+        # Nearly all entries are like this: key and source are taken apart at once.
+        parts = _NUMBER.split(f"{entry.key}{_BETWEEN}{entry.sources[0]}")
+        frame = _frame_of(tuple(parts[::2]))
+        if frame is not None:
+            return frame, tuple(parts[1::2])
+    patterns = [_pattern(entry.key), *_gather(entry.sources)]
+    frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
+    return frame, sum([numbers for _, numbers in patterns], ())
+
+
+@functools.lru_cache(maxsize=4096)
+def _frame_of(literals: tuple[str, ...]) -> _Frame | None:
+    """The frame of a key and its source; None where they have to be looked at one by one."""
+    joint = [i for i, literal in enumerate(literals) if _BETWEEN in literal]
+    if len(joint) != 1 or literals[joint[0]].count(_BETWEEN) > 1 or len(literals) > _MOST_NUMBERS:
+        return None
+    (at,) = joint
+    end, start = literals[at].split(_BETWEEN)
+    return _Frame((_printable((*literals[:at], end)), _printable((start, *literals[at + 1 :]))), 1)
 
 
 def unfolded(entries: Sequence[Entry]) -> list[Fold]:

@@ -100,9 +100,9 @@ class FlaxSink:
         draft = draft_of(output.leaf for output in outputs)
         with storage_errors(self._path), open(self._path, "xb") as file:
             file.truncate(draft.size)
-            for offset, text in draft.texts:
+            for offset, data in draft.texts:
                 file.seek(offset)
-                file.write(text)
+                file.write(data)
         places = {}
         for leaf in (output.leaf for output in outputs if output.leaf.spec is not None):
             text, spec = leaf.key.text, leaf.spec

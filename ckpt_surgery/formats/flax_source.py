@@ -144,8 +144,10 @@ def leaf_of(found: Found) -> Leaf:
     if isinstance(node, ArrayAt):
         kind = LeafKind.SCALAR if node.scalar else LeafKind.ARRAY
         return Leaf(key, kind, node.spec, manifest_of(node, found.file))
-    if node is None or isinstance(node, dict | list):
-        return Leaf(key, LeafKind.EMPTY, empty={dict: "Dict", list: "List"}.get(type(node), "None"))
+    if node is None:
+        return Leaf(key, LeafKind.EMPTY, empty="None")
+    if isinstance(node, dict | list):
+        return Leaf(key, LeafKind.EMPTY, empty="Dict" if isinstance(node, dict) else "List")
     if isinstance(node, BytesAt):
         raise SourceError(f"it is {_told(node)}, which no other format holds", hint="Save it as an array.")
     if not isinstance(node, str):

@@ -329,7 +329,7 @@ class _Walk:
 
     def descend(self, head: Head) -> list[str]:
         """Read on into the first member of a map, and that one's, and so on; the keys."""
-        path = []
+        path: list[str] = []
         while head.kind is Kind.MAP and head.value and len(path) < MOST_DEPTH:
             path.append(str(self.key()))
             head = self.head()
@@ -346,7 +346,7 @@ class _Walk:
             return False
         for _ in range(min(size, MOST_DEPTH)):
             self.key()
-        return 0 < size <= MOST_DEPTH
+        return size in range(1, MOST_DEPTH + 1)
 
     def _extension(self, length: int) -> Node:
         code = self.take(1)[0]

@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 from ckpt_surgery.errors import SourceError
@@ -76,7 +77,7 @@ def read_tree(directory: str) -> Tree:
 
 def _entry(value: Mapping[str, Any]) -> Entry:
     parts = value["key_metadata"]
-    names = tuple([part["key"] for part in parts])
+    names = tuple([intern(part["key"]) for part in parts])
     about = value["value_metadata"]
     key = Key(names, _sequences(tuple([part["key_type"] for part in parts])))
     kind, empty = str(about["value_type"]), about["skip_deserialize"] is True
