@@ -366,7 +366,9 @@ def _inputs(sources: Mapping[str, Source]) -> list[Input]:
 
 def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, Source]) -> Destination:
     """What the plan has to know of where the result goes; beside the first source, if nobody says."""
-    sink = _sink_for(request, loaded, next(iter(sources.values())))
+    # Nothing is written yet, and without a DST the sink cannot know where.
+    where = Path(request.dst or os.sep)
+    sink = _sink_for(request, loaded, next(iter(sources.values())), where)
     places = [Path(request.dst).absolute().parent] if request.dst else []
     places += [place for path in request.sources for place in (Path(path).absolute(), Path(path).parent)]
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
@@ -381,7 +383,7 @@ def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, S
 
 
 def _sink_for(
-    request: Request, loaded: LoadedRecipe, first: Source, directory: Path = Path(), step_only: bool = False
+    request: Request, loaded: LoadedRecipe, first: Source, directory: Path, step_only: bool = False
 ) -> Sink:
     """`step_only`: the directory is to become one step of a CheckpointManager directory that exists."""
     output = loaded.recipe.output or OutputPolicy()

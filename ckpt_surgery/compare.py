@@ -7,12 +7,15 @@ compressed chunk can only be decoded whole); arithmetic is done on pieces of `PI
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.arrays import Leaf, Region, Shape, Source, chunk_regions
-from ckpt_surgery.report import Statistics, ValueDifference
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.keys import shown
+from ckpt_surgery.report import Statistics, Unread, ValueDifference
 
 READ_BYTES = 32 << 20
 """Bytes of one leaf that are read at once at most, where its chunks allow."""
@@ -30,13 +33,13 @@ def value_differences(a: Source, b: Source, memory: int) -> tuple[ValueDifferenc
     return tuple(_compared(a, b, x, y, memory) for x, y in pairs)
 
 
-def statistics(source: Source, memory: int) -> dict[str, Statistics]:
-    """Of every leaf that has numbers, by key text. `memory` is in bytes.
+def statistics(source: Source, memory: int) -> dict[str, Statistics | Unread]:
+    """Of every leaf with an array, by key text, or why there are none. `memory` is in bytes.
 
-    Raises SourceError where bytes are missing or damaged.
+    Raises SourceError where the leaves cannot even be listed.
     """
-    numeric = {key: leaf for key, leaf in source.leaves().items() if _numeric(leaf)}
-    return {key: _statistics_of(source, leaf, memory) for key, leaf in numeric.items()}
+    arrays = {key: leaf for key, leaf in source.leaves().items() if leaf.spec is not None}
+    return {key: _told(source, leaf, memory) for key, leaf in arrays.items()}
 
 
 def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
@@ -94,6 +97,19 @@ class _Moments:
             self.nan + other.nan,
             self.inf + other.inf,
         )
+
+
+def _told(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
+    """One array that cannot be read does not keep the others' numbers from being told."""
+    try:
+        if _numeric(leaf):
+            return _statistics_of(source, leaf, memory)
+        for region in islice(read_regions(leaf, memory), 1):
+            source.read(leaf, region)  # the source knows best why it cannot be used
+    except SourceError as error:
+        why = "; ".join(problem.message for problem in error.problems)
+        return Unread(why.removeprefix(f"`{shown(leaf.key.text)}`: "), damaged=_numeric(leaf))
+    return Unread("it is no array of numbers", damaged=False)
 
 
 def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
@@ -166,8 +182,11 @@ class _Gap:
 
 
 def _numeric(leaf: Leaf) -> bool:
-    """Whether it has an array, and of numbers: arrays of strings, say, can only be listed."""
-    return leaf.spec is not None and leaf.spec.dtype != object
+    """Whether it has an array, and of numbers: arrays of objects, texts, dates or records are not."""
+    if leaf.spec is None:
+        return False
+    dtype = leaf.spec.dtype
+    return dtype.kind not in "OSUMm" and dtype.type is not np.void
 
 
 def _comparable(a: Leaf, b: Leaf) -> bool:

@@ -75,6 +75,16 @@ class Statistics:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """A leaf with an array of which there are no statistics."""
+
+    why: str
+    """`it is an array of byte strings`."""
+    damaged: bool
+    """It should have numbers; else it is of a kind that is only listed."""
+
+
+@dataclass(frozen=True)
 class ValueDifference:
     """How far the values of one leaf are apart. NaN in the same place counts as equal."""
 
@@ -343,9 +353,12 @@ def _axis_text(axis: object) -> str:
 
 
 def inspect_json(
-    source: Described, leaves: Sequence[Leaf], statistics: Mapping[str, Statistics] | None = None
+    source: Described, leaves: Sequence[Leaf], statistics: Mapping[str, Statistics | Unread] | None = None
 ) -> dict[str, Any]:
-    """The JSON document of `inspect`: every leaf, sizes in bytes; `statistics` by key text."""
+    """The JSON document of `inspect`: every leaf, sizes in bytes; `statistics` by key text.
+
+    A leaf that could not be read has the reason as `unread`, in place of numbers.
+    """
     return {
         "schema": JSON_SCHEMA,
         "path": source.path,
@@ -358,7 +371,7 @@ def inspect_json(
     }
 
 
-def _leaf_json(leaf: Leaf, statistics: Mapping[str, Statistics] | None) -> dict[str, Any]:
+def _leaf_json(leaf: Leaf, statistics: Mapping[str, Statistics | Unread] | None) -> dict[str, Any]:
     listed = {
         "key": leaf.key.text,
         **_spec_json(leaf),
@@ -369,6 +382,8 @@ def _leaf_json(leaf: Leaf, statistics: Mapping[str, Statistics] | None) -> dict[
     if statistics is None or leaf.key.text not in statistics:
         return listed
     stats = statistics[leaf.key.text]
+    if isinstance(stats, Unread):
+        return {**listed, "unread": stats.why}
     numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
     return {**listed, **numbers, "nan": stats.nan, "inf": stats.inf}
 

@@ -443,6 +443,24 @@ def test_the_name_of_the_destination_says_its_format(
     assert listing(tmp_path) == ["model", "out", "out.safetensors", "recipe.yaml"]
 
 
+@pytest.mark.parametrize("format", ["orbax", "zarr"])
+def test_a_destination_that_tensorstore_takes_for_another(
+    format: str, model: Path, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found out by the plan. Where the program runs does not matter."""
+    (tmp_path / "a\\b").mkdir()
+    before = listing(tmp_path)
+    monkeypatch.chdir(tmp_path / "a\\b")
+    for run in (ckpt_surgery.plan, ckpt_surgery.apply):
+        for path in (tmp_path / "x\\y", Path("out"), tmp_path / "a\\b" / "out"):
+            with pytest.raises(UsageError, match="has a backslash in it"):
+                run(recipe(COPY), model, dst=path, format=format)
+    assert listing(tmp_path) == sorted([*before, "recipe.yaml"])
+    ckpt_surgery.plan(recipe(COPY), model, format=format)
+    ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "out", format=format)
+    assert_same(values(formats.open_source(str(tmp_path / "out"))), ARRAYS)
+
+
 def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
     """The command line over the recipe over the name; a name that says something else is a warning."""
     said = "will be orbax, though its name says safetensors"

@@ -14,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from ckpt_surgery import compare
 from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest, Region
+from ckpt_surgery.errors import SourceError
 from ckpt_surgery.keys import Key
+from ckpt_surgery.report import Statistics, Unread
 
 MEMORY = 1 << 30
 
@@ -107,6 +109,35 @@ def test_statistics_of_booleans_and_complex_numbers():
 def test_statistics_of_large_integers_are_exact():
     found = statistics_of(np.array([2**63 - 1, -(2**63), 5], np.int64))
     assert (found.minimum, found.maximum) == (-(2**63), 2**63 - 1)
+
+
+@dataclass
+class Damaged(Memory):
+    """Some arrays cannot be read."""
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        if leaf.key.text.startswith("bad"):
+            raise SourceError(f"`{leaf.key.text}`: its chunk 0.0 is missing", hint="Take another copy.")
+        return super().read(leaf, region)
+
+
+def test_statistics_tell_of_arrays_that_cannot_be_read():
+    """The others' numbers are had nevertheless."""
+    words = np.array(["a", "b"])
+    source = Damaged({"bad": np.ones(3), "bad words": words, "words": words, "good": np.ones(3)})
+    assert compare.statistics(source, MEMORY) == {
+        "bad": Unread("its chunk 0.0 is missing", damaged=True),
+        "bad words": Unread("its chunk 0.0 is missing", damaged=False),
+        "words": Unread("it is no array of numbers", damaged=False),
+        "good": Statistics(1.0, 1.0, 1.0, 0.0, 0, 0),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["S3", "U3", "O", "M8[s]", "m8[s]", "V1"])
+def test_what_has_no_numbers_is_not_compared(dtype):
+    source = Memory({"w": np.zeros(3, dtype), "x": np.ones(3)})
+    assert [found.key for found in compare.value_differences(source, source, MEMORY)] == ["x"]
+    assert compare.statistics(source, MEMORY)["w"] == Unread("it is no array of numbers", damaged=False)
 
 
 def test_statistics_without_arrays():

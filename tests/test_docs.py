@@ -201,8 +201,9 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
 def test_the_format_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "arrays" / "dense").mkdir(parents=True)
     kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.save(tmp_path / "arrays" / "dense" / "kernel.npy", kernel)
-    assert api.inspect(tmp_path / "arrays").format == "npy"
+    with open(tmp_path / "arrays" / "dense" / "kernel.tensor", "wb") as file:
+        np.save(file, kernel)
+    assert api.inspect(tmp_path / "arrays").format == "tensors"
     (tmp_path / "recipe.yaml").write_text("{version: 1, rules: [{match: '(.*)/kernel', to: '\\1/w'}]}")
     api.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")

@@ -15,6 +15,7 @@ from ckpt_surgery.nodes import Read
 from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step, Transfer
 from ckpt_surgery.report import (
     Statistics,
+    Unread,
     ValueDifference,
     counts,
     describe,
@@ -350,6 +351,12 @@ def test_inspect_json_with_statistics():
         "inf": 4,
     }
     assert "min" not in note
+
+
+def test_inspect_json_with_what_could_not_be_read():
+    (leaf,) = inspect_json(Checkpoint(), [array("w")], {"w": Unread("it is gone", damaged=True)})["leaves"]
+    assert leaf["unread"] == "it is gone"
+    assert "min" not in leaf
 
 
 def listing(*leaves: Leaf) -> dict[str, Leaf]:

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import orbax.checkpoint as ocp
 import pytest
+
+from ckpt_surgery.formats import formats
 
 HEAVY = {"jax", "jaxlib", "orbax", "tensorstore", "torch", "flax"}
 
@@ -71,6 +75,60 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "click" in imported
     assert imported.isdisjoint({"numpy", "pydantic", "ml_dtypes", "regex", *HEAVY})
+
+
+SHARED = {"byte_ranges", "files", "limits", "ocdbt"}
+"""What any format may take to find out what a path holds."""
+WHOLE = {"flax", "tensorflow"}
+"""Formats that are still imported with all their parts."""
+OFFERED = sorted(formats())
+
+
+def loaded_formats(code: str) -> set[str]:
+    """The modules of the formats that `code` imports, by their names in `ckpt_surgery.formats`."""
+    script = f"import sys\n{code}\nprint(*[n for n in sys.modules if n.startswith('ckpt_surgery.formats.')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.removeprefix("ckpt_surgery.formats.") for name in done.stdout.split()}
+
+
+def beyond_detection(loaded: set[str]) -> set[str]:
+    """The modules that are neither a format's own nor needed to find out which one a path has."""
+    return {n for n in loaded if n not in {*SHARED, *OFFERED} and not n.endswith("_layout")}
+
+
+@pytest.fixture(scope="module")
+def orbax_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("startup") / "orbax"
+    ocp.StandardCheckpointer().save(path, {"a": np.ones(3)})
+    return path
+
+
+@pytest.mark.parametrize("name", [name for name in OFFERED if name not in WHOLE])
+def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path) -> None:
+    imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
+    asked = f"{imported}\nassert FORMAT.detect(Path({str(orbax_directory)!r})) == {name == 'orbax'}"
+    loaded = loaded_formats(asked)
+    assert name in loaded
+    assert beyond_detection(loaded) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in OFFERED if name not in WHOLE])
+def test_a_format_asks_of_a_file_without_its_parts(name: str, tmp_path: Path) -> None:
+    """An archive of NumPy's: formats that know a file by its first bytes read those."""
+    np.savez(tmp_path / "x", a=np.ones(3))
+    imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
+    asked = f"{imported}\nassert FORMAT.detect(Path({str(tmp_path / 'x.npz')!r})) == {name == 'npz'}"
+    assert beyond_detection(loaded_formats(asked)) == set()
+
+
+def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) -> None:
+    found = (
+        f"import ckpt_surgery.formats as f\nassert f.detect_format({str(orbax_directory)!r}).name == 'orbax'"
+    )
+    whole = "\n".join(f"import ckpt_surgery.formats.{name}" for name in sorted(WHOLE))
+    loaded = loaded_formats(found)
+    assert set(OFFERED) <= loaded
+    assert beyond_detection(loaded) - loaded_formats(whole) == set()
 
 
 def test_both_programs_are_the_same() -> None:

@@ -14,7 +14,7 @@ from ckpt_surgery.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ckpt_surgery.report import Statistics
+    from ckpt_surgery.report import Statistics, Unread
 
 
 @click.command("inspect", short_help="Show what is in a checkpoint.")
@@ -42,11 +42,12 @@ def command(
 ) -> int:
     """Show the keys of the checkpoint PATH with shapes, dtypes, sizes and shardings; with -v chunks too.
 
-    Keys that differ in indices only share a line: {0..47} stands for each of these numbers.
+    Keys that differ in indices only share a line: {0..47} stands for each of these numbers. With --stats the
+    exit code is 1 if numbers could not be read; those of the other arrays are shown.
     """
     from ckpt_surgery import api
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
-    from ckpt_surgery.report import inspect_json
+    from ckpt_surgery.report import Unread, inspect_json
 
     found = api.inspect(path, step=step, item=item, format=src_format)
     statistics = _statistics(path, step, item, src_format) if stats else None
@@ -59,10 +60,13 @@ def command(
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
     if json_to is not None:
         write_document(inspect_json(found, found.leaves, statistics), json_to)
-    return 0
+    told = statistics.values() if statistics is not None else ()
+    return int(any(isinstance(stats, Unread) and stats.damaged for stats in told))
 
 
-def _statistics(path: str, step: int | None, item: str | None, format: str | None) -> "dict[str, Statistics]":
+def _statistics(
+    path: str, step: int | None, item: str | None, format: str | None
+) -> "dict[str, Statistics | Unread]":
     from ckpt_surgery import api, compare, formats
 
     source = formats.open_source(path, format, step, item)

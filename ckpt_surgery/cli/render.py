@@ -16,6 +16,7 @@ from ckpt_surgery.report import (
     LeafRow,
     Row,
     Statistics,
+    Unread,
     ValueDifference,
     counts,
     difference_rows,
@@ -238,9 +239,9 @@ def inspection_lines(
 
 
 def statistics_lines(
-    found: "Inspection", statistics: Mapping[str, Statistics], verbose: bool
+    found: "Inspection", statistics: Mapping[str, Statistics | Unread], verbose: bool
 ) -> Iterator[Text]:
-    """Head, then a line for every leaf with its numbers."""
+    """Head, then a line for every leaf with its numbers, or why it has none."""
     yield from _inspection_head(found, verbose)
     yield Text()
     rows = leaf_rows(found.leaves, full=True)
@@ -253,9 +254,11 @@ def statistics_lines(
         yield line
 
 
-def _statistics_text(stats: Statistics | None) -> Text:
+def _statistics_text(stats: Statistics | Unread | None) -> Text:
     if stats is None:
         return Text()
+    if isinstance(stats, Unread):
+        return Text(f"  not read: {stats.why}", "bold red" if stats.damaged else "")
     numbers = (("min", stats.minimum), ("max", stats.maximum), ("mean", stats.mean), ("std", stats.std))
     text = Text("".join(f"  {name} {'-' if n is None else f'{n:.4g}':<10}" for name, n in numbers).rstrip())
     for name, count in (("NaN", stats.nan), ("inf", stats.inf)):

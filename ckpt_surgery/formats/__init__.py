@@ -2,14 +2,15 @@
 
 A format is one module of this package that has a `FORMAT`. Other packages add theirs under the
 entry point group `ckpt_surgery.formats`, whose entries name such a module or a `Format` itself.
-Importing a format's module must stay cheap: heavy libraries are imported where they are used.
+Every one of these modules is imported to find out what a path holds, so each imports no more than that
+takes (`*_layout`); its source and its sink come with the first checkpoint that is opened.
 """
 
 import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 from ckpt_surgery.arrays import LinkMode, Sink, Source
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
 from ckpt_surgery.formats.files import entries
-from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in, without_arrays
 from ckpt_surgery.keys import shown
 
 
@@ -78,13 +78,37 @@ class Format:
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Every known format by name: this package's, then those of entry points."""
-    modules = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
-    offers: list[Any] = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
+    """Every known format by name: this package's, then those of entry points.
+
+    Raises UsageError where two have the same name.
+    """
+    known: dict[str, Format] = {}
+    origins: dict[str, str] = {}
+    for origin, offer in _offers():
+        if offer.name in known:
+            raise UsageError(
+                f"Two formats are called `{shown(offer.name)}`: "
+                f"that of {origins[offer.name]}, and that of {origin}",
+                hint="Rename one of them, or uninstall the package that it comes with.",
+            )
+        known[offer.name], origins[offer.name] = offer, origin
+    return known
+
+
+SHARED = {"files", "handles", "limits", "ocdbt", "places", "recognition", "stretches"}
+"""Modules that are no formats and might by their names be; looking into them would only cost time."""
+
+
+def _offers() -> Iterator[tuple[str, Format]]:
+    """Every format and where it comes from. Parts of one, `npz_source` say, have a `_` in their names."""
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+        if "_" not in name and name not in SHARED:
+            module = importlib.import_module(f"{__name__}.{name}")
+            if hasattr(module, "FORMAT"):
+                yield module.__name__, module.FORMAT
     for entry in importlib.metadata.entry_points(group="ckpt_surgery.formats"):
         loaded = entry.load()
-        offers.append(getattr(loaded, "FORMAT", loaded))
-    return {offer.name: offer for offer in offers}
+        yield f"the entry point {shown(f'{entry.name} = {entry.value}')}", getattr(loaded, "FORMAT", loaded)
 
 
 def _named(name: str) -> Format:
@@ -127,6 +151,8 @@ def _ambiguous(path: str, found: Sequence[Format]) -> SourceError:
 
 
 def _unknown(path: str) -> SourceError:
+    from ckpt_surgery.formats.recognition import recognized, without_arrays
+
     inside = _claimed_inside(path)
     other = recognized(path) or (None if inside else without_arrays(path))
     if other is not None:
@@ -178,6 +204,8 @@ def open_source(
 
 def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
     """What could not be read may be something else: a placeholder for it, or another format."""
+    from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in
+
     told = "; ".join(problem.message for problem in error.problems)
     if other := stand_in(path):
         return SourceError(

@@ -3,14 +3,14 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from stat import S_ISREG
 from typing import Any
 
 from ckpt_surgery.arrays import DataFile
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.keys import Key, shown
 
 DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
@@ -151,3 +151,64 @@ def read_json(path: str) -> dict[str, Any]:
             f"{shown(path)} holds a JSON {type(value).__name__} where an object belongs", hint=DAMAGED
         )
     return value
+
+
+# --- choosing ---------------------------------------------------------------------------------------------
+
+
+def check_no_choice(
+    what: str, step: int | None, item: str | None, options: str = "--step and --item"
+) -> None:
+    """Raises UsageError where a step or an item is asked of a format that has neither.
+
+    `what` goes on: `x.npz is an .npz file, which has`.
+    """
+    if step is not None or item is not None:
+        raise UsageError(f"{what} no steps or items", hint=f"Leave out {options}.")
+
+
+def check_no_step(path: str, step: int | None) -> None:
+    """Raises UsageError where a step is asked of a path that is not a directory of steps."""
+    if step is not None:
+        raise UsageError(
+            f"{shown(path)} has no steps to choose from", hint="Leave --step out, or name its parent."
+        )
+
+
+def check_no_item(path: str, item: str | None) -> None:
+    """Raises UsageError where an item is asked of a path that has no several ones."""
+    if item is not None:
+        raise UsageError(f"{shown(path)} has no items to choose from", hint="Leave --item out.")
+
+
+def file_of(path: str, chosen: Callable[[str], str]) -> tuple[str, str]:
+    """The directory and the name of the file that is meant: `path`, or what is `chosen` in it by name.
+
+    Raises SourceError for a link that leaves the directory, and what `chosen` does.
+    """
+    if not os.path.isdir(path):
+        directory, name = os.path.split(path)
+        return directory, name
+    name = chosen(path)
+    check_link(os.path.join(path, name), os.path.realpath(path))
+    return path, name
+
+
+def not_one(directory: str, kind: str, found: Sequence[str]) -> SourceError:
+    """What to raise where not one file stands for a whole directory. `kind`: `.npz files`."""
+    told = f": {few(found)}" if found else ""
+    return SourceError(
+        f"{shown(directory)} holds {len(found)} {kind}{told}", hint="Name the file that is meant."
+    )
+
+
+def without_index(directory: str, shards: Sequence[str], index: str) -> SourceError:
+    """What to raise where a directory holds shards of a model, and not the index that joins them."""
+    return SourceError(
+        f"{shown(directory)} holds shards ({few(shards)}) without their index {index}", hint=DAMAGED
+    )
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, printable."""
+    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")

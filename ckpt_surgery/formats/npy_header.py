@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -21,11 +20,11 @@ import numpy as np
 from ckpt_surgery.arrays import RAW, ArraySpec, Codec, Shape
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
-from ckpt_surgery.formats.safetensors_header import MOST_AXES, MOST_BYTES
+from ckpt_surgery.formats.limits import MOST_AXES, MOST_BYTES, beyond_memory
+from ckpt_surgery.formats.npy_layout import MAGIC
 from ckpt_surgery.formats.stretches import BIG
 from ckpt_surgery.keys import shown
 
-MAGIC = b"\x93NUMPY"
 USUAL_BYTES = 128
 """Of the header of an array of few axes: read in one go."""
 MOST_HEADER_BYTES = 10_000
@@ -195,7 +194,7 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
     dtype = _dtype(described.descr)
     unusable = None if isinstance(dtype, np.dtype) else dtype
     spec = ArraySpec(shape, dtype if isinstance(dtype, np.dtype) else _kind(described.descr))
-    if prod(n for n in shape if n) * max(1, spec.dtype.itemsize) > MOST_BYTES:
+    if beyond_memory(shape, spec.dtype.itemsize):
         raise SourceError(f"its header has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
     axes = tuple(range(ndim))
     big = described.descr.startswith(">") and spec.dtype.itemsize > 1

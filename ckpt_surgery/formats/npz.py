@@ -1,14 +1,29 @@
 """NumPy's `.npz`: one zip archive of `.npy` files, as `np.savez` and `np.savez_compressed` write it."""
 
-from ckpt_surgery.formats import Format
-from ckpt_surgery.formats.npz_sink import open_npz_sink
-from ckpt_surgery.formats.npz_source import SUFFIX, detect, open_npz
+from pathlib import Path
+
+from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.formats import Format, Selection, SinkOptions
+from ckpt_surgery.formats.npz_layout import SUFFIX, detect
+
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.npz_source import open_npz
+
+    return open_npz(path, selection)
+
+
+def _open_sink(directory: Path, options: SinkOptions) -> Sink:
+    from ckpt_surgery.formats.npz_sink import open_npz_sink
+
+    return open_npz_sink(directory, options)
+
 
 FORMAT = Format(
     name="npz",
     detect=detect,
-    open_source=open_npz,
-    open_sink=open_npz_sink,
+    open_source=_open_source,
+    open_sink=_open_sink,
     suffixes=(SUFFIX,),
     is_file=lambda name: True,
 )

@@ -17,9 +17,11 @@ from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Outp
 from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
+from ckpt_surgery.formats.files import check_no_choice
 from ckpt_surgery.formats.npy_header import DESCRIPTIONS, MOST_STRING_BYTES, npy_header, npy_string
-from ckpt_surgery.formats.npz_source import MEMBER_SUFFIX
+from ckpt_surgery.formats.npz_layout import MEMBER_SUFFIX
 from ckpt_surgery.formats.places import Place, Places, in_one_piece, storage_errors
+from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS, MOST_NAME_BYTES
 from ckpt_surgery.formats.zip_members import (
     CENTRAL,
     CENTRAL_FIELDS,
@@ -27,12 +29,9 @@ from ckpt_surgery.formats.zip_members import (
     END64,
     END64_FIELDS,
     END_FIELDS,
-    LOCAL,
-    LOCAL_FIELDS,
     LOCATOR64,
     LOCATOR64_FIELDS,
     MOST_COMMENT_BYTES,
-    MOST_NAME_BYTES,
     STORE,
     UTF_8,
     WIDE,
@@ -284,8 +283,7 @@ def open_npz_sink(directory: Path, options: SinkOptions) -> NpzSink:
 
     The metadata are the archive's comment, as JSON. Raises UsageError for options that make no sense.
     """
-    if options.step is not None or options.item is not None:
-        raise UsageError("An .npz file has no steps or items", hint="Leave out --dst-step and --dst-item.")
+    check_no_choice("An .npz file has", options.step, options.item, "--dst-step and --dst-item")
     return NpzSink(directory, _comment(options), options.file_name or DEFAULT_NAME)
 
 

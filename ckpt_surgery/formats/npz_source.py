@@ -7,17 +7,17 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.arrays import Leaf, LeafKind, Region, raw_codec
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
-from ckpt_surgery.formats.files import FileStat, about, check_link, entries, named
+from ckpt_surgery.formats.files import FileStat, about, check_no_choice, file_of, named
 from ckpt_surgery.formats.npy_header import NpyArray, read_npy
+from ckpt_surgery.formats.npz_layout import MEMBER_SUFFIX, chosen
 from ckpt_surgery.formats.stretches import StretchesSource, read_elements, stretch
 from ckpt_surgery.formats.zip_members import (
     Archive,
@@ -25,13 +25,10 @@ from ckpt_surgery.formats.zip_members import (
     InflatedFile,
     Member,
     check_crc,
-    first_name,
     read_archive,
 )
 from ckpt_surgery.keys import Key, shown
 
-SUFFIX = ".npz"
-MEMBER_SUFFIX = ".npy"
 PARKED = 8
 """Streams that are kept where they stopped, so that the next region does not begin at the beginning."""
 
@@ -42,38 +39,6 @@ class Part:
 
     member: Member
     array: NpyArray
-
-
-# --- which file -------------------------------------------------------------------------------------------
-
-
-def detect(path: Path) -> bool:
-    """Whether a path is an `.npz` file, or a directory with one and nothing else; damaged ones too."""
-    if os.path.isdir(path):
-        try:
-            names = [entry.name for entry in entries(os.fspath(path))]
-        except SourceError:
-            return False
-        return len(names) == 1 and names[0].endswith(SUFFIX)
-    first = first_name(os.fspath(path))
-    if first is None:
-        return path.name.endswith(SUFFIX) and os.path.isfile(path)
-    return first.endswith(MEMBER_SUFFIX)
-
-
-def _file_of(path: str) -> str:
-    """The file that is meant: `path`, or the only `.npz` file in it."""
-    if not os.path.isdir(path):
-        return path
-    names = sorted(entry.name for entry in entries(path) if entry.name.endswith(SUFFIX))
-    if len(names) != 1:
-        listed = ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
-        raise SourceError(
-            f"{shown(path)} holds {len(names)} .npz files: {listed}".rstrip(": "),
-            hint="Name the file that is meant.",
-        )
-    check_link(os.path.join(path, names[0]), os.path.realpath(path))
-    return os.path.join(path, names[0])
 
 
 # --- listing ----------------------------------------------------------------------------------------------
@@ -232,12 +197,8 @@ def open_npz(path: str, selection: Selection) -> NpzSource:
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
     """
-    if selection.step is not None or selection.item is not None:
-        raise UsageError(
-            f"{shown(path)} is an .npz file, which has no steps or items",
-            hint="Leave out --step and --item.",
-        )
-    name = _file_of(path)
+    check_no_choice(f"{shown(path)} is an .npz file, which has", selection.step, selection.item)
+    name = os.path.join(*file_of(path, chosen))
     with opened(name) as file:
         archive = read_archive(file)
         return NpzSource(path, name, file.stat, read_parts(file, archive), metadata_of(archive.comment))

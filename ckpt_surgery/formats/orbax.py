@@ -1,8 +1,28 @@
 """The Orbax format: v0 and v1 checkpoints, CheckpointManager directories, OCDBT or plain zarr."""
 
-from ckpt_surgery.formats import Format
-from ckpt_surgery.formats.orbax_layout import detect
-from ckpt_surgery.formats.orbax_sink import open_orbax_sink
-from ckpt_surgery.formats.orbax_source import open_orbax
+from pathlib import Path
 
-FORMAT = Format(name="orbax", detect=detect, open_source=open_orbax, open_sink=open_orbax_sink, links=True)
+from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.formats import Format, Selection, SinkOptions
+from ckpt_surgery.formats.orbax_layout import detect
+
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.orbax_source import open_orbax
+
+    return open_orbax(path, selection)
+
+
+def _open_sink(directory: Path, options: SinkOptions) -> Sink:
+    from ckpt_surgery.formats.orbax_sink import open_orbax_sink
+
+    return open_orbax_sink(directory, options)
+
+
+FORMAT = Format(
+    name="orbax",
+    detect=detect,
+    open_source=_open_source,
+    open_sink=_open_sink,
+    links=True,
+)

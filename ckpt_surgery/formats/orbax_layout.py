@@ -13,7 +13,14 @@ from typing import Any
 
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.files import check_link, entries, is_directory, read_json
+from ckpt_surgery.formats.files import (
+    check_link,
+    check_no_item,
+    check_no_step,
+    entries,
+    is_directory,
+    read_json,
+)
 from ckpt_surgery.formats.ocdbt import MANIFEST
 from ckpt_surgery.keys import shown
 
@@ -125,10 +132,7 @@ def locate(path: str, selection: Selection) -> Location:
         check_link(directory, root)
         _check_finished(directory)
         return _in_checkpoint(directory, root, steps[name], selection.item)
-    if selection.step is not None:
-        raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint="Leave --step out, or name its parent."
-        )
+    check_no_step(path, selection.step)
     return _in_checkpoint(root, root, None, selection.item)
 
 
@@ -167,8 +171,7 @@ def _in_checkpoint(directory: str, root: str, step: int | None, item: str | None
     custom, handlers = about.get("custom_metadata"), about.get("item_handlers")
     metadata = custom if isinstance(custom, dict) else {}
     if _is_item(directory) or isinstance(handlers, str):
-        if item is not None:
-            raise UsageError(f"{shown(directory)} has no items to choose from", hint="Leave --item out.")
+        check_no_item(directory, item)
         return Location(directory, root, step, None, metadata)
     name = _choose_item(directory, handlers if isinstance(handlers, dict) else {}, item)
     check_link(os.path.join(directory, name), root)

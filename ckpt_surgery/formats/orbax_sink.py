@@ -5,6 +5,7 @@ and chunks of zeros are stored like any other: Orbax refuses an array whose chun
 """
 
 import json
+import os
 import threading
 import time
 from base64 import urlsafe_b64encode
@@ -30,11 +31,12 @@ from ckpt_surgery.formats.zarr_arrays import (
     DRIVERS,
     adopted_metadata,
     array_definition,
+    check_reachable,
     chunk_name,
     put,
     store_errors,
 )
-from ckpt_surgery.formats.zarr_metadata import FILE_NAMES
+from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.keys import shown
 
 DEFAULT_ITEM = "default"
@@ -279,6 +281,7 @@ def open_orbax_sink(directory: Path, options: SinkOptions) -> OrbaxSink:
     item = options.item
     if item is not None and (not item or item in (".", "..") or "/" in item or "\0" in item):
         raise UsageError(f"`{shown(item)}` cannot be the name of an item", hint="Use a plain name.")
+    check_reachable(os.fspath(_directories(directory, options)[1].resolve()), UsageError)
     try:
         json.dumps(dict(options.metadata))
     except (TypeError, ValueError) as error:

@@ -13,8 +13,9 @@ from ckpt_surgery.formats.files import DAMAGED, FileStat
 from ckpt_surgery.formats.ocdbt import MANIFEST, Database, read_database
 from ckpt_surgery.formats.orbax_layout import PROCESS_PREFIX
 from ckpt_surgery.formats.orbax_tree import array_prefix
-from ckpt_surgery.formats.zarr_arrays import StoredArray, check_length
-from ckpt_surgery.formats.zarr_metadata import FILE_NAMES, ZarrArray
+from ckpt_surgery.formats.zarr_arrays import StoredArray, check_length, check_reachable
+from ckpt_surgery.formats.zarr_layout import FILE_NAMES
+from ckpt_surgery.formats.zarr_metadata import ZarrArray
 from ckpt_surgery.keys import shown
 
 
@@ -36,6 +37,7 @@ class Store:
         """The metadata text of an array; None where it has none. Raises SourceError."""
         file = FILE_NAMES[self.zarr]
         if self.database is None:
+            check_reachable(os.path.join(self.directory, name))
             path = self._path(name, file)
             return None if path is None else self._text(path)
         return self.database.value(_key(name, file))
@@ -86,7 +88,8 @@ def _key(name: str, file: str) -> bytes:
 
 
 def open_store(directory: str, files: Mapping[str, FileStat], ocdbt: bool | None, zarr: int) -> Store:
-    """The store of an item that has arrays. Raises SourceError where it is not whole."""
+    """The store of an item that has arrays. Raises SourceError where it is not whole or cannot be read."""
+    check_reachable(directory)
     if MANIFEST in files:
         return Store(directory, files, read_database(directory), zarr)
     if ocdbt:

@@ -1,14 +1,29 @@
 """The safetensors format: one file, or shards with an index, as Hugging Face models come."""
 
-from ckpt_surgery.formats import Format
-from ckpt_surgery.formats.safetensors_sink import open_safetensors_sink
-from ckpt_surgery.formats.safetensors_source import SUFFIX, detect, open_safetensors
+from pathlib import Path
+
+from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.formats import Format, Selection, SinkOptions
+from ckpt_surgery.formats.safetensors_layout import SUFFIX, detect
+
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.safetensors_source import open_safetensors
+
+    return open_safetensors(path, selection)
+
+
+def _open_sink(directory: Path, options: SinkOptions) -> Sink:
+    from ckpt_surgery.formats.safetensors_sink import open_safetensors_sink
+
+    return open_safetensors_sink(directory, options)
+
 
 FORMAT = Format(
     name="safetensors",
     detect=detect,
-    open_source=open_safetensors,
-    open_sink=open_safetensors_sink,
+    open_source=_open_source,
+    open_sink=_open_sink,
     suffixes=(SUFFIX,),
     is_file=lambda name: name.endswith(SUFFIX),
     shards=True,

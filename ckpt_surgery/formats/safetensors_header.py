@@ -8,7 +8,6 @@ holes), and what version 0.8.0 of the library reads and writes.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 from reprlib import repr
 from typing import Any
 
@@ -18,12 +17,10 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Shape
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
+from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.safetensors_layout import MOST_HEADER_BYTES, PREFIX_BYTES
 from ckpt_surgery.keys import shown
 
-PREFIX_BYTES = 8
-"""The header's length, little-endian."""
-MOST_HEADER_BYTES = 100_000_000
-"""The format's limit."""
 METADATA = "__metadata__"
 """The one name that is not a tensor's."""
 PACKED = "F4"
@@ -58,11 +55,6 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 CODES: Mapping[np.dtype[Any], str] = {dtype: code for code, dtype in DTYPES.items()}
 UNDEFINED = ("F6_E2M3", "F6_E3M2")
 """The format names them, but nothing says how 6-bit elements are packed, and no library writes them."""
-
-MOST_AXES = 32
-"""TensorStore's limit; NumPy's is 64."""
-MOST_BYTES = 2**63 - 1
-"""Of one array in memory, axes of length 0 aside: NumPy's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +200,7 @@ def _dtype(name: str, code: Any) -> np.dtype[Any]:
 
 def _check_size(tensor: Tensor) -> None:
     shape, dtype = tensor.spec.shape, tensor.spec.dtype
-    if prod(n for n in shape if n) * dtype.itemsize > MOST_BYTES:
+    if beyond_memory(shape, dtype.itemsize):
         raise _wrong(tensor.name, f"has a shape beyond all memory: {list(shape)}")
     if tensor.packed and not splits(shape):
         raise _wrong(tensor.name, f"has the shape {list(shape)}: {PACKED} needs an even last axis")

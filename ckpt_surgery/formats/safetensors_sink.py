@@ -14,19 +14,24 @@ from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Outp
 from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import opened
+from ckpt_surgery.formats.files import check_no_choice
 from ckpt_surgery.formats.places import Place, Places, in_one_piece, put, storage_errors
 from ckpt_surgery.formats.safetensors_header import (
     CODES,
     METADATA,
-    MOST_HEADER_BYTES,
     PACKED,
-    PREFIX_BYTES,
     Tensor,
     header_bytes,
     splits,
     stored_bytes,
 )
-from ckpt_surgery.formats.safetensors_source import INDEX_NAME, SINGLE_NAME, paired, read_packed
+from ckpt_surgery.formats.safetensors_layout import (
+    INDEX_NAME,
+    MOST_HEADER_BYTES,
+    PREFIX_BYTES,
+    SINGLE_NAME,
+)
+from ckpt_surgery.formats.safetensors_source import paired, read_packed
 from ckpt_surgery.keys import shown
 
 SHARD_NAME = "model-{:05d}-of-{:05d}.safetensors"
@@ -240,10 +245,7 @@ def open_safetensors_sink(directory: Path, options: SinkOptions) -> SafetensorsS
 
     Metadata that is not text is stored as its JSON. Raises UsageError for options that make no sense.
     """
-    if options.step is not None or options.item is not None:
-        raise UsageError(
-            "safetensors checkpoints have no steps or items", hint="Leave out --dst-step and --dst-item."
-        )
+    check_no_choice("safetensors checkpoints have", options.step, options.item, "--dst-step and --dst-item")
     if options.shard_size is not None and options.shard_size <= 0:
         raise UsageError(f"A shard of {options.shard_size} bytes holds nothing", hint="Give more.")
     if options.shard_size is not None and options.file_name is not None:

@@ -1,11 +1,9 @@
 """Reading safetensors: one file, or shards with an index that maps names to files."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,33 +17,24 @@ from ckpt_surgery.arrays import (
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, read_region, stat_file
-from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_link, entries
+from ckpt_surgery.formats.files import FileStat, about, check_no_choice, file_of
 from ckpt_surgery.formats.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.safetensors_header import (
     DTYPES,
-    MOST_HEADER_BYTES,
     PACKED,
-    PREFIX_BYTES,
     Header,
     Tensor,
     header_length,
     parse_header,
 )
+from ckpt_surgery.formats.safetensors_layout import INDEX_SUFFIX, PREFIX_BYTES, chosen
 from ckpt_surgery.formats.stretches import StretchesSource, stretch
 from ckpt_surgery.keys import Key, shown
 
-SUFFIX = ".safetensors"
-INDEX_SUFFIX = ".safetensors.index.json"
-SINGLE_NAME = "model.safetensors"
-INDEX_NAME = "model.safetensors.index.json"
-_SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors\Z")
 PACKED_NAME = "packed"
 """How the codec of tensors with two elements to a byte is called."""
-_ZIP = b"PK\x03\x04"
-"""How a PyTorch file begins, whatever its name."""
 
 
 @dataclass(frozen=True)
@@ -59,56 +48,6 @@ class Shard:
     data: int
     """Offset of the first tensor's byte."""
     header: Header
-
-
-# --- which files ------------------------------------------------------------------------------------------
-
-
-def detect(path: Path) -> bool:
-    """Whether a path is a safetensors file, an index, or a directory that holds some; damaged ones too."""
-    try:
-        if path.is_dir():
-            return any(entry.name.endswith((SUFFIX, INDEX_SUFFIX)) for entry in entries(os.fspath(path)))
-        return path.name.endswith(INDEX_SUFFIX) or _looks_right(path)
-    except SourceError:
-        return False
-
-
-def _looks_right(path: Path) -> bool:
-    """By the first bytes; a file that is named so is taken for one unless it is clearly another thing."""
-    with opened(os.fspath(path)) as file:
-        head = file.read(0, min(PREFIX_BYTES + 1, file.stat.size))
-    length = int.from_bytes(head[:PREFIX_BYTES], "little")
-    fits = 2 <= length <= min(MOST_HEADER_BYTES, file.stat.size - PREFIX_BYTES)
-    named = path.name.endswith(SUFFIX) and not head.startswith(_ZIP)
-    return named or (fits and head.endswith(b"{"))
-
-
-def _chosen(directory: str) -> str:
-    """The name of the file in a directory that stands for all of it: the single one, or the index."""
-    names = sorted(entry.name for entry in entries(directory))
-    indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
-    files = [name for name in names if name.endswith(SUFFIX)]
-    usual = [name for name in (SINGLE_NAME, INDEX_NAME) if name in names]
-    found = usual or indexes or files
-    if len(found) != 1:
-        raise _unclear(directory, found)
-    part = _SHARD.search(found[0])
-    if part and int(part[2]) != 1:
-        raise _unclear(directory, found)
-    return found[0]
-
-
-def _unclear(directory: str, found: Sequence[str]) -> SourceError:
-    listed = ", ".join(map(shown, found[:3])) + (", …" if len(found) > 3 else "")
-    if found and all(map(_SHARD.search, found)):
-        return SourceError(
-            f"{shown(directory)} holds shards ({listed}) without their index {INDEX_NAME}", hint=DAMAGED
-        )
-    return SourceError(
-        f"{shown(directory)} holds {len(found)} safetensors checkpoints: {listed}",
-        hint="Name the file that is meant.",
-    )
 
 
 # --- reading headers --------------------------------------------------------------------------------------
@@ -203,16 +142,8 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
-    if selection.step is not None or selection.item is not None:
-        raise UsageError(
-            f"{shown(path)} is a safetensors checkpoint, which has no steps or items",
-            hint="Leave out --step and --item.",
-        )
-    if os.path.isdir(path):
-        directory, name = path, _chosen(path)
-        check_link(os.path.join(directory, name), os.path.realpath(directory))
-    else:
-        directory, name = os.path.split(path)
+    check_no_choice(f"{shown(path)} is a safetensors checkpoint, which has", selection.step, selection.item)
+    directory, name = file_of(path, chosen)
     if not name.endswith(INDEX_SUFFIX):
         shard = read_shard(directory, name)
         return SafetensorsSource(path, directory, {}, [shard], shard.header.metadata)

@@ -1,7 +1,14 @@
 """T5X checkpoints, and Orbax's from before it wrote `_METADATA`: MessagePack, and zarr arrays beside it."""
 
-from ckpt_surgery.formats import Format
+from ckpt_surgery.arrays import Source
+from ckpt_surgery.formats import Format, Selection
 from ckpt_surgery.formats.t5x_layout import detect
-from ckpt_surgery.formats.t5x_source import open_t5x
 
-FORMAT = Format(name="t5x", detect=detect, open_source=open_t5x)
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.t5x_source import open_t5x
+
+    return open_t5x(path, selection)
+
+
+FORMAT = Format(name="t5x", detect=detect, open_source=_open_source)

@@ -13,8 +13,7 @@ from pathlib import Path
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
-from ckpt_surgery.formats.files import check_link, entries, is_directory
-from ckpt_surgery.formats.msgpack_tree import root_names
+from ckpt_surgery.formats.files import check_link, check_no_item, check_no_step, entries, is_directory
 from ckpt_surgery.formats.ocdbt import MANIFEST
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA
 from ckpt_surgery.keys import shown
@@ -69,6 +68,8 @@ def _begins_with_map(file: OpenFile) -> bool:
 
 def has_root(file: OpenFile) -> bool:
     """Whether a MessagePack file has T5X's root. Walks through it only as long as it may."""
+    from ckpt_surgery.formats.msgpack_tree import root_names
+
     seen: set[str | int] = set()
     try:
         for name in root_names(file):
@@ -117,7 +118,8 @@ def locate(path: str, selection: Selection) -> Location:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     _check_finished(path)
     if not os.path.isdir(path):
-        _check_no_choice(path, selection.step, selection.item)
+        check_no_step(path, selection.step)
+        check_no_item(path, selection.item)
         directory, name = os.path.split(path)
         return Location(directory, name)
     root = os.path.realpath(path)
@@ -126,7 +128,7 @@ def locate(path: str, selection: Selection) -> Location:
         directory = os.path.join(path, name)
         check_link(directory, root)
         return _in_step(directory, root, steps[name], selection.item)
-    _check_no_choice(path, selection.step, None)
+    check_no_step(path, selection.step)
     return _in_step(path, root, None, selection.item)
 
 
@@ -137,15 +139,6 @@ def _has_file(directory: str) -> bool:
 def _check_finished(path: str) -> None:
     if _UNFINISHED.search(os.path.basename(os.path.realpath(path))):
         raise SourceError(f"{shown(path)} is a save that was never finished", hint="Use another step.")
-
-
-def _check_no_choice(path: str, step: int | None, item: str | None) -> None:
-    if step is not None:
-        raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint="Leave --step out, or name its parent."
-        )
-    if item is not None:
-        raise UsageError(f"{shown(path)} has no items to choose from", hint="Leave --item out.")
 
 
 def _choose_step(path: str, steps: Mapping[str, int], wanted: int | None) -> str:
@@ -165,7 +158,7 @@ def _choose_step(path: str, steps: Mapping[str, int], wanted: int | None) -> str
 def _in_step(directory: str, root: str, step: int | None, item: str | None) -> Location:
     """The file of a step's directory: its own, or that of an item."""
     if _has_file(directory):
-        _check_no_choice(directory, None, item)
+        check_no_item(directory, item)
     else:
         item = _choose_item(directory, item)
         directory = os.path.join(directory, item)

@@ -23,6 +23,7 @@ from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, named
 from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, leaf_of
+from ckpt_surgery.formats.limits import MOST_AXES
 from ckpt_surgery.formats.msgpack_arrays import manifest_of, read_pieces
 from ckpt_surgery.formats.msgpack_tree import ArrayAt, Node, read_tree
 from ckpt_surgery.formats.stretches import read_raw
@@ -43,7 +44,6 @@ SPEC_NAMES = {"driver", "kvstore", "metadata"}
 """What T5X itself knows a TensorStore spec by."""
 LOCAL = ("file", "gfile", "gcs")
 """Drivers of key-value stores whose paths are taken to be local."""
-MOST_AXES = 32
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,14 @@
 """PyTorch, what `torch.save` writes since 1.6: zip files, read without torch and without running anything."""
 
-from ckpt_surgery.formats import Format
-from ckpt_surgery.formats.torch_source import detect, open_torch
+from ckpt_surgery.arrays import Source
+from ckpt_surgery.formats import Format, Selection
+from ckpt_surgery.formats.torch_layout import detect
 
-FORMAT = Format(name="torch", detect=detect, open_source=open_torch)
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.torch_source import open_torch
+
+    return open_torch(path, selection)
+
+
+FORMAT = Format(name="torch", detect=detect, open_source=_open_source)

@@ -6,84 +6,29 @@ The conventions for several files are those of transformers and diffusers.
 """
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from ckpt_surgery.arrays import Leaf, Region
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, stat_file
-from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_link, entries, named
+from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_no_choice, file_of, named
 from ckpt_surgery.formats.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.recognition import recognized
 from ckpt_surgery.formats.stretches import StretchesSource
 from ckpt_surgery.formats.torch_globals import Storage
+from ckpt_surgery.formats.torch_layout import INDEX_SUFFIX, chosen
 from ckpt_surgery.formats.torch_tree import Listing, list_leaves
 from ckpt_surgery.formats.torch_unpickler import load
 from ckpt_surgery.formats.torch_views import View, read_view
-from ckpt_surgery.formats.zip_members import LOCAL, Archive, Member, first_name, read_archive, read_member
+from ckpt_surgery.formats.zip_layout import LOCAL
+from ckpt_surgery.formats.zip_members import Archive, Member, read_archive, read_member
 from ckpt_surgery.keys import shown
 
-SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
-INDEX_SUFFIX = ".bin.index.json"
-MODELS = ("pytorch_model", "diffusion_pytorch_model", "adapter_model")
-"""What the files of models in directories are called, before `.bin`."""
 PICKLE = "data.pkl"
 MOST_PICKLE_BYTES = 2**27
-
-_PART = re.compile(
-    r"(data\.pkl|data/\d+|byteorder|constants\.pkl|\.format_version|\.data/serialization_id)\Z"
-)
-"""What the members of a file are called, below the prefix; any of them may come first."""
-_SHARD = re.compile(rf"({'|'.join(MODELS)})-\d+-of-\d+\.bin\Z")
-
-
-# --- which files ------------------------------------------------------------------------------------------
-
-
-def detect(path: Path) -> bool:
-    """Whether a path is a PyTorch zip file, an index of such, or a model's directory; damaged ones too."""
-    try:
-        if path.is_dir():
-            names = [entry.name for entry in entries(os.fspath(path))]
-            return bool(_wholes(names)) or any(map(_SHARD.match, names))
-    except SourceError:
-        return False
-    first = first_name(os.fspath(path))
-    if first is None:
-        return path.name.endswith(INDEX_SUFFIX) and path.is_file()
-    _, _, part = first.partition("/")
-    return bool(_PART.match(part)) or (path.suffix in SUFFIXES and not first.endswith(".npy"))
-
-
-def _wholes(names: Sequence[str]) -> list[str]:
-    """Of the names in a directory those that stand for all of a model: files, and indexes of shards."""
-    usual = [f"{model}{end}" for model in MODELS for end in (".bin", INDEX_SUFFIX)]
-    return [name for name in usual if name in names]
-
-
-def _chosen(directory: str) -> str:
-    """The name of the file or index in a directory that stands for all of it."""
-    names = sorted(entry.name for entry in entries(directory))
-    found = _wholes(names)
-    if len(found) == 1:
-        return found[0]
-    shards = [name for name in names if _SHARD.match(name)]
-    if shards and not found:
-        raise SourceError(
-            f"{shown(directory)} holds shards ({shown(shards[0])}, …) without their index "
-            f"{MODELS[0]}{INDEX_SUFFIX}",
-            hint=DAMAGED,
-        )
-    told = f": {', '.join(found)}" if found else f" of those that are called {MODELS[0]}.bin or the like"
-    raise SourceError(
-        f"{shown(directory)} holds {len(found)} PyTorch checkpoints{told}",
-        hint="Name the file that is meant.",
-    )
 
 
 # --- one file ---------------------------------------------------------------------------------------------
@@ -115,6 +60,8 @@ def read_file(directory: str, name: str) -> TorchFile:
 
 
 def _no_archive(path: str) -> SourceError:
+    from ckpt_surgery.formats.recognition import recognized
+
     other = recognized(path)
     if other is None:
         told = "does not begin as PyTorch's files do, which are zip archives"
@@ -217,16 +164,8 @@ def open_torch(path: str, selection: Selection) -> TorchSource:
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
     """
-    if selection.step is not None or selection.item is not None:
-        raise UsageError(
-            f"{shown(path)} is a PyTorch checkpoint, which has no steps or items",
-            hint="Leave out --step and --item.",
-        )
-    if os.path.isdir(path):
-        directory, name = path, _chosen(path)
-        check_link(os.path.join(directory, name), os.path.realpath(directory))
-    else:
-        directory, name = os.path.split(path)
+    check_no_choice(f"{shown(path)} is a PyTorch checkpoint, which has", selection.step, selection.item)
+    directory, name = file_of(path, chosen)
     if not name.endswith(INDEX_SUFFIX):
         return TorchSource(path, directory, {}, [read_file(directory, name)])
     files, _ = read_index(os.path.join(directory, name))

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, raw_codec
 from ckpt_surgery.errors import Problem, SourceError
 from ckpt_surgery.formats.files import DAMAGED, named
+from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.stretches import stretch
 from ckpt_surgery.formats.torch_globals import RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.torch_views import View, dense_order
@@ -20,10 +20,6 @@ NODE_SLACK = 4000
 """So many more than the pickle has bytes: containers may be shared, but none of them often."""
 MOST_DEPTH = 64
 """Containers nested deeper than this, within themselves for one, are refused."""
-MOST_AXES = 32
-"""TensorStore's limit; torch's is 64."""
-MOST_BYTES = 2**63 - 1
-"""Of one array in memory: NumPy's limit."""
 MOST_PROBLEMS = 5
 """So many leaves that cannot be read are told of together."""
 TEXT_SLACK, TEXT_GAIN = 2**20, 8
@@ -152,7 +148,7 @@ def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, Vi
         )
     if spec.ndim > MOST_AXES:
         raise SourceError(f"has {spec.ndim} axes; {MOST_AXES} is the limit", hint=RESAVE)
-    if prod(n for n in spec.shape if n) * size > MOST_BYTES:
+    if beyond_memory(spec.shape, size):
         raise SourceError(f"has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
     reach = sum((n - 1) * stride for n, stride in zip(spec.shape, tensor.strides, strict=True)) + 1
     if spec.size and (tensor.offset + reach) * size > tensor.storage.nbytes:

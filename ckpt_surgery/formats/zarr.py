@@ -1,13 +1,28 @@
 """The zarr format: groups of arrays in a directory, versions 2 and 3 of the specification."""
 
-from ckpt_surgery.formats import Format
-from ckpt_surgery.formats.zarr_sink import open_zarr_sink
-from ckpt_surgery.formats.zarr_source import SUFFIX, detect, open_zarr
+from pathlib import Path
+
+from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.formats import Format, Selection, SinkOptions
+from ckpt_surgery.formats.zarr_layout import SUFFIX, detect
+
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.zarr_source import open_zarr
+
+    return open_zarr(path, selection)
+
+
+def _open_sink(directory: Path, options: SinkOptions) -> Sink:
+    from ckpt_surgery.formats.zarr_sink import open_zarr_sink
+
+    return open_zarr_sink(directory, options)
+
 
 FORMAT = Format(
     name="zarr",
     detect=detect,
-    open_source=open_zarr,
-    open_sink=open_zarr_sink,
+    open_source=_open_source,
+    open_sink=_open_sink,
     suffixes=(SUFFIX,),
 )

@@ -26,14 +26,14 @@ from ckpt_surgery.arrays import (
     chunk_regions,
     grid_counts,
 )
-from ckpt_surgery.errors import SourceError, StorageError
+from ckpt_surgery.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, walk
 from ckpt_surgery.formats.handles import Handles
 from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
 from ckpt_surgery.formats.stretches import StretchesSource, read_raw
+from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.zarr_metadata import (
-    FILE_NAMES,
     UNKNOWN,
     ZarrArray,
     parse_array,
@@ -50,7 +50,6 @@ OPEN_ARRAYS = 256
 """Handles kept open."""
 HIGHEST_RATIO = 40_000
 """Decoded over stored bytes that no codec exceeds (zstd's best is 128 KiB in 4 bytes)."""
-RENAME = "Rename that directory."
 DRIVERS = {2: "zarr", 3: "zarr3"}
 """TensorStore's, by zarr version."""
 CODECS = {
@@ -144,18 +143,19 @@ def file_array(files: Files, directory: str) -> StoredArray:
             hint=DAMAGED,
         )
     path = os.path.join(os.path.abspath(files.root), directory, "")
-    if not reachable(path):
-        raise SourceError(
-            f"{shown(path)} has a backslash in it, which TensorStore takes for `/`", hint=RENAME
-        )
+    check_reachable(path)
     definition = parse_array(files.read(within(directory, FILE_NAMES[version])), version)
     check_codecs(definition)
     return StoredArray(definition, {"driver": "file"}, path)
 
 
-def reachable(path: str) -> bool:
-    """Whether TensorStore's file driver means the same place by a path: it takes a backslash for `/`."""
-    return "\\" not in path
+def check_reachable(path: str, error: type[SourceError] | type[UsageError] = SourceError) -> None:
+    """Raises an error where TensorStore's file driver means another place by a path."""
+    if "\\" in path:
+        raise error(
+            f"{shown(path)} has a backslash in it, which TensorStore takes for `/`",
+            hint="Choose a name without one.",
+        )
 
 
 def check_codecs(array: ZarrArray) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Codec, Manifest, Shape, bytes_codec, encoding_of, long_axes
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
+from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.keys import shown
 
 EXTENDED = (
@@ -36,8 +37,6 @@ NATIVE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
-FILE_NAMES = {2: ".zarray", 3: "zarr.json"}
-"""Name of the metadata within an array, by zarr version."""
 
 UNKNOWN = "Save the checkpoint again without it, or leave this leaf out where it was written."
 

@@ -18,21 +18,21 @@ from ckpt_surgery.arrays import Chunk, Leaf, LeafKind, Manifest, Output, Region,
 from ckpt_surgery.errors import UsageError, VerificationError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
+from ckpt_surgery.formats.files import check_no_choice
 from ckpt_surgery.formats.handles import Handles
 from ckpt_surgery.formats.places import storage_errors
 from ckpt_surgery.formats.zarr_arrays import (
     DRIVERS,
     OPEN_ARRAYS,
-    RENAME,
     adopted_metadata,
     array_definition,
+    check_reachable,
     chunk_name,
     put,
-    reachable,
     store_errors,
 )
-from ckpt_surgery.formats.zarr_metadata import EXTENDED, FILE_NAMES, NATIVE
-from ckpt_surgery.formats.zarr_source import ATTRIBUTES_2, GROUP_2, NODE_3, RESERVED
+from ckpt_surgery.formats.zarr_layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3, RESERVED
+from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
 from ckpt_surgery.keys import SEPARATOR, Key, shown
 
 NAME_BYTES = 255
@@ -249,13 +249,8 @@ def open_zarr_sink(directory: Path, options: SinkOptions) -> ZarrSink:
     """
     if options.zarr not in DRIVERS:
         raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
-    if options.step is not None or options.item is not None:
-        raise UsageError("zarr groups have no steps or items", hint="Leave out --dst-step and --dst-item.")
-    if not reachable(os.fspath(directory.resolve())):
-        raise UsageError(
-            f"{shown(os.fspath(directory))} has a backslash in it, which TensorStore takes for `/`",
-            hint=RENAME,
-        )
+    check_no_choice("zarr groups have", options.step, options.item, "--dst-step and --dst-item")
+    check_reachable(os.fspath(directory.resolve()), UsageError)
     try:
         json.dumps(dict(options.metadata))
     except (TypeError, ValueError) as error:

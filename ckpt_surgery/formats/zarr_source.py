@@ -9,13 +9,12 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.arrays import Leaf, LeafKind
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.files import DAMAGED, digest, named, read_json, walk
+from ckpt_surgery.formats.files import DAMAGED, check_no_choice, digest, named, read_json, walk
 from ckpt_surgery.formats.zarr_arrays import (
     ArraysSource,
     Files,
@@ -25,27 +24,20 @@ from ckpt_surgery.formats.zarr_arrays import (
     file_manifest,
     within,
 )
-from ckpt_surgery.formats.zarr_metadata import FILE_NAMES
+from ckpt_surgery.formats.zarr_layout import (
+    ARRAY_2,
+    ATTRIBUTES_2,
+    CONSOLIDATED_2,
+    GROUP_2,
+    NODE_3,
+    RESERVED,
+)
 from ckpt_surgery.keys import Key, natural_order, shown
 
-SUFFIX = ".zarr"
-GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2 = ".zgroup", FILE_NAMES[2], ".zattrs", ".zmetadata"
-NODE_3 = FILE_NAMES[3]
-RESERVED = (GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2, NODE_3)
-"""Names of files with metadata, in either version."""
 LONE = "array"
 """The key of an array that is no member of a group."""
 _CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
 """How chunks are called, or the last part of their names."""
-
-
-def detect(path: Path) -> bool:
-    """Whether a directory is a zarr group or array: by its metadata, or by its name where that is gone."""
-    root = os.fspath(path)
-    if not os.path.isdir(root):
-        return False
-    known = any(os.path.lexists(os.path.join(root, name)) for name in RESERVED if name != ATTRIBUTES_2)
-    return known or os.path.basename(os.path.realpath(root)).endswith(SUFFIX)
 
 
 def open_zarr(path: str, selection: Selection) -> "ZarrSource":
@@ -53,10 +45,7 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
 
     Raises SourceError where it is not whole, UsageError for a step or an item.
     """
-    if selection.step is not None or selection.item is not None:
-        raise UsageError(
-            f"{shown(path)} is a zarr group, which has no steps or items", hint="Leave out --step and --item."
-        )
+    check_no_choice(f"{shown(path)} is a zarr group, which has", selection.step, selection.item)
     if not os.path.isdir(path):
         raise SourceError(
             f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."

@@ -28,16 +28,15 @@ from itertools import pairwise
 from struct import Struct
 
 from ckpt_surgery.errors import SourceError
-from ckpt_surgery.formats.byte_ranges import OpenFile, opened
+from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED
+from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS
 from ckpt_surgery.keys import shown
 
-LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
-"""How a member begins, its entry in the directory, and the record that ends an archive."""
+CENTRAL, END = b"PK\x01\x02", b"PK\x05\x06"
+"""How a member's entry in the directory begins, and the record that ends an archive."""
 END64, LOCATOR64 = b"PK\x06\x06", b"PK\x06\x07"
 """The end record with wide numbers, and the record that says where it is."""
-LOCAL_FIELDS = Struct("<4s5H3I2H")
-"""Signature, version, flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name and extra."""
 CENTRAL_FIELDS = Struct("<4s6H3I5H2I")
 """Signature, versions (2), flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name, extra and
 comment, disk, attributes (2), offset of the local header."""
@@ -64,8 +63,8 @@ ZIP64_EXTRA = 1
 """The extra field's number."""
 
 MOST_DIRECTORY_BYTES = 100_000_000
-MOST_NAME_BYTES = MOST_COMMENT_BYTES = 0xFFFF
-"""Limits of the format."""
+MOST_COMMENT_BYTES = 0xFFFF
+"""The format's limit."""
 MOST_GAIN = 1032
 """Bytes that a deflated byte can become: 258 for every two bits."""
 PIECE = 1 << 16
@@ -139,19 +138,6 @@ class _End:
     """Offset."""
     directory_bytes: int
     comment: bytes
-
-
-def first_name(path: str) -> str | None:
-    """The name of the member that begins a file; None where it begins otherwise or cannot be read."""
-    try:
-        with opened(path) as file:
-            head = file.read(0, min(file.stat.size, LOCAL_FIELDS.size + MOST_NAME_BYTES))
-    except SourceError:
-        return None
-    if len(head) < LOCAL_FIELDS.size or not head.startswith(LOCAL):
-        return None
-    end = LOCAL_FIELDS.size + LOCAL_FIELDS.unpack_from(head)[9]
-    return None if end > len(head) else head[LOCAL_FIELDS.size : end].decode("utf-8", "replace")
 
 
 def read_archive(file: OpenFile) -> Archive:

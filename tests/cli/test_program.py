@@ -182,6 +182,32 @@ def test_inspect_stats_are_the_values(source):
     assert listed["params/layer_5/ln"]["mean"] == 5.5
 
 
+def test_inspect_stats_of_arrays_without_numbers(tmp_path):
+    objects = np.array([{}, None], dtype=object)
+    np.savez(tmp_path / "x.npz", objects=objects, words=np.array(["a", "b"]), w=np.array([1.0, 3.0]))
+    done = run("inspect", tmp_path / "x.npz", "--stats", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    listed = {leaf["key"]: leaf for leaf in json.loads(done.stdout)["leaves"]}
+    assert listed["w"]["mean"] == 2.0
+    assert listed["words"]["unread"] == "it is an array of strings"
+    assert listed["objects"]["unread"] == "it is an array of Python objects, a pickle, which is never loaded"
+    assert "not read: it is an array of strings" in done.stderr
+    refused = run("convert", tmp_path / "x.npz", tmp_path / "out")
+    assert refused.exit_code == 2
+    assert "`objects` is object, which Orbax cannot store" in refused.stderr
+
+
+def test_inspect_stats_of_damaged_arrays_fail_after_the_others_are_shown(tmp_path):
+    np.savez(tmp_path / "x.npz", bad=np.full(8, 7.0), w=np.array([1.0, 3.0]))
+    data = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz").write_bytes(data.replace(np.full(8, 7.0).tobytes(), np.full(8, 6.0).tobytes()))
+    done = run("inspect", tmp_path / "x.npz", "--stats", "--json", "-")
+    assert done.exit_code == 1
+    listed = {leaf["key"]: leaf for leaf in json.loads(done.stdout)["leaves"]}
+    assert "CRC-32" in listed["bad"]["unread"]
+    assert listed["w"]["mean"] == 2.0
+
+
 def test_diff_compares_values(source, tmp_path):
     other = tmp_path / "other"
     doubled = tmp_path / "double.yaml"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ckpt_surgery.api import Inspection, Progress, Result
 from ckpt_surgery.cli import progress, render
-from ckpt_surgery.report import Statistics, ValueDifference, diff_trees
+from ckpt_surgery.report import Statistics, Unread, ValueDifference, diff_trees
 
 
 def shown(lines) -> str:
@@ -193,6 +193,12 @@ def test_statistics(found):
         "  min -           max -           mean -           std -  1 NaN",
         "name                        string",
     ]
+
+
+def test_statistics_of_what_could_not_be_read(found):
+    unread = {"step": Unread("it is gone", damaged=True)}
+    lines = shown(render.statistics_lines(found, unread, False)).split("\n")
+    assert lines[-2] == "step                        scalar i64        not read: it is gone"
 
 
 def compared(a, b, **values) -> str:

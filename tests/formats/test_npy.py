@@ -179,7 +179,7 @@ def test_detection_does_not_follow_links_around(tmp_path: Path) -> None:
 def test_a_large_directory_of_other_files_is_not_walked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ckpt_surgery.formats.npy.MOST_LISTED", 5)
+    monkeypatch.setattr("ckpt_surgery.formats.npy_layout.MOST_LISTED", 5)
     assert FORMAT.detect(files(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
     assert not FORMAT.detect(files(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
 

@@ -184,7 +184,7 @@ def test_chunks_of_zeros_are_stored(tmp_path: Path) -> None:
         )
 
 
-HOSTILE = ["a\x00b", "\x1b[31m\n", "x" * 4096, "é", "é", "A", "a", "a b", "\u202e", "."]
+HOSTILE = ["a\x00b", "a\\b", "\x1b[31m\n", "x" * 4096, "é", "é", "A", "a", "a b", "\u202e", "."]
 
 
 def test_hostile_names_are_stored_safely(tmp_path: Path) -> None:
@@ -436,6 +436,19 @@ def test_no_refusals(tmp_path: Path) -> None:
 def test_options_that_make_no_checkpoint(options: SinkOptions, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         open_sink("orbax", tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a\\b", SinkOptions()), ("c", SinkOptions(item="a\\b")), ("a\\b/c", SinkOptions(step=1))],
+)
+def test_places_that_tensorstore_takes_for_others(name: str, options: SinkOptions, tmp_path: Path) -> None:
+    """`a\\b` is one directory, and TensorStore would write to `a/b`."""
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"a\\+b.* has a backslash in it"):
+        open_sink("orbax", tmp_path / name, options)
+    assert [path.name for path in (tmp_path / name).iterdir()] == []
+    assert not (tmp_path / "a").exists()
 
 
 def test_metadata_files_are_json_that_orbax_knows(tmp_path: Path) -> None:

@@ -463,3 +463,28 @@ def test_a_loop_of_links_ends(checkpoint: Checkpoint, tmp_path: Path) -> None:
 
 def test_jax_was_given_eight_devices() -> None:
     assert len(jax.devices()) == 8
+
+
+# --- paths that TensorStore takes for others ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ocdbt", [True, False])
+def test_a_directory_with_a_backslash(ocdbt: bool, tmp_path: Path) -> None:
+    """`a\\b` is one directory, and TensorStore would read `a/b`, another checkpoint."""
+    checkpoints.save_pytree(tmp_path / "a" / "b", {"x": np.ones(2)}, ocdbt)
+    checkpoints.save_pytree(tmp_path / "c", {"x": np.zeros(2)}, ocdbt)
+    (tmp_path / "c").rename(tmp_path / "a\\b")
+    assert "a\\b has a backslash in it, which TensorStore takes for `/`" in refusal(tmp_path / "a\\b")
+
+
+def test_an_array_with_a_backslash_in_a_file(tmp_path: Path) -> None:
+    """TensorStore wrote the array to `a/b`; what lies there may as well be that of another key."""
+    checkpoints.save_pytree(tmp_path / "c", {"a\\b": np.ones(2)}, ocdbt=False)
+    assert (tmp_path / "c" / "a" / "b" / ".zarray").exists()
+    assert "`a\\b`: " in refusal(tmp_path / "c")
+    assert "has a backslash in it" in refusal(tmp_path / "c")
+
+
+def test_a_key_with_a_backslash_in_a_database(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "c", {"a\\b": np.ones(2)})
+    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), {"a\\b": np.ones(2)})

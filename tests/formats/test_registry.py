@@ -1,7 +1,9 @@
 """Which format a path has, what is said of others, and formats from elsewhere."""
 
+import importlib
 import importlib.metadata
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ class Entry:
 
     def __init__(self, offer: Format):
         self.offer = offer
+        self.name = offer.name
+        self.value = f"garage.{offer.name}"
 
     def load(self) -> Format:
         return self.offer
@@ -80,6 +84,30 @@ def test_entry_points_add_formats(car: Format, tmp_path: Path) -> None:
         UsageError, match=r"`car` can be read but not written\n  Formats to write: .*orbax, safetensors"
     ):
         formats.open_sink("car", tmp_path, SinkOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("npy", "ckpt_surgery.formats.npy"), ("car", "the entry point car = garage.car")],
+)
+def test_two_formats_of_one_name_are_told(install: Callable[..., None], name: str, first: str) -> None:
+    install(toy("car"), toy("truck"), toy(name))
+    with pytest.raises(UsageError) as caught:
+        formats.formats()
+    assert str(caught.value) == (
+        f"Two formats are called `{name}`: that of {first}, "
+        f"and that of the entry point {name} = garage.{name}\n"
+        "  Rename one of them, or uninstall the package that it comes with."
+    )
+
+
+def test_every_module_with_a_format_is_found() -> None:
+    """Modules are passed over by their names alone."""
+    names = [module.name for module in pkgutil.iter_modules(formats.__path__)]
+    modules = [importlib.import_module(f"ckpt_surgery.formats.{name}") for name in names]
+    offered = {module.FORMAT.name for module in modules if hasattr(module, "FORMAT")}
+    assert offered == set(formats.formats())
+    assert set(names) >= formats.SHARED
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:

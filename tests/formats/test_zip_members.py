@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
-from ckpt_surgery.formats.zip_members import Inflated, InflatedFile, first_name, read_archive, read_member
+from ckpt_surgery.formats.zip_layout import first_name
+from ckpt_surgery.formats.zip_members import Inflated, InflatedFile, read_archive, read_member
 from tests.formats.conformance import SLACK_BYTES, bounded
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED

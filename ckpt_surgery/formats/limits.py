@@ -1,0 +1,14 @@
+"""What no array may exceed in any format, checked before anything is allocated."""
+
+from collections.abc import Sequence
+from math import prod
+
+MOST_AXES = 32
+"""TensorStore's limit; NumPy's and torch's is 64."""
+MOST_BYTES = 2**63 - 1
+"""Of one array in memory, axes of length 0 aside: NumPy's limit."""
+
+
+def beyond_memory(shape: Sequence[int], itemsize: int) -> bool:
+    """Whether no memory can hold an array; `itemsize` in bytes. Lengths are not negative."""
+    return prod(n for n in shape if n) * max(1, itemsize) > MOST_BYTES

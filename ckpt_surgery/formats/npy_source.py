@@ -1,0 +1,71 @@
+"""Reading `.npy` files: a directory of them, whose paths are the keys, or a single one."""
+
+import os
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, Region
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats import Selection
+from ckpt_surgery.formats.byte_ranges import opened
+from ckpt_surgery.formats.files import FileStat, about, check_no_choice, walk
+from ckpt_surgery.formats.npy_header import NpyArray, read_npy
+from ckpt_surgery.formats.npy_layout import SUFFIX
+from ckpt_surgery.formats.npz_source import leaf_of, unusable
+from ckpt_surgery.formats.stretches import StretchesSource
+from ckpt_surgery.keys import natural_order, shown
+
+
+class NpySource(StretchesSource):
+    """`.npy` files, opened for reading. Safe to use from several threads."""
+
+    def __init__(self, path: str, directory: str, files: dict[str, FileStat], arrays: dict[str, NpyArray]):
+        self._arrays = {_key(name): array for name, array in arrays.items()}
+        leaves = {_key(name): leaf_of(_key(name), array, name, 0) for name, array in arrays.items()}
+        super().__init__(path, "npy", directory, leaves, files, {})
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        if leaf.manifest is None:
+            raise unusable(leaf, self._arrays[leaf.key.text])
+        return super().read(leaf, region)
+
+
+def _key(name: str) -> str:
+    return name.removesuffix(SUFFIX)
+
+
+def _read_header(path: str, expected: FileStat | None) -> tuple[FileStat, NpyArray]:
+    with opened(path, expected) as file, about(path):
+        return file.stat, read_npy(file.read, file.stat.size)
+
+
+def _files_of(directory: str) -> dict[str, FileStat]:
+    """The `.npy` files below a directory in the order of their names, numbers in them by value."""
+    found = walk(directory, os.path.realpath(directory))
+    names = sorted((name for name in found if name.endswith(SUFFIX)), key=natural_order)
+    if not names:
+        raise SourceError(f"{shown(directory)} holds no .npy file", hint="Check the path.")
+    for name in names:
+        if any("\udc80" <= character <= "\udcff" for character in name):
+            raise SourceError(
+                f"{shown(os.path.join(directory, name))} has a name that is not valid UTF-8",
+                hint="Rename it.",
+            )
+    return {name: found[name] for name in names}
+
+
+def open_npy(path: str, selection: Selection) -> NpySource:
+    """Open a directory of `.npy` files, or one of them, whose name is then the key.
+
+    Other files in a directory are left alone. Raises SourceError where a file is not whole or a link leaves
+    the directory, UsageError for a step or an item.
+    """
+    check_no_choice(f"{shown(path)} holds .npy files, which have", selection.step, selection.item)
+    if os.path.isdir(path):
+        files = _files_of(path)
+        arrays = {name: _read_header(os.path.join(path, name), stat)[1] for name, stat in files.items()}
+        return NpySource(path, path, files, arrays)
+    directory, name = os.path.split(path)
+    stat, array = _read_header(path, None)
+    return NpySource(path, directory, {name: stat}, {name: array})
