@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     full_option,
     global_options,
@@ -65,5 +65,6 @@ def command(
 def _statistics(path: str, step: int | None, item: str | None, format: str | None) -> "dict[str, Statistics]":
     from ckpt_surgery import api, compare, formats
 
+    expect_arrays()
     source = formats.open_source(path, format, step, item)
     return compare.statistics(source, api.default_memory())
