@@ -54,9 +54,8 @@ class Bench:
 
     def checkpoint(self, kind: str, size: int, seed: int = 0) -> str:
         """A synthetic one, made at the first call."""
-        path = self.scratch / f"{kind}-{size}-{seed}.safetensors"
-        if kind in ("leaves", "matrices", "llama"):
-            path = path.with_suffix("")
+        suffix = {"leaves": "", "matrices": "", "llama": "", "flax": ".msgpack"}.get(kind, ".safetensors")
+        path = self.scratch / f"{kind}-{size}-{seed}{suffix}"
         if not path.exists():
             command = [sys.executable, "-m", "benchmarks.checkpoints", kind, str(path), str(size), str(seed)]
             subprocess.run(command, check=True)
@@ -126,6 +125,21 @@ def _leaves(bench: Bench, count: int) -> Iterator[Line]:
     line = Line("rename many", OURS, linked, count, "leaves", headline=largest)
     yield line
     yield replace(line, who=ORBAX, measured=bench.peer("renamed", source), is_peer=True)
+
+
+def listing(bench: Bench) -> Iterator[Line]:
+    """What is inside one file of 3 GiB: less below 1 GB."""
+    for format, peer in (("safetensors", "safe_open"), ("flax", "msgpack_restore")):
+        source = bench.checkpoint(format, int(min(1.0, bench.nbytes / 1e9) * 3 * 2**30))
+        line = Line(
+            f"list {Path(source).stat().st_size / 2**30:.1f} GiB of {format}",
+            OURS,
+            bench.ours("inspect", source),
+        )
+        yield line.within(Limit(seconds=0.5, peak=150 * MIB))
+        measured = measure([sys.executable, "-m", "benchmarks.peers", f"listed_{format}", source], bench.runs)
+        yield replace(line, who=peer, measured=measured, is_peer=True)
+        Path(source).unlink()
 
 
 def rename(bench: Bench) -> Iterator[Line]:
@@ -245,5 +259,5 @@ def sparse(bench: Bench) -> Iterator[Line]:
 
 
 CASES: dict[str, Case] = {
-    case.__name__: case for case in (start_up, leaves, rename, scan, cast, average, budget, sparse)
+    case.__name__: case for case in (start_up, listing, leaves, rename, scan, cast, average, budget, sparse)
 }

@@ -13,6 +13,9 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.llama import LLAMA_8B, Shape, files, shapes, shrunken, tensor_file, write_sparse
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output
+from ckpt_surgery.formats import SinkOptions, open_sink
+from ckpt_surgery.keys import Key
 
 NAMES = (
     "attention/query",
@@ -93,6 +96,15 @@ def write_llama(directory: Path, nbytes: int) -> None:
             write_random(stream, count, np.dtype(ml_dtypes.bfloat16), generator)
 
 
+def write_holes(path: Path, format: str, nbytes: int) -> None:
+    """One file of a format with 300 bfloat16 tensors, `nbytes` in all: real headers, and holes for data."""
+    side = int((nbytes / 300 / 2) ** 0.5)
+    spec = ArraySpec((side, side), np.dtype(ml_dtypes.bfloat16))
+    keys = [Key.parse(f"model/layers_{i // 6}/{'qkvoud'[i % 6]}/kernel") for i in range(300)]
+    sink = open_sink(format, path.parent, SinkOptions(file_name=path.name))
+    sink.create([Output(Leaf(key, LeafKind.ARRAY, spec), spec.shape) for key in keys])
+
+
 def build(kind: str, path: Path, size: int, seed: int = 0) -> None:
     """Write one checkpoint of the kind; see the head of this module."""
     if kind == "leaves":
@@ -101,6 +113,8 @@ def build(kind: str, path: Path, size: int, seed: int = 0) -> None:
         save_orbax(path, matrices(size, seed))
     elif kind == "llama":
         write_llama(path, size)
+    elif kind in ("safetensors", "flax"):
+        write_holes(path, kind, size)
     elif kind == "tensor":
         side = int((size // 4) ** 0.5)
         write_tensors(path, {"w": (side, side)})

@@ -71,6 +71,25 @@ def metadata(source: str) -> None:
         print(len(str(checkpointer.metadata(Path(source).absolute()))))
 
 
+def listed_safetensors(source: str) -> None:
+    """Names, shapes and dtypes in a safetensors file."""
+    from safetensors import safe_open
+
+    with safe_open(source, "numpy") as file:
+        for name in file.keys():  # noqa: SIM118  (this is no mapping)
+            part = file.get_slice(name)
+            print(name, part.get_shape(), part.get_dtype())
+
+
+def listed_flax(source: str) -> None:
+    """Names, shapes and dtypes in a Flax file, as far as Flax can tell: it reads all of it."""
+    from flax.serialization import msgpack_restore
+    from jax.tree_util import keystr, tree_leaves_with_path
+
+    for path, value in tree_leaves_with_path(msgpack_restore(Path(source).read_bytes())):
+        print(keystr(path), value.shape, value.dtype)
+
+
 def scanned(source: str, destination: str, layers: str, heads: str, kv_heads: str, head_dim: str) -> None:
     """Hugging Face's Llama as stacked layers."""
     import orbax.checkpoint as ocp
@@ -145,7 +164,11 @@ def stacked(source: str, destination: str) -> None:
 
 
 WORKS = {
-    work.__name__: work for work in (copied, renamed, cast, averaged, metadata, scanned, transposed, stacked)
+    work.__name__: work
+    for work in (
+        *(copied, renamed, cast, averaged, metadata, scanned, transposed, stacked),
+        *(listed_safetensors, listed_flax),
+    )
 }
 
 if __name__ == "__main__":

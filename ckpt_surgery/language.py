@@ -107,24 +107,25 @@ def _kind(value: Any) -> str:
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
 
 
 class Rule(_Model):
     """One claim (`match`, `fill` or `add`) and one outcome."""
 
-    match: PatternField | None = None
-    """Regex over source keys; claims every leaf it fully matches."""
+    match: PatternField | None = Field(
+        default=None, description="Regex over source keys; claims every leaf it fully matches."
+    )
     source: (
         Annotated[
             Annotated[str, Tag("<one>")] | Annotated[Names, Tag("<several>")],
             Discriminator(_kind),
         ]
         | None
-    ) = None
-    """Which source: its name, a list of names, or '*' for all of them. Default: the first."""
+    ) = Field(
+        default=None,
+        description="Which source: its name, a list of names, or '*' for all of them. Default: the first.",
+    )
     to: (
         Annotated[
             Annotated[TemplateField, Tag("<one>")]
@@ -132,30 +133,38 @@ class Rule(_Model):
             Discriminator(_kind),
         ]
         | None
-    ) = None
-    """Key template, or a mapping of key templates to expressions for one-to-many."""
-    drop: bool = False
-    """The leaf goes, on purpose."""
-    by: ExpressionField | None = None
-    """Several leaves share one `to`: order them by this expression."""
-    for_: Mapping[str, ExpressionField] | None = Field(None, alias="for")
-    """Repeat the rule for each value of each of these variables."""
-    fill: PatternField | None = None
-    """Regex over target keys; claims every target leaf it fully matches."""
-    from_: TemplateField | None = Field(None, alias="from")
-    """Key template of the source leaf that becomes `x`."""
-    fallback: bool = False
-    """Take the target's own value."""
-    add: TemplateField | None = None
-    """Key template of a leaf that comes from no single source leaf."""
-    value: ExpressionField | None = None
-    """What the leaf's value becomes. Default: `x`."""
-    mirror_value: ExpressionField | None = None
-    """What the value of a mirrored leaf becomes, where `value` changes more than layout."""
-    when: ExpressionField | None = None
-    """The rule claims a leaf only where this is true."""
-    optional: bool = False
-    """A rule that claims nothing is fine."""
+    ) = Field(
+        default=None,
+        description="Key template, or a mapping of key templates to expressions for one-to-many.",
+    )
+    drop: bool = Field(default=False, description="The leaf goes, on purpose.")
+    by: ExpressionField | None = Field(
+        default=None, description="Several leaves share one `to`: order them by this expression."
+    )
+    for_: Mapping[str, ExpressionField] | None = Field(
+        default=None, alias="for", description="Repeat the rule for each value of each of these variables."
+    )
+    fill: PatternField | None = Field(
+        default=None, description="Regex over target keys; claims every target leaf it fully matches."
+    )
+    from_: TemplateField | None = Field(
+        default=None, alias="from", description="Key template of the source leaf that becomes `x`."
+    )
+    fallback: bool = Field(default=False, description="Take the target's own value.")
+    add: TemplateField | None = Field(
+        default=None, description="Key template of a leaf that comes from no single source leaf."
+    )
+    value: ExpressionField | None = Field(
+        default=None, description="What the leaf's value becomes. Default: `x`."
+    )
+    mirror_value: ExpressionField | None = Field(
+        default=None,
+        description="What the value of a mirrored leaf becomes, where `value` changes more than layout.",
+    )
+    when: ExpressionField | None = Field(
+        default=None, description="The rule claims a leaf only where this is true."
+    )
+    optional: bool = Field(default=False, description="A rule that claims nothing is fine.")
 
     @property
     def values(self) -> tuple[Expression, ...]:
@@ -174,66 +183,87 @@ class Rule(_Model):
 class Pass(_Model):
     """Rules that apply at once to the tree that the pass before produced."""
 
-    name: str | None = None
-    """For messages and reports."""
-    when: ExpressionField | None = None
-    """The pass runs only where this is true."""
-    unmatched: Unmatched | None = None
-    """Leaves that no rule claims: keep, drop or error. Default: what the recipe says."""
-    mirror: Mapping[str, Names] = Field(default_factory=dict)
-    """Subtrees that look like another one: every rule for the first applies to them too."""
-    rules: Annotated[tuple[Rule, ...], Strict(False)] = ()
-    """The first rule that claims a leaf wins."""
+    name: str | None = Field(default=None, description="For messages and reports.")
+    when: ExpressionField | None = Field(default=None, description="The pass runs only where this is true.")
+    unmatched: Unmatched | None = Field(
+        default=None,
+        description="Leaves that no rule claims: keep, drop or error. Default: what the recipe says.",
+    )
+    mirror: Mapping[str, Names] = Field(
+        default_factory=dict,
+        description="Subtrees that look like another one: every rule for the first applies to them too.",
+    )
+    rules: Annotated[tuple[Rule, ...], Strict(False)] = Field(
+        default=(), description="The first rule that claims a leaf wins."
+    )
 
 
 class TargetPolicy(_Model):
     """How the result and the target's structure are brought together."""
 
-    prefer: Literal["source", "target"] = "source"
-    """Who wins where both have a key and no rule speaks."""
-    dtype: Literal["source", "target"] = "source"
-    """Keep the source's dtype, or cast to the target's."""
-    on_shape_mismatch: Literal["error", "fallback"] = "error"
-    """What to do where shapes differ: stop, or take the target's own value."""
+    prefer: Literal["source", "target"] = Field(
+        default="source", description="Who wins where both have a key and no rule speaks."
+    )
+    dtype: Literal["source", "target"] = Field(
+        default="source", description="Keep the source's dtype, or cast to the target's."
+    )
+    on_shape_mismatch: Literal["error", "fallback"] = Field(
+        default="error", description="What to do where shapes differ: stop, or take the target's own value."
+    )
 
 
 class OutputPolicy(_Model):
     """How the result is written; the command line wins."""
 
-    format: str | None = None
-    """orbax, safetensors, flax, npz or zarr. Default: by the destination's name, else orbax."""
-    zarr: Annotated[Literal[3, 2], _one_of("3 or 2")] = 3
-    """Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."""
+    format: str | None = Field(
+        default=None,
+        description="orbax, safetensors, flax, npz or zarr. Default: by the destination's name, else orbax.",
+    )
+    zarr: Annotated[Literal[3, 2], _one_of("3 or 2")] = Field(
+        default=3, description="Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."
+    )
 
 
 class Recipe(_Model):
     """What becomes of every leaf of a checkpoint."""
 
-    version: Annotated[Literal[1], _one_of("1")]
-    """Of the recipe language."""
-    description: str | None = None
-    """For people."""
-    params: Mapping[str, ConstantField] = Field(default_factory=dict)
-    """Names for values that `--set NAME=VALUE` can override; typed by the default."""
-    tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(default_factory=dict)
-    """Lookups for expressions; the entry `_` stands for all that are missing."""
-    sources: Names = ("source",)
-    """Names for the checkpoints that are read, in the order of the command line. A `'*'` at the end: and any
-    number more, called source_2, source_3, … by their place."""
-    target: TargetPolicy | None = None
-    """How to meet the structure that the result must have."""
-    output: OutputPolicy | None = None
-    """How the result is written."""
-    hooks: str | None = None
-    """A Python file beside the recipe, with functions of the user's own; needs `--allow-hooks`."""
-    unmatched: Unmatched = "keep"
-    """Leaves that no rule claims: keep, drop or error. A pass may say otherwise."""
-    mirror: Mapping[str, Names] | None = None
-    """Of the one pass that `rules` is short for."""
-    rules: Annotated[tuple[Rule, ...], Strict(False)] | None = None
-    """Short for one pass."""
-    written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(None, alias="passes")
-    """Passes, one after the other; instead of `rules`."""
+    version: Annotated[Literal[1], _one_of("1")] = Field(description="Of the recipe language.")
+    description: str | None = Field(default=None, description="For people.")
+    params: Mapping[str, ConstantField] = Field(
+        default_factory=dict,
+        description="Names for values that `--set NAME=VALUE` can override; typed by the default.",
+    )
+    tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(
+        default_factory=dict,
+        description="Lookups for expressions; the entry `_` stands for all that are missing.",
+    )
+    sources: Names = Field(
+        default=("source",),
+        description="Names for the checkpoints that are read, in the order of the command line. "
+        "A `'*'` at the end: and any number more, called source_2, source_3, … by their place.",
+    )
+    target: TargetPolicy | None = Field(
+        default=None, description="How to meet the structure that the result must have."
+    )
+    output: OutputPolicy | None = Field(default=None, description="How the result is written.")
+    hooks: str | None = Field(
+        default=None,
+        description="A Python file beside the recipe, with functions of the user's own; "
+        "needs `--allow-hooks`.",
+    )
+    unmatched: Unmatched = Field(
+        default="keep",
+        description="Leaves that no rule claims: keep, drop or error. A pass may say otherwise.",
+    )
+    mirror: Mapping[str, Names] | None = Field(
+        default=None, description="Of the one pass that `rules` is short for."
+    )
+    rules: Annotated[tuple[Rule, ...], Strict(False)] | None = Field(
+        default=None, description="Short for one pass."
+    )
+    written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(
+        default=None, alias="passes", description="Passes, one after the other; instead of `rules`."
+    )
 
     @property
     def named_sources(self) -> tuple[str, ...]:

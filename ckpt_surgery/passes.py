@@ -87,15 +87,17 @@ class Candidates:
     def __init__(self, rules: Sequence[Candidate]):
         self._rules = rules
         self._length = min((len(rule.literals.prefix) for rule in rules if rule.literals.prefix), default=0)
-        self._by_head: dict[str, list[Candidate]] = {}
+        self._by_head: dict[str, list[tuple[Candidate, str, str]]] = {}
 
     def of(self, text: str) -> list[Candidate]:
         """Those that have a chance to match a key, in order."""
         head = text[: self._length]
         if head not in self._by_head:
-            prefixes = ((rule, rule.literals.prefix[: self._length]) for rule in self._rules)
-            self._by_head[head] = [rule for rule, prefix in prefixes if head.startswith(prefix)]
-        return [rule for rule in self._by_head[head] if rule.literals.allow(text)]
+            texts = [(rule, rule.literals.prefix, rule.literals.inner) for rule in self._rules]
+            self._by_head[head] = [t for t in texts if head.startswith(t[1][: self._length])]
+        return [
+            rule for rule, prefix, inner in self._by_head[head] if text.startswith(prefix) and inner in text
+        ]
 
 
 class Ledger:
@@ -270,11 +272,7 @@ class PassRun:
                 self._claim(entry, candidates)
 
     def _claim(self, entry: Entry, candidates: "Candidates") -> None:
-        views = self._views(entry.key.text)
-        possible = [(c, view) for view in views for c in candidates.of(view[0])]
-        if len(views) > 1:
-            possible.sort(key=lambda pair: pair[0].index)
-        for candidate, (text, mirror) in possible:
+        for candidate, text, mirror in self._possible(entry.key.text, candidates):
             match = self.match(candidate.index, ("match",), candidate.pattern, text)
             if match is None:
                 continue
@@ -283,6 +281,15 @@ class PassRun:
                 self.claims[candidate.index].append(claim)
                 self.claimed.add(id(entry))
                 return
+
+    def _possible(
+        self, key: str, candidates: "Candidates"
+    ) -> list[tuple["Candidate", str, tuple[str, str] | None]]:
+        """The rules that may match, in order, with the text that they are to match."""
+        if not self.mirrors:
+            return [(candidate, key, None) for candidate in candidates.of(key)]
+        found = [(c, text, mirror) for text, mirror in self._views(key) for c in candidates.of(text)]
+        return sorted(found, key=lambda one: one[0].index)
 
     def reads_from(self, rule: Rule, source: str) -> bool:
         wanted = rule.source or self.first
@@ -375,9 +382,9 @@ class PassRun:
         origin = claim.entry.key
         if template is None:
             return origin
-        plain = None if self.lists or claim.mirror else template.names_of(claim.match)
-        if plain is not None:
-            return Key.of(plain)
+        names_alone = None if self.lists or claim.mirror else template.names_of(claim.match)
+        if names_alone is not None:
+            return Key(names_alone, (False,) * len(names_alone))
         try:
             components = template.expand(claim.match, Scope(names, "", self._count))
             if claim.mirror is None:

@@ -183,7 +183,11 @@ def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Ste
 
 def _step(entry: Entry, leaf: Leaf, stored: Stored | None) -> Step:
     value = entry.value
-    found = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
+    found = (
+        ((value.source, value.leaf.key.text),)
+        if isinstance(value, Read)
+        else tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
+    )
     if stored is None:
         return Step(leaf, value, _fate(entry), entry.rule, found)
     transfer = Transfer.COPY if stored.copied else Transfer.LINK

@@ -117,10 +117,6 @@ class Literals:
     inner: str
     """The longest run of plain characters after that, outside groups that may be absent."""
 
-    def allow(self, text: str) -> bool:
-        """False where the pattern cannot match."""
-        return text.startswith(self.prefix) and self.inner in text
-
 
 @functools.lru_cache(maxsize=1024)
 def literals(pattern: regex.Pattern[str]) -> Literals:

@@ -114,8 +114,9 @@ class Template:
         found = tuple([match[group] for group in groups])
         if None in found:
             return None
-        names = tuple((text % found).split(SEPARATOR))
-        return None if "" in names or sum(map(len, names)) > MAX_STRING else names
+        spelled = text % found
+        names = tuple(spelled.split(SEPARATOR))
+        return None if "" in names or len(spelled) > MAX_STRING else names
 
     @cached_property
     def _outline(self) -> tuple[str, tuple[int | str, ...]] | None:

@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,11 @@ ALIKE = [
 ]
 
 
+def has_literals(pattern: regex.Pattern[str], text: str) -> bool:
+    known = literals(pattern)
+    return text.startswith(known.prefix) and known.inner in text
+
+
 @pytest.mark.parametrize(("pattern", "text"), [row for row in ALIKE if "comment" not in row[0]])
 def test_matches_as_re_does(pattern: str, text: str) -> None:
     ours, theirs = fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
@@ -49,7 +55,7 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
     ours, theirs = fullmatch(compiled, text), re.fullmatch(pattern, text)
     assert (ours is None) == (theirs is None)
     if theirs is not None:
-        assert literals(compiled).allow(text)
+        assert has_literals(compiled, text)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +162,7 @@ def test_every_match_has_its_text(data: st.DataObject, pattern: str) -> None:
         return
     text = data.draw(st.from_regex(re.compile(pattern, re.ASCII), fullmatch=True))
     if fullmatch(compiled, text):
-        assert literals(compiled).allow(text)
+        assert has_literals(compiled, text)
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The program: runs `sys.argv` and exits."""
-    # A plan of a large checkpoint is millions of small values and no cycles: do not look through them often.
-    gc.set_threshold(10**6)
+    # A plan of a large checkpoint is millions of small values and no cycles; `expect_arrays` undoes this.
+    gc.disable()
     try:
         cli(prog_name=PROGRAM)
         code: int | str | None = 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
+from ckpt_surgery.cli.console import Terminal, expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     global_options,
     plan_options,
@@ -26,6 +26,7 @@ from ckpt_surgery.errors import UsageError
 
 if TYPE_CHECKING:
     from ckpt_surgery import api
+    from ckpt_surgery.planner import Plan
 
 
 @click.command("apply", short_help="Run a recipe: write DST from SRC.")
@@ -128,6 +129,11 @@ def carry_out(
     from ckpt_surgery.cli.progress import reporting
 
     terminal = report.terminal
+
+    def on_plan(plan: "Plan") -> None:
+        expect_arrays()
+        show_plan(terminal, plan, report.full)
+
     with reporting(terminal.notes, terminal.settings.quiet) as progress:
         result = api.apply(
             recipe,
@@ -148,7 +154,7 @@ def carry_out(
             workers=choices.workers,
             allow_hooks=choices.allow_hooks,
             progress=progress,
-            on_plan=lambda plan: show_plan(terminal, plan, report.full),
+            on_plan=on_plan,
         )
     _finish(result, terminal, report.json_to)
     return change_code(result.plan, report.detailed_exitcode)

@@ -1,6 +1,7 @@
 """Where output goes. Text of any origin is printed as it is: escaped, and never read as markup."""
 
 import errno
+import gc
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,15 @@ class Terminal:
 def _print(console: "Console", lines: Iterable["Text"]) -> None:
     if listed := list(lines):
         console.print(*listed, sep="\n", soft_wrap=True)  # one call: four times as quick as one per line
+
+
+def expect_arrays() -> None:
+    """Collect garbage from now on: arrays must not wait in cycles for the end of the program.
+
+    Until then the program leaves it: plans are millions of small values, which need no looking through.
+    """
+    gc.freeze()
+    gc.enable()
 
 
 def open_terminal(settings: Settings, json_to: str | None = None) -> Terminal:

@@ -2,7 +2,7 @@
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     full_option,
     global_options,
@@ -44,6 +44,8 @@ def command(
     from ckpt_surgery.cli.render import difference_lines
     from ckpt_surgery.report import difference_json
 
+    if values:
+        expect_arrays()
     found = api.diff(a, b, step=step, item=item, values=values, memory=memory)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     full_option,
     global_options,
@@ -69,5 +69,6 @@ def _statistics(
 ) -> "dict[str, Statistics | Unread]":
     from ckpt_surgery import api, compare, formats
 
+    expect_arrays()
     source = formats.open_source(path, format, step, item)
     return compare.statistics(source, api.default_memory())

@@ -116,14 +116,22 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 
 
 def _begins_right(file: OpenFile) -> bool:
-    """Whether it begins with a map, down to something that is no map; or as a stream does."""
+    """Whether it begins with a map of strings, down to something that is no map; or as a stream does."""
     if starts_stream(file):
         return True
+    if not _first_key_is_text(file.read(0, min(6, file.stat.size))):
+        return False
     try:
         path = first_path(file)
     except SourceError:
         return False
     return path is not None and all(part.isprintable() for part in path)
+
+
+def _first_key_is_text(head: bytes) -> bool:
+    """Of a MessagePack map. An index of TensorFlow, too, may begin like a map, but not like one of strings."""
+    key = head[{0xDE: 3, 0xDF: 5}.get(head[0], 1) :][:1] if head else b""
+    return not key or b"\xa0" <= key <= b"\xbf" or b"\xd9" <= key <= b"\xdb"
 
 
 # --- choosing ---------------------------------------------------------------------------------------------

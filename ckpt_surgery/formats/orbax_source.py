@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,8 @@ def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
         if some
         else Store(directory, files, None, tree.zarr)
     )
-    shardings, random_keys = read_shardings(directory), read_random_keys(directory, files)
+    shardings = read_shardings(directory)
+    random_keys = cache(lambda: read_random_keys(directory, files))
     strings = read_strings(directory, tree.entries)
     leaves: dict[str, Leaf] = {}
     arrays: dict[str, tuple[str, ZarrArray]] = {}
@@ -70,7 +71,8 @@ def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
             continue
         try:
             array = _definition(store, name)
-            impl = _random_key(entry, array, random_keys)
+            # PRNG keys are made of uint32, whatever their implementation.
+            impl = _random_key(entry, random_keys()) if array.spec.dtype == np.uint32 else None
             leaves[text] = _array_leaf(entry, store, array, shardings.get(name), impl)
         except SourceError as error:
             raise named(entry.key, error) from error
@@ -99,13 +101,13 @@ def _definition(store: Store, name: str) -> ZarrArray:
     return parse_array(text, store.zarr)
 
 
-def _random_key(entry: Entry, array: ZarrArray, random_keys: Mapping[str, str | None]) -> str | None:
-    """The PRNG implementation. Raises SourceError where a file that could tell is missing.
+def _random_key(entry: Entry, random_keys: Mapping[str, str | None]) -> str | None:
+    """The PRNG implementation of a uint32 array, None where it is no key.
 
-    Orbax notes `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`.
+    Orbax notes `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`. Raises
+    SourceError where a file that could tell is missing.
     """
-    lost = entry.has_array_metadata and entry.name not in random_keys
-    if lost and array.spec.dtype == np.uint32:
+    if entry.has_array_metadata and entry.name not in random_keys:
         raise SourceError(
             "whether it is a PRNG key cannot be told: array_metadatas does not list it", hint=DAMAGED
         )

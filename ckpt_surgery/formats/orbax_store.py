@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ckpt_surgery.arrays import Chunk, Manifest, Shape, grid_counts
+from ckpt_surgery.arrays import Chunk, Manifest, Shape
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED, FileStat
 from ckpt_surgery.formats.ocdbt import MANIFEST, Database, read_database
@@ -105,15 +105,14 @@ def open_store(directory: str, files: Mapping[str, FileStat], ocdbt: bool | None
 
 def array_manifest(store: Store, name: str, array: ZarrArray) -> Manifest:
     """The array's manifest; every chunk of its grid must be there and be long enough."""
-    counts = grid_counts(array.spec.shape, array.chunk_shape)
-    count = math.prod(counts)
+    count = math.prod(array.counts)
     if count > store.stored:
         raise SourceError(
             f"it should have {count} chunks, more than the {store.stored} values in all", hint=DAMAGED
         )
     chunks: dict[Shape, Chunk] = {}
-    for index in itertools.product(*map(range, counts)) if count else ():
-        file = array.chunk_name(index)
+    for index in itertools.product(*map(range, array.counts)) if count else ():
+        file = array.chunk_name(index) if count > 1 else array.first_chunk
         chunk = store.chunk(name, file)
         if chunk is None:
             raise SourceError(f"its chunk {file} is missing", hint=DAMAGED)

@@ -14,7 +14,16 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Codec, Manifest, Shape, bytes_codec, encoding_of, long_axes
+from ckpt_surgery.arrays import (
+    ArraySpec,
+    Codec,
+    Manifest,
+    Shape,
+    bytes_codec,
+    encoding_of,
+    grid_counts,
+    long_axes,
+)
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
@@ -69,6 +78,16 @@ class ZarrArray:
     def chunk_nbytes(self) -> int:
         """Bytes of one decoded chunk; stored chunks are always whole, at the edges too."""
         return math.prod(self.chunk_shape) * self.spec.dtype.itemsize
+
+    @functools.cached_property
+    def counts(self) -> Shape:
+        """How many chunks there are along each axis."""
+        return grid_counts(self.spec.shape, self.chunk_shape)
+
+    @functools.cached_property
+    def first_chunk(self) -> str:
+        """The name of the chunk at the origin, of most arrays the only one."""
+        return self.chunk_name((0,) * self.spec.ndim)
 
     def chunk_name(self, index: Shape) -> str:
         """The name of a chunk within the array: `0.1`, `c/0/1`; `0` or `c` for a scalar."""

@@ -869,6 +869,13 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
         ("x", b"\x84\xa3\0\0\0\0\0\0{" + b" " * 50_000, False),  # safetensors, its length like a map's head
         ("x", b"\x80\x02}q\0.", False),  # pickle
         ("x", b"\x89PNG\r\n\x1a\n", False),
+        (
+            "x",
+            b'\x89"\x88\0\x06\x08\x02\x1a\x02\x08\x01\0+\x17decoder/block_000',
+            False,
+        ),  # TensorFlow's index
+        ("x", msgpack.packb({"k" * 40: {"x" * 300: 1}}), True),
+        ("x", msgpack.packb({str(i): i for i in range(20)}), True),
         ("x", b"\x81\xa5abc\x01\x02\xc0", False),
         ("x", b"\x81\xa1a\xc1", False),
         ("x", b"text", False),
