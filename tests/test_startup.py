@@ -79,8 +79,6 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
 
 SHARED = {"byte_ranges", "files", "limits", "ocdbt"}
 """What any format may take to find out what a path holds."""
-WHOLE = {"flax", "tensorflow"}
-"""Formats that are still imported with all their parts."""
 OFFERED = sorted(formats())
 
 
@@ -103,7 +101,7 @@ def orbax_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [name for name in OFFERED if name not in WHOLE])
+@pytest.mark.parametrize("name", OFFERED)
 def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: Path) -> None:
     imported = f"from pathlib import Path\nfrom ckpt_surgery.formats.{name} import FORMAT"
     asked = f"{imported}\nassert FORMAT.detect(Path({str(orbax_directory)!r})) == {name == 'orbax'}"
@@ -112,7 +110,7 @@ def test_a_format_loads_its_parts_when_it_is_opened(name: str, orbax_directory: 
     assert beyond_detection(loaded) == set()
 
 
-@pytest.mark.parametrize("name", [name for name in OFFERED if name not in WHOLE])
+@pytest.mark.parametrize("name", OFFERED)
 def test_a_format_asks_of_a_file_without_its_parts(name: str, tmp_path: Path) -> None:
     """An archive of NumPy's: formats that know a file by its first bytes read those."""
     np.savez(tmp_path / "x", a=np.ones(3))
@@ -125,10 +123,9 @@ def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) 
     found = (
         f"import ckpt_surgery.formats as f\nassert f.detect_format({str(orbax_directory)!r}).name == 'orbax'"
     )
-    whole = "\n".join(f"import ckpt_surgery.formats.{name}" for name in sorted(WHOLE))
     loaded = loaded_formats(found)
     assert set(OFFERED) <= loaded
-    assert beyond_detection(loaded) - loaded_formats(whole) == set()
+    assert beyond_detection(loaded) == set()
 
 
 def test_both_programs_are_the_same() -> None:

@@ -15,7 +15,6 @@ from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import DAMAGED, check_link, entries, is_directory
-from ckpt_surgery.formats.msgpack_tree import first_path, starts_stream
 from ckpt_surgery.formats.orbax_layout import UNFINISHED
 from ckpt_surgery.formats.orbax_layout import detect as detect_orbax
 from ckpt_surgery.formats.t5x_layout import FILE_NAME, has_root
@@ -117,6 +116,8 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 
 def _begins_right(file: OpenFile) -> bool:
     """Whether it begins with a map of strings, down to something that is no map; or as a stream does."""
+    from ckpt_surgery.formats.msgpack_tree import first_path, starts_stream
+
     if starts_stream(file):
         return True
     if not _first_key_is_text(file.read(0, min(6, file.stat.size))):
@@ -129,7 +130,7 @@ def _begins_right(file: OpenFile) -> bool:
 
 
 def _first_key_is_text(head: bytes) -> bool:
-    """Of a MessagePack map. An index of TensorFlow, too, may begin like a map, but not like one of strings."""
+    """Of a MessagePack map. An index of TensorFlow may begin like a map too, but not like one of strings."""
     key = head[{0xDE: 3, 0xDF: 5}.get(head[0], 1) :][:1] if head else b""
     return not key or b"\xa0" <= key <= b"\xbf" or b"\xd9" <= key <= b"\xdb"
 

@@ -35,9 +35,9 @@ from ckpt_surgery.formats.tensor_bundle_index import (
     type_name,
     v1_checkpoint,
 )
-from ckpt_surgery.formats.tensor_bundle_paths import SUFFIX, Place, locate
+from ckpt_surgery.formats.tensor_bundle_layout import SUFFIX, Place, is_table, locate
 from ckpt_surgery.formats.tensor_bundle_proto import varint
-from ckpt_surgery.formats.tensor_bundle_table import is_table, mask, table_entries
+from ckpt_surgery.formats.tensor_bundle_table import mask, table_entries
 from ckpt_surgery.keys import Key, shown
 
 MOST_STRING_BYTES = 2**20

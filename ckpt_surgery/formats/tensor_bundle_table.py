@@ -12,11 +12,10 @@ import google_crc32c
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED
+from ckpt_surgery.formats.tensor_bundle_layout import FOOTER_BYTES, is_table
 from ckpt_surgery.formats.tensor_bundle_proto import varint
 from ckpt_surgery.formats.tensor_bundle_snappy import decompress
 
-FOOTER_BYTES = 48
-MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 TRAILER_BYTES = 5
 """After each block: how it is compressed, and a checksum."""
 RAW, SNAPPY = 0, 1
@@ -45,12 +44,6 @@ def masked_crc(data: bytes) -> int:
 
 def mask(crc: int) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def is_table(file: OpenFile) -> bool:
-    """By the last bytes."""
-    size = file.stat.size
-    return size >= FOOTER_BYTES and file.read(size - len(MAGIC), len(MAGIC)) == MAGIC
 
 
 def table_entries(file: OpenFile) -> Iterator[Pair]:

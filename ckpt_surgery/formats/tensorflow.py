@@ -1,7 +1,14 @@
 """TensorFlow's checkpoints: tensor bundles, of `tf.train.Checkpoint` and `tf.compat.v1.train.Saver`."""
 
-from ckpt_surgery.formats import Format
-from ckpt_surgery.formats.tensor_bundle_paths import detect
-from ckpt_surgery.formats.tensor_bundle_source import open_tensor_bundle
+from ckpt_surgery.arrays import Source
+from ckpt_surgery.formats import Format, Selection
+from ckpt_surgery.formats.tensor_bundle_layout import detect
 
-FORMAT = Format(name="tensorflow", detect=detect, open_source=open_tensor_bundle)
+
+def _open_source(path: str, selection: Selection) -> Source:
+    from ckpt_surgery.formats.tensor_bundle_source import open_tensor_bundle
+
+    return open_tensor_bundle(path, selection)
+
+
+FORMAT = Format(name="tensorflow", detect=detect, open_source=_open_source)

@@ -874,8 +874,8 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
             b'\x89"\x88\0\x06\x08\x02\x1a\x02\x08\x01\0+\x17decoder/block_000',
             False,
         ),  # TensorFlow's index
-        ("x", msgpack.packb({"k" * 40: {"x" * 300: 1}}), True),
-        ("x", msgpack.packb({str(i): i for i in range(20)}), True),
+        ("blob", msgpack.packb({"k" * 40: {"x" * 300: 1}}), True),
+        ("blob", msgpack.packb({str(i): i for i in range(20)}), True),
         ("x", b"\x81\xa5abc\x01\x02\xc0", False),
         ("x", b"\x81\xa1a\xc1", False),
         ("x", b"text", False),

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.byte_ranges import opened
+from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import DAMAGED, about, check_link, entries
-from ckpt_surgery.formats.tensor_bundle_table import is_table
 from ckpt_surgery.keys import shown
 
 SUFFIX = ".index"
+FOOTER_BYTES = 48
+MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 STATE = "checkpoint"
 SAVED_MODEL = "saved_model.pb"
 VARIABLES = os.path.join("variables", "variables")
@@ -99,6 +100,12 @@ def _is_index(directory: str, name: str, siblings: set[str]) -> bool:
     return any(s.startswith(data) and _DATA.search(s) for s in siblings) or _ends_as_table(
         os.path.join(directory, name)
     )
+
+
+def is_table(file: OpenFile) -> bool:
+    """By the last bytes."""
+    size = file.stat.size
+    return size >= FOOTER_BYTES and file.read(size - len(MAGIC), len(MAGIC)) == MAGIC
 
 
 def _ends_as_table(path: str) -> bool:
