@@ -24,7 +24,9 @@ Cells = tuple[str, ...]
 """The numbers of one entry, as they are written: of its key, then of its sources."""
 
 # Longer digit strings are hashes or dates rather than indices; Python also refuses to parse very long ones.
-_NUMBER = re.compile(r"(?<![0-9])([0-9]{1,18})(?![0-9])")
+_MOST_DIGITS = 18
+_NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_MOST_DIGITS}}})(?![0-9])")
+_DIGITS = re.compile("([0-9]+)")
 _MOST_NUMBERS = 12
 """Per key; the rest of a key is text. Bounds the work that hostile names can ask for."""
 _BETWEEN = "\0"
@@ -116,10 +118,10 @@ def _framed(entry: Entry) -> tuple[_Frame, Cells]:
     """An entry's texts without their numbers, and the numbers."""
     if len(entry.sources) == 1:
         # Nearly all entries are like this: key and source are taken apart at once.
-        parts = _NUMBER.split(f"{entry.key}{_BETWEEN}{entry.sources[0]}")
-        frame = _frame_of(tuple(parts[::2]))
-        if frame is not None:
-            return frame, tuple(parts[1::2])
+        parts = _DIGITS.split(f"{entry.key}{_BETWEEN}{entry.sources[0]}")
+        frame, numbers = _frame_of(tuple(parts[::2])), tuple(parts[1::2])
+        if frame is not None and max(map(len, numbers), default=0) <= _MOST_DIGITS:
+            return frame, numbers
     patterns = [_pattern(entry.key), *_gather(entry.sources)]
     frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
     return frame, sum([numbers for _, numbers in patterns], ())

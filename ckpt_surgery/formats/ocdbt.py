@@ -120,8 +120,8 @@ def read_database(directory: str) -> Database:
     if (root := newest["root"].get("location")) is not None:
         for prefix, node in _leaf_nodes(base, root, newest["root_height"], directory):
             for entry in node["entries"]:
-                value = entry.get("inline_value")
-                entries[prefix + entry["key"]] = entry["indirect_value"] if value is None else value
+                value = entry["inline_value"] if "inline_value" in entry else entry["indirect_value"]
+                entries[prefix + entry["key"]] = value
     return Database(directory, newest["generation_number"], entries)
 
 

@@ -129,7 +129,9 @@ def _containers(keys: Sequence[Key]) -> Mapping[tuple[str, ...], set[bool]]:
     """Each container's path, with the kinds that its children say it is of."""
     found: dict[tuple[str, ...], set[bool]] = defaultdict(set)
     # From the leaves to the root: containers are few, and each is looked at once.
-    level = dict.fromkeys([(key.names[:-1], key.sequences) for key in keys if key.names])
+    in_dicts = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])
+    level = {(names, (False,) * (len(names) + 1)): None for names in in_dicts}
+    level |= {(key.names[:-1], key.sequences): None for key in keys if True in key.sequences}
     while level:
         for names, sequences in level:
             found[names].add(sequences[-1])

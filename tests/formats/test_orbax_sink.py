@@ -262,7 +262,7 @@ def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
         list(pool.map(lambda task: sink.write(*task), tasks))
     sink.finish()
     checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path))), small | {"large": large})
-    assert len(list((tmp_path / "d").iterdir())) <= 12  # not one file per leaf
+    assert len(list((tmp_path / "d").iterdir())) < len(small) / 5  # not one file per leaf
 
 
 def test_flush_leaves_nothing_gathered(tmp_path: Path) -> None:
