@@ -11,14 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery import commit, compare, formats, report
-from ckpt_surgery.arrays import Leaf, LinkMode, Sink, Source
-from ckpt_surgery.engines.local import default_workers
+from ckpt_surgery import commit, formats
+from ckpt_surgery.arrays import LinkMode, Sink, Source
+from ckpt_surgery.descriptions import json_text
+from ckpt_surgery.engines.local import default_memory, default_workers
 from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, UsageError
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.hooks import HookFile
+from ckpt_surgery.inspections import Inspection as Inspection
+from ckpt_surgery.inspections import diff as diff
+from ckpt_surgery.inspections import inspect as inspect
 from ckpt_surgery.listings import is_listing, read_listing
 from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
@@ -26,7 +30,6 @@ from ckpt_surgery.recipe import schema as schema
 from ckpt_surgery.requests import PathLike, Request, SavedPlan, load_saved, replayed, saved_json
 from ckpt_surgery.transfers import Destination
 
-DEFAULT_MEMORY = 2 << 30
 NO_RECIPE = "(none)"
 """What plans call the empty recipe, for there is no file of it."""
 MOST_NAMES = 5
@@ -57,18 +60,6 @@ class Result:
     """How the result was verified before it was published: `none`."""
     notices: tuple[str, ...] = ()
     """What was found and put in order on the way."""
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What `inspect` found."""
-
-    path: str
-    format: str
-    step: int | None
-    item: str | None
-    metadata: Mapping[str, Any]
-    leaves: tuple[Leaf, ...]
 
 
 def plan(
@@ -118,7 +109,7 @@ def plan(
     prepared = _prepare(request)
     if out is not None:
         with commit.storage_errors(Path(out)):
-            Path(out).write_text(report.json_text(_document(prepared)), encoding="utf-8")
+            Path(out).write_text(json_text(_document(prepared)), encoding="utf-8")
     return prepared.plan
 
 
@@ -238,33 +229,6 @@ def _applied(
     return Result(prepared.plan, time.monotonic() - started, str(request.dst), "none", notices)
 
 
-def inspect(
-    path: PathLike, *, step: int | None = None, item: str | None = None, format: str | None = None
-) -> Inspection:
-    """What is in a checkpoint, without reading an array. Raises SourceError or UsageError."""
-    source = formats.open_source(os.fspath(path), format, step, item)
-    leaves = tuple(source.leaves().values())
-    return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves)
-
-
-def diff(
-    a: PathLike,
-    b: PathLike,
-    *,
-    step: int | None = None,
-    item: str | None = None,
-    values: bool = False,
-    memory: int | None = None,
-) -> report.Difference:
-    """How two checkpoints differ in keys, shapes and dtypes; with `values`, in numbers too."""
-    one, other = (formats.open_source(os.fspath(p), None, step, item) for p in (a, b))
-    difference = report.diff_trees(one.leaves(), other.leaves())
-    if values:
-        numbers = compare.value_differences(one, other, memory or default_memory())
-        difference = replace(difference, values=tuple(numbers))
-    return difference
-
-
 def lint(recipes: Sequence[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
     """All problems of each recipe, without a checkpoint."""
     found: list[tuple[str, tuple[Problem, ...]]] = []
@@ -275,13 +239,6 @@ def lint(recipes: Sequence[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
         except RecipeError as error:
             found.append((path, error.problems))
     return found
-
-
-def default_memory() -> int:
-    """Bytes: the smaller of 2 GiB and a quarter of what is available."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    return min(DEFAULT_MEMORY, available // 4)
 
 
 # --- from a request to a plan -------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.arrays import Leaf, Region, Shape, Source, chunk_regions
+from ckpt_surgery.descriptions import Statistics, Unread, ValueDifference
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.keys import shown
-from ckpt_surgery.report import Statistics, Unread, ValueDifference
 
 READ_BYTES = 32 << 20
 """Bytes of one leaf that are read at once at most, where its chunks allow."""

@@ -1,25 +1,14 @@
-"""A plan, a listing or a comparison as folded rows and as JSON. Decides nothing, prints nothing.
+"""Plan → folded rows, JSON."""
 
-The JSON documents are described in the documentation of the command line; `schema` counts their versions.
-"""
-
-import functools
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest
-from ckpt_surgery.folding import Entry, Fold, escaped, fold, unfolded
-from ckpt_surgery.keys import shown
+from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
+from ckpt_surgery.folding import Entry, Fold
 from ckpt_surgery.planner import Dropped, Fate, Plan, RuleRef, Step
 
-JSON_SCHEMA = 1
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""
-
-_SHORT_DTYPES = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
 
 
 @dataclass(frozen=True)
@@ -45,163 +34,18 @@ class Row:
     """Of dropped leaves: `drop`, `not in target`, …"""
 
 
-@dataclass(frozen=True)
-class LeafRow:
-    """Leaves of a checkpoint that differ in indices only."""
-
-    key: str
-    """Pattern, printable."""
-    count: int
-    spec: str
-    nbytes: int
-    """Of all the leaves together."""
-    sharding: str
-    """Short form; empty where there is none."""
-    chunks: str
-    """Chunk shape, element order and codec; empty where nothing is stored as chunks."""
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Of the values of one leaf. The first four are over its finite elements, None where there are none."""
-
-    minimum: float | None
-    maximum: float | None
-    mean: float | None
-    std: float | None
-    """Population standard deviation."""
-    nan: int
-    inf: int
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A leaf with an array of which there are no statistics."""
-
-    why: str
-    """`it is an array of byte strings`."""
-    damaged: bool
-    """It should have numbers; else it is of a kind that is only listed."""
-
-
-@dataclass(frozen=True)
-class ValueDifference:
-    """How far the values of one leaf are apart. NaN in the same place counts as equal."""
-
-    key: str
-    equal: bool
-    max_abs: float
-    """max |a - b|; infinite where only one of the two is NaN, or they are different infinities."""
-    max_rel: float
-    """max |a - b| / |b|; infinite where only b is zero."""
-    cosine: float | None
-    """Of the two as vectors, over the elements finite in both. None where a norm is zero or overflows."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A leaf that both checkpoints have, described differently."""
-
-    key: str
-    a: Leaf
-    b: Leaf
-    what: tuple[str, ...]
-    """Of `kind`, `shape`, `dtype`, `value` (strings, empty nodes and PRNG implementations)."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Checkpoint A against checkpoint B."""
-
-    only_a: tuple[Leaf, ...]
-    only_b: tuple[Leaf, ...]
-    changed: tuple[Change, ...]
-    common: int
-    """Number of keys that both have."""
-    values: tuple[ValueDifference, ...] | None = None
-    """For every array that both have in one shape; None where values were not compared."""
-
-    @property
-    def different(self) -> bool:
-        described = bool(self.only_a or self.only_b or self.changed)
-        return described or any(not value.equal for value in self.values or ())
-
-
-@dataclass(frozen=True)
-class DifferenceRow:
-    """One line of a comparison."""
-
-    side: str
-    """`only in A`, `only in B` or `changed`."""
-    key: str
-    """Pattern, printable."""
-    count: int
-    before: str
-    """What A has; empty for `only in B`."""
-    after: str
-
-
-class Described(Protocol):
-    """What a listing tells of the checkpoint as a whole."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def step(self) -> int | None: ...
-    @property
-    def item(self) -> str | None: ...
-    @property
-    def metadata(self) -> Mapping[str, Any]: ...
-
-
-@functools.lru_cache(maxsize=4096)
-def short_spec(spec: ArraySpec) -> str:
-    """`bf16[2048,8192]`."""
-    name = spec.dtype.name
-    for long, short in _SHORT_DTYPES.items():
-        if name.startswith(long):
-            name = short + name.removeprefix(long)
-            break
-    return f"{name}[{','.join(map(str, spec.shape))}]"
-
-
-def describe(leaf: Leaf) -> str:
-    """What a leaf is, in a few characters: kind, dtype and shape."""
-    spec = "" if leaf.spec is None else short_spec(leaf.spec)
-    match leaf.kind:
-        case LeafKind.ARRAY:
-            return spec
-        case LeafKind.PRNG_KEY:
-            return f"prng_key({leaf.prng_impl}) {spec}"
-        case LeafKind.EMPTY:
-            return f"empty {leaf.empty}"
-        case LeafKind.SCALAR:
-            return f"scalar {spec.removesuffix('[]')}"
-        case LeafKind.STRING:
-            return "string"
-
-
-# --- plans -------------------------------------------------------------------------------------------
-
-
 def plan_rows(plan: Plan, *, full: bool = False) -> list[Row]:
     """The diff. Every output leaf and every dropped leaf is in exactly one row.
 
     Sorted by the plan's own order, dropped leaves last. With `full` each has a row to itself.
     """
     several = len({i.name for i in plan.inputs} - {"target"}) > 1
-    steps = _folded([_step_entry(step, several) for step in plan.steps], full)
-    dropped = _folded([_dropped_entry(gone, several) for gone in plan.dropped], full)
+    steps = folded([_step_entry(step, several) for step in plan.steps], full)
+    dropped = folded([_dropped_entry(gone, several) for gone in plan.dropped], full)
     return [
         *(_step_row(plan.steps[f.first], f) for f in steps),
         *(_dropped_row(plan.dropped[f.first], f) for f in dropped),
     ]
-
-
-def _folded(entries: Sequence[Entry], full: bool) -> list[Fold]:
-    return unfolded(entries) if full else fold(entries)
 
 
 def has_changes(plan: Plan) -> bool:
@@ -277,7 +121,7 @@ def _step_json(step: Step) -> dict[str, Any]:
         "sources": [f"{source}:{key}" for source, key in step.sources],
         "rule": None if step.rule is None else step.rule.path,
         "line": None if step.rule is None else step.rule.line,
-        **_spec_json(step.leaf),
+        **spec_json(step.leaf),
         "transfer": step.transfer.value,
     }
 
@@ -285,210 +129,3 @@ def _step_json(step: Step) -> dict[str, Any]:
 def _dropped_json(gone: Dropped) -> dict[str, Any]:
     rule = None if gone.rule is None else gone.rule.path
     return {"source": f"{gone.source}:{gone.leaf.key.text}", "rule": rule, "why": gone.why}
-
-
-def _spec_json(leaf: Leaf) -> dict[str, Any]:
-    if leaf.spec is None:
-        return {"shape": None, "dtype": None}
-    return {"shape": list(leaf.spec.shape), "dtype": leaf.spec.dtype.name}
-
-
-# --- listings ----------------------------------------------------------------------------------------
-
-
-def leaf_rows(leaves: Iterable[Leaf], *, full: bool = False) -> list[LeafRow]:
-    """What is in a checkpoint. Every leaf is in exactly one row; with `full`, in one of its own."""
-    listed = list(leaves)
-    entries = [Entry(leaf.key.text, (), _look(leaf)) for leaf in listed]
-    return [_leaf_row(listed[f.first], f.key, f.count) for f in _folded(entries, full)]
-
-
-def _look(leaf: Leaf) -> tuple[object, ...]:
-    """Everything that a row says of a leaf, besides its key."""
-    manifest = leaf.manifest
-    stored = None if manifest is None else (manifest.chunk_shape, manifest.codec)
-    return (describe(leaf), leaf.sharding, stored)
-
-
-def _leaf_row(leaf: Leaf, key: str, count: int) -> LeafRow:
-    sharding = "" if leaf.sharding is None else sharding_text(leaf.sharding)
-    chunks = "" if leaf.manifest is None else chunks_text(leaf.manifest)
-    return LeafRow(key, count, describe(leaf), leaf.nbytes * count, sharding, chunks)
-
-
-def chunks_text(manifest: Manifest) -> str:
-    """`[2048,2048] C zstd`: chunk shape, order of the elements inside a chunk, codec."""
-    shape = ",".join(map(str, manifest.chunk_shape))
-    return f"[{shape}] {manifest.codec.order} {manifest.codec.name}"
-
-
-def sharding_text(sharding: str) -> str:
-    """Orbax's JSON text of a sharding in short: `P('x', None) on mesh x:4,y:2`, or the device's name.
-
-    Of what Orbax may add in later versions, the type's name; of text that is not such JSON, `unknown`.
-    """
-    try:
-        found = json.loads(sharding)
-    except (ValueError, RecursionError):
-        return "unknown"
-    match found:
-        case {
-            "sharding_type": "NamedSharding",
-            "partition_spec": [*axes],
-            "axis_names": [*names],
-            "shape": [*sizes],
-        }:
-            mesh = ",".join(f"{name}:{size}" for name, size in zip(names, sizes, strict=False))
-            return shown(f"P({', '.join(map(_axis_text, axes))}) on mesh {mesh}")
-        case {"device_str": str(device)}:
-            return shown(device)
-        case {"sharding_type": str(kind)}:
-            return shown(kind)
-    return "unknown"
-
-
-def _axis_text(axis: object) -> str:
-    """A mesh axis, several in parentheses, or None."""
-    return f"({', '.join(map(repr, axis))})" if isinstance(axis, list) else repr(axis)
-
-
-def inspect_json(
-    source: Described, leaves: Sequence[Leaf], statistics: Mapping[str, Statistics | Unread] | None = None
-) -> dict[str, Any]:
-    """The JSON document of `inspect`: every leaf, sizes in bytes; `statistics` by key text.
-
-    A leaf that could not be read has the reason as `unread`, in place of numbers.
-    """
-    return {
-        "schema": JSON_SCHEMA,
-        "path": source.path,
-        "format": source.format,
-        "step": source.step,
-        "item": source.item,
-        "bytes": sum(leaf.nbytes for leaf in leaves),
-        "metadata": dict(source.metadata),
-        "leaves": [_leaf_json(leaf, statistics) for leaf in leaves],
-    }
-
-
-def _leaf_json(leaf: Leaf, statistics: Mapping[str, Statistics | Unread] | None) -> dict[str, Any]:
-    listed = {
-        "key": leaf.key.text,
-        **_spec_json(leaf),
-        "bytes": leaf.nbytes,
-        "kind": leaf.kind.value,
-        "chunks": None if leaf.manifest is None else list(leaf.manifest.chunk_shape),
-    }
-    if statistics is None or leaf.key.text not in statistics:
-        return listed
-    stats = statistics[leaf.key.text]
-    if isinstance(stats, Unread):
-        return {**listed, "unread": stats.why}
-    numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
-    return {**listed, **numbers, "nan": stats.nan, "inf": stats.inf}
-
-
-# --- comparisons -------------------------------------------------------------------------------------
-
-
-def diff_trees(a: Mapping[str, Leaf], b: Mapping[str, Leaf]) -> Difference:
-    """Two checkpoints by their listings alone: keys, kinds, shapes, dtypes, and what strings say."""
-    common = [key for key in a if key in b]
-    changes = (Change(key, a[key], b[key], _changes(a[key], b[key])) for key in common)
-    return Difference(
-        only_a=tuple(leaf for key, leaf in a.items() if key not in b),
-        only_b=tuple(leaf for key, leaf in b.items() if key not in a),
-        changed=tuple(change for change in changes if change.what),
-        common=len(common),
-    )
-
-
-def _changes(a: Leaf, b: Leaf) -> tuple[str, ...]:
-    found = ["kind"] if a.kind != b.kind else []
-    if a.spec is not None and b.spec is not None:
-        found += ["shape"] if a.spec.shape != b.spec.shape else []
-        found += ["dtype"] if a.spec.dtype != b.spec.dtype else []
-    if a.kind == b.kind and (a.string, a.empty, a.prng_impl) != (b.string, b.empty, b.prng_impl):
-        found.append("value")
-    return tuple(found)
-
-
-def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
-    """What differs by description, folded; keys of A first, then of B, then those of both."""
-    only_a = [Entry(leaf.key.text, (), ("only in A", describe(leaf), "")) for leaf in difference.only_a]
-    only_b = [Entry(leaf.key.text, (), ("only in B", "", describe(leaf))) for leaf in difference.only_b]
-    changed = [Entry(c.key, (), ("changed", _value_text(c.a), _value_text(c.b))) for c in difference.changed]
-    return [row for part in (only_a, only_b, changed) for row in _difference_rows(part, full)]
-
-
-def _difference_rows(entries: Sequence[Entry], full: bool) -> list[DifferenceRow]:
-    rows = []
-    for folded in unfolded(entries) if full else fold(entries):
-        side, before, after = cast(tuple[str, str, str], entries[folded.first].like)
-        rows.append(DifferenceRow(side, folded.key, folded.count, before, after))
-    return rows
-
-
-def _value_text(leaf: Leaf) -> str:
-    return describe(leaf) if leaf.string is None else f'"{escaped(leaf.string)}"'
-
-
-def difference_json(difference: Difference) -> dict[str, Any]:
-    """The JSON document of `diff`: every key, unfolded; `values` is null where none were compared."""
-    values = difference.values
-    return {
-        "schema": JSON_SCHEMA,
-        "different": difference.different,
-        "common": difference.common,
-        "only_a": [_listed_json(leaf) for leaf in difference.only_a],
-        "only_b": [_listed_json(leaf) for leaf in difference.only_b],
-        "changed": [
-            {"key": c.key, "what": list(c.what), "a": _value_json(c.a), "b": _value_json(c.b)}
-            for c in difference.changed
-        ],
-        "values": None if values is None else [_value_difference_json(value) for value in values],
-    }
-
-
-def _listed_json(leaf: Leaf) -> dict[str, Any]:
-    return {"key": leaf.key.text, **_value_json(leaf)}
-
-
-def _value_json(leaf: Leaf) -> dict[str, Any]:
-    listed = {"kind": leaf.kind.value, **_spec_json(leaf)}
-    return listed if leaf.string is None else {**listed, "string": leaf.string}
-
-
-def _value_difference_json(value: ValueDifference) -> dict[str, Any]:
-    return {
-        "key": value.key,
-        "equal": value.equal,
-        "max_abs": value.max_abs,
-        "max_rel": value.max_rel,
-        "cosine": value.cosine,
-    }
-
-
-# --- documents ---------------------------------------------------------------------------------------
-
-
-def json_text(document: Mapping[str, Any], *, indent: int | None = 1) -> str:
-    """One JSON document in ASCII, ending in a line break; NaN and infinities, unknown to JSON, as strings."""
-    return json.dumps(_plain(document), indent=indent, allow_nan=False) + "\n"
-
-
-def _plain(value: object) -> object:
-    """The same value of JSON's types only; what has no such form, as text."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return (
-            value
-            if math.isfinite(value)
-            else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        )
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value)

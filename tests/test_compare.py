@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from ckpt_surgery import compare
 from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest, Region
+from ckpt_surgery.descriptions import Statistics, Unread
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.keys import Key
-from ckpt_surgery.report import Statistics, Unread
 
 MEMORY = 1 << 30
 

@@ -45,8 +45,10 @@ LAYERS = (
     "locks",
     "commit",
     "folding",
-    "report",
+    "descriptions",  # leaves and differences in words
     "compare",
+    "inspections",  # what needs no recipe
+    "report",
     "requests",  # what a plan is asked for, and saved plans
     "api",
     "cli",
@@ -61,8 +63,10 @@ ONLY = {
     "locks": {"errors", "keys"},
     "commit": {"errors", "keys", "locks"},
     "folding": {"values", "keys"},
-    "report": {"errors", "keys", "arrays", "nodes", "entries", "planner", "folding"},
-    "compare": {"errors", "keys", "arrays", "report"},
+    "descriptions": {"errors", "keys", "arrays", "folding"},
+    "report": {"errors", "keys", "arrays", "nodes", "entries", "planner", "folding", "descriptions"},
+    "compare": {"errors", "keys", "arrays", "descriptions"},
+    "inspections": {"errors", "keys", "arrays", "formats", "engines", "compare", "descriptions"},
     "__main__": {"cli"},
 }
 """Where less is allowed than the order alone would."""

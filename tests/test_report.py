@@ -10,27 +10,24 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifest
-from ckpt_surgery.keys import Key
-from ckpt_surgery.nodes import Read
-from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step, Transfer
-from ckpt_surgery.report import (
+from ckpt_surgery.descriptions import (
     Statistics,
     Unread,
     ValueDifference,
-    counts,
     describe,
     diff_trees,
     difference_json,
     difference_rows,
-    has_changes,
     inspect_json,
     json_text,
     leaf_rows,
-    plan_json,
-    plan_rows,
     sharding_text,
     short_spec,
 )
+from ckpt_surgery.keys import Key
+from ckpt_surgery.nodes import Read
+from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step, Transfer
+from ckpt_surgery.report import counts, has_changes, plan_json, plan_rows
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, DataFile, Leaf, LeafKind, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.arrays import raw_codec as raw
-from ckpt_surgery.cli.render import plan_lines
+from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Transfer, make_plan

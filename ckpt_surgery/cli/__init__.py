@@ -21,7 +21,7 @@ from ckpt_surgery.errors import Interrupted, StorageError, SurgeryError, did_you
 from ckpt_surgery.keys import shown
 
 PROGRAM = "ckpt-surgery"
-SHARED = frozenset({"console", "options", "progress", "render"})
+SHARED = frozenset({"console", "options", "progress", "render", "render_plan"})
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 

@@ -162,7 +162,7 @@ def carry_out(
 
 def _finish(result: "api.Result", terminal: Terminal, json_to: str | None) -> None:
     """Notices, the summary, and the JSON that was asked for."""
-    from ckpt_surgery.cli.render import result_line, warning_lines
+    from ckpt_surgery.cli.render_plan import result_line, warning_lines
     from ckpt_surgery.report import plan_json
 
     terminal.warn(warning_lines(result.notices))

@@ -40,13 +40,13 @@ def command(
     json_to: str | None,
 ) -> int:
     """Show which keys only A or only B has, and where kind, shape or dtype differ."""
-    from ckpt_surgery import api
+    from ckpt_surgery import inspections
     from ckpt_surgery.cli.render import difference_lines
-    from ckpt_surgery.report import difference_json
+    from ckpt_surgery.descriptions import difference_json
 
     if values:
         expect_arrays()
-    found = api.diff(a, b, step=step, item=item, values=values, memory=memory)
+    found = inspections.diff(a, b, step=step, item=item, values=values, memory=memory)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))
     if json_to is not None:

@@ -14,7 +14,7 @@ from ckpt_surgery.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ckpt_surgery.report import Statistics, Unread
+    from ckpt_surgery.descriptions import Statistics, Unread
 
 
 @click.command("inspect", short_help="Show what is in a checkpoint.")
@@ -45,11 +45,11 @@ def command(
     Keys that differ in indices only share a line: {0..47} stands for each of these numbers. With --stats the
     exit code is 1 if numbers could not be read; those of the other arrays are shown.
     """
-    from ckpt_surgery import api
+    from ckpt_surgery import inspections
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
-    from ckpt_surgery.report import Unread, inspect_json
+    from ckpt_surgery.descriptions import Unread, inspect_json
 
-    found = api.inspect(path, step=step, item=item, format=src_format)
+    found = inspections.inspect(path, step=step, item=item, format=src_format)
     statistics = _statistics(path, step, item, src_format) if stats else None
     terminal = open_terminal(ctx.find_root().obj, json_to)
     verbose = terminal.settings.verbose > 0
@@ -67,8 +67,9 @@ def command(
 def _statistics(
     path: str, step: int | None, item: str | None, format: str | None
 ) -> "dict[str, Statistics | Unread]":
-    from ckpt_surgery import api, compare, formats
+    from ckpt_surgery import compare, formats
+    from ckpt_surgery.engines.local import default_memory
 
     expect_arrays()
     source = formats.open_source(path, format, step, item)
-    return compare.statistics(source, api.default_memory())
+    return compare.statistics(source, default_memory())

@@ -141,7 +141,7 @@ def is_saved_plan(recipe: str) -> bool:
 
 def show_plan(terminal: Terminal, plan: "Plan", full: bool) -> None:
     """The diff, then its warnings."""
-    from ckpt_surgery.cli.render import plan_lines, warning_lines
+    from ckpt_surgery.cli.render_plan import plan_lines, warning_lines
 
     verbose = terminal.settings.verbose > 0
     terminal.show(plan_lines(plan, full=full, verbose=verbose, width=terminal.text.width))

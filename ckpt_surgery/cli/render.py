@@ -1,4 +1,4 @@
-"""What people see: lines of styled text from plans, listings and comparisons. Prints nothing."""
+"""What people see: lines of styled text from listings and comparisons. Prints nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,47 +7,33 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.keys import shown
-from ckpt_surgery.planner import Fate, Input, Plan
-from ckpt_surgery.report import (
-    DROPPED,
+from ckpt_surgery.descriptions import (
     Difference,
     DifferenceRow,
     LeafRow,
-    Row,
     Statistics,
     Unread,
     ValueDifference,
-    counts,
     difference_rows,
     json_text,
     leaf_rows,
-    plan_rows,
 )
+from ckpt_surgery.keys import shown
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api import Inspection, Result
-
-STYLES = {
-    Fate.KEPT.value: "dim",
-    Fate.RENAMED.value: "cyan",
-    Fate.TRANSFORMED.value: "magenta",
-    Fate.ADDED.value: "green",
-    Fate.DEFAULTED.value: "bold yellow",
-    DROPPED: "bold red",
-}
-"""In the order in which the diff shows them: what may be a surprise comes last, next to the prompt."""
-LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
-"""Written in capitals, so that they stand out without colour too."""
+    from ckpt_surgery.inspections import Inspection
 
 WORD = 13
 """Width of the first column."""
-MOST_SOURCES = 3
-"""Patterns of sources that one line of the diff shows without `--full`."""
+
+
 MOST_VALUES = 20
 """Leaves with differing values that are listed without `--full`."""
+
+
 MOST_METADATA = 200
 """Characters of metadata that are shown without `-v`."""
+
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -76,147 +62,31 @@ def seconds_text(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-# --- plans -------------------------------------------------------------------------------------------
-
-
-def plan_lines(plan: Plan, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
-    """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
-    yield _labelled("recipe", shown(plan.recipe))
-    yield from map(_input_line, plan.inputs)
-    yield Text()
-    order = list(STYLES)
-    rows = sorted(plan_rows(plan, full=full), key=lambda row: order.index(row.fate))
-    kept = [row for row in rows if row.fate == Fate.KEPT]
-    if kept and not (full or verbose):
-        rows = rows[len(kept) :]
-        text = f"{number_of(sum(r.count for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
-        yield _word(Fate.KEPT.value).append(text, "dim")
-    yield from _row_lines(rows, width, full)
-    if kept or rows:
-        yield Text()
-    yield _totals(plan)
-    yield _costs(plan)
-
-
-def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
-    """One line for each."""
-    for warning in warnings:
-        yield Text.assemble(("warning: ", "bold yellow"), shown(warning))
-
-
-def result_line(result: "Result") -> Text:
-    """The last line of `apply`: counts, bytes, seconds, destination."""
-    size, seconds = result.plan.costs.bytes_out, result.seconds
-    line = Text.assemble(("done", "bold green"), "  ")
-    line.append_text(_fates(result.plan))
-    line.append(f" · {bytes_text(size)} in {seconds_text(seconds)}")
-    if seconds >= 1:
-        line.append(f" ({bytes_text(size / seconds)}/s)")
-    line.append(f" · {shown(result.destination)}")
-    return line.append("" if result.verified == "none" else f" · verified: {result.verified}")
-
-
-def _labelled(label: str, text: str) -> Text:
-    return Text.assemble((f"{label:<{WORD}}", "dim"), text)
-
-
-def _input_line(source: Input) -> Text:
-    label = shown(source.name)
-    label = label if len(label) < WORD else f"{label} "
-    about = f"  ({shown(source.format)}, {number_of(source.leaves, 'leaf')})"
-    return _labelled(label, shown(source.path)).append(about, "dim")
-
-
-def _word(fate: str) -> Text:
-    return _start(fate.upper() if fate in LOUD else fate, STYLES[fate])
-
-
-def _start(word: str, style: str) -> Text:
+def start_of(word: str, style: str) -> Text:
     """The first column of a line; what is appended has a style of its own."""
     return Text().append(f"{word:<{WORD}}", style)
 
 
-def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
-    tails = _tails([(row.count, row.spec, _reason(row)) for row in rows])
-    column = _key_width([row.key for row in rows], tails, width)
-    for row, tail in zip(rows, tails, strict=True):
-        yield from _aligned(_word(row.fate), Text(row.key), Text(tail, "dim"), column)
-        if sources := _sources(row, full):
-            yield Text(" " * WORD).append(f"← {sources}", "dim")
-
-
-def _reason(row: Row) -> str:
-    """Which rule, or which policy, decided."""
-    if row.rule is None:
-        return "the target's value" if row.fate == Fate.DEFAULTED else shown(row.why)
-    return f"{shown(row.rule.path)}, line {row.rule.line}"
-
-
-def _sources(row: Row, full: bool) -> str:
-    """What the leaves are made from; nothing where that is the key itself."""
-    if row.sources in ((), (row.key,), (f"target:{row.key}",)):
-        return ""
-    most = len(row.sources) if full else MOST_SOURCES
-    listed = ", ".join(row.sources[:most])
-    more = f" and {len(row.sources) - most} more" if len(row.sources) > most else ""
-    return f"{listed}{more}{f'  ({row.gathers} → 1)' if row.gathers > 1 else ''}"
-
-
-def _tails(parts: Sequence[tuple[int, str, str]]) -> list[str]:
+def tails_of(parts: Sequence[tuple[int, str, str]]) -> list[str]:
     """`48 × bf16[2048,8192]  rules[0], line 12`, in columns."""
     many = max((len(f"{count:,}") for count, _, _ in parts), default=0)
     wide = max((len(spec) for _, spec, _ in parts), default=0)
     return [f"{count:>{many},} × {spec:<{wide}}  {rest}".rstrip() for count, spec, rest in parts]
 
 
-def _key_width(keys: Sequence[str], tails: Sequence[str], width: int) -> int:
+def key_width(keys: Sequence[str], tails: Sequence[str], width: int) -> int:
     """Of the column of keys: as wide as the keys, as far as the tails still fit beside them."""
     wanted = max(map(cell_len, keys), default=0)
     return max(24, min(wanted, width - WORD - 2 - max(map(cell_len, tails), default=0)))
 
 
-def _aligned(start: Text, key: Text, tail: Text, column: int) -> Iterator[Text]:
+def aligned(start: Text, key: Text, tail: Text, column: int) -> Iterator[Text]:
     """One line, or two where the key is too long for its column."""
     if key.cell_len > column:
         yield start.append_text(key)
         yield Text(" " * (WORD + column + 2)).append_text(tail)
     else:
         yield start.append_text(key).append(" " * (column - key.cell_len + 2)).append_text(tail)
-
-
-def _totals(plan: Plan) -> Text:
-    sources = [i for i in plan.inputs if i.name != "target"]
-    before = sum(i.leaves for i in sources)
-    return Text(f"{number_of(before, 'leaf')} → {len(plan.steps):,}: ").append_text(_fates(plan))
-
-
-def _fates(plan: Plan) -> Text:
-    """`1 kept, 140 renamed, 1 DROPPED`."""
-    found = counts(plan)
-    parts = [
-        Text(f"{found[fate]:,} {fate.upper() if fate in LOUD else fate}", style)
-        for fate, style in STYLES.items()
-        if found[fate]
-    ]
-    return Text(", ").join(parts) if parts else Text("nothing")
-
-
-def _costs(plan: Plan) -> Text:
-    costs = plan.costs
-    parts = (
-        (costs.bytes_linked, "linked"),
-        (costs.bytes_copied, "copied"),
-        (costs.bytes_computed, "computed"),
-    )
-    ways = ", ".join(f"{bytes_text(size)} {way}" for size, way in parts if size)
-    dead = f", {bytes_text(costs.bytes_dead)} unused in linked files" if costs.bytes_dead else ""
-    return Text(
-        f"{bytes_text(costs.bytes_out)} out{f' ({ways})' if ways else ''}{dead}, "
-        f"{bytes_text(costs.bytes_read)} to read, peak memory {bytes_text(costs.peak_memory)}"
-    )
-
-
-# --- listings ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -348,16 +218,13 @@ def _padded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) 
             yield padding + cell if to_right else cell + padding
 
 
-# --- comparisons -------------------------------------------------------------------------------------
-
-
 def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
     """What differs, then the summary."""
     rows = difference_rows(difference, full=full)
-    tails = _tails([(row.count, _before_after(row), "") for row in rows])
-    column = _key_width([row.key for row in rows], tails, width)
+    tails = tails_of([(row.count, _before_after(row), "") for row in rows])
+    column = key_width([row.key for row in rows], tails, width)
     for row, tail in zip(rows, tails, strict=True):
-        yield from _aligned(_side(row.side), Text(row.key), Text(tail, "dim"), column)
+        yield from aligned(_side(row.side), Text(row.key), Text(tail, "dim"), column)
     yield from _value_lines([v for v in difference.values or () if not v.equal], full)
     yield _difference_summary(difference)
 
@@ -368,7 +235,7 @@ def _before_after(row: DifferenceRow) -> str:
 
 def _side(side: str) -> Text:
     styles = {"only in A": "bold red", "only in B": "green", "changed": "yellow"}
-    return _start(side, styles[side])
+    return start_of(side, styles[side])
 
 
 def _value_lines(values: Sequence[ValueDifference], full: bool) -> Iterator[Text]:
@@ -378,11 +245,11 @@ def _value_lines(values: Sequence[ValueDifference], full: bool) -> Iterator[Text
     column = max((cell_len(shown(value.key)) for value in listed), default=0)
     for value in listed:
         key = shown(value.key)
-        line = _start("values", "yellow").append(key + " " * (column - cell_len(key) + 2))
+        line = start_of("values", "yellow").append(key + " " * (column - cell_len(key) + 2))
         cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
         yield line.append(f"max abs {value.max_abs:<10.4g} max rel {value.max_rel:<10.4g} cosine {cosine}")
     if len(worst) > len(listed):
-        yield _start("values", "yellow").append(f"and {len(worst) - len(listed):,} more leaves (--full)")
+        yield start_of("values", "yellow").append(f"and {len(worst) - len(listed):,} more leaves (--full)")
 
 
 def _difference_summary(difference: Difference) -> Text:

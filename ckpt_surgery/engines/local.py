@@ -8,8 +8,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+DEFAULT_MEMORY = 2 << 30
 POLL = 0.2
 """Seconds after which the waiting thread looks up, so that a signal is noticed."""
+
+
+def default_memory() -> int:
+    """Bytes: the smaller of 2 GiB and a quarter of what is available."""
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    return min(DEFAULT_MEMORY, available // 4)
 
 
 def default_workers() -> int:

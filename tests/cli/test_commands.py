@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ckpt_surgery import api
+from ckpt_surgery import api, inspections
 from ckpt_surgery.cli import cli
+from ckpt_surgery.descriptions import diff_trees
 from ckpt_surgery.errors import (
     DataError,
     DestinationError,
@@ -24,7 +25,6 @@ from ckpt_surgery.errors import (
     UsageError,
     VerificationError,
 )
-from ckpt_surgery.report import diff_trees
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
@@ -48,7 +48,7 @@ class Calls(list):
 def library(monkeypatch):
     def replace(name: str, answer) -> Calls:
         calls = Calls(answer)
-        monkeypatch.setattr(api, name, calls)
+        monkeypatch.setattr(inspections if name in ("inspect", "diff") else api, name, calls)
         return calls
 
     return replace

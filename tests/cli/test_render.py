@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ckpt_surgery.api import Inspection, Progress, Result
-from ckpt_surgery.cli import progress, render
-from ckpt_surgery.report import Statistics, Unread, ValueDifference, diff_trees
+from ckpt_surgery.cli import progress, render, render_plan
+from ckpt_surgery.descriptions import Statistics, Unread, ValueDifference, diff_trees
 
 
 def shown(lines) -> str:
@@ -17,7 +17,7 @@ def shown(lines) -> str:
 
 
 def diff(plan, *, full=False, verbose=False, width=100) -> str:
-    return shown(render.plan_lines(plan, full=full, verbose=verbose, width=width))
+    return shown(render_plan.plan_lines(plan, full=full, verbose=verbose, width=width))
 
 
 TOWER = """\
@@ -79,7 +79,7 @@ def test_a_plan_without_leaves(make_plan):
 
 @pytest.mark.parametrize(("fate", "style"), [("DROPPED", "bold red"), ("DEFAULTED", "bold yellow")])
 def test_losses_stand_out(tower, fate, style):
-    lines = render.plan_lines(tower, full=False, verbose=False, width=100)
+    lines = render_plan.plan_lines(tower, full=False, verbose=False, width=100)
     first = next(line for line in lines if line.plain.startswith(fate))
     assert [str(span.style) for span in first.spans if span.start == 0] == [style]
 
@@ -94,7 +94,7 @@ def test_hostile_keys_stay_on_their_line(hostile):
 
 
 def test_hostile_warnings_stay_on_their_line(hostile):
-    assert shown(render.warning_lines(hostile.warnings)) == "warning: `\\x1b[2J[bold]x`\\nis odd"
+    assert shown(render_plan.warning_lines(hostile.warnings)) == "warning: `\\x1b[2J[bold]x`\\nis odd"
 
 
 def test_many_sources_are_cut_short_without_full(make_plan, tower):
@@ -105,11 +105,11 @@ def test_many_sources_are_cut_short_without_full(make_plan, tower):
 
 
 def test_the_last_line_of_apply(tower):
-    assert render.result_line(Result(tower, 2.5, "/out\x1b", "none")).plain == (
+    assert render_plan.result_line(Result(tower, 2.5, "/out\x1b", "none")).plain == (
         "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
         " · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
     )
-    assert render.result_line(Result(tower, 0.25, "/out", "fast")).plain.endswith(
+    assert render_plan.result_line(Result(tower, 0.25, "/out", "fast")).plain.endswith(
         " · 1.50 GiB in 0.25 s · /out · verified: fast"
     )
 

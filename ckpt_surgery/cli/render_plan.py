@@ -1,0 +1,151 @@
+"""What people see of a plan and of what came of it. Prints nothing."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from ckpt_surgery.cli.render import (
+    WORD,
+    aligned,
+    bytes_text,
+    key_width,
+    number_of,
+    seconds_text,
+    start_of,
+    tails_of,
+)
+from ckpt_surgery.keys import shown
+from ckpt_surgery.planner import Fate, Input, Plan
+from ckpt_surgery.report import DROPPED, Row, counts, plan_rows
+
+if TYPE_CHECKING:
+    from ckpt_surgery.api import Result
+
+STYLES = {
+    Fate.KEPT.value: "dim",
+    Fate.RENAMED.value: "cyan",
+    Fate.TRANSFORMED.value: "magenta",
+    Fate.ADDED.value: "green",
+    Fate.DEFAULTED.value: "bold yellow",
+    DROPPED: "bold red",
+}
+"""In the order in which the diff shows them: what may be a surprise comes last, next to the prompt."""
+
+
+LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
+"""Written in capitals, so that they stand out without colour too."""
+
+
+MOST_SOURCES = 3
+"""Patterns of sources that one line of the diff shows without `--full`."""
+
+
+def plan_lines(plan: Plan, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
+    """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
+    yield _labelled("recipe", shown(plan.recipe))
+    yield from map(_input_line, plan.inputs)
+    yield Text()
+    order = list(STYLES)
+    rows = sorted(plan_rows(plan, full=full), key=lambda row: order.index(row.fate))
+    kept = [row for row in rows if row.fate == Fate.KEPT]
+    if kept and not (full or verbose):
+        rows = rows[len(kept) :]
+        text = f"{number_of(sum(r.count for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
+        yield _word(Fate.KEPT.value).append(text, "dim")
+    yield from _row_lines(rows, width, full)
+    if kept or rows:
+        yield Text()
+    yield _totals(plan)
+    yield _costs(plan)
+
+
+def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
+    """One line for each."""
+    for warning in warnings:
+        yield Text.assemble(("warning: ", "bold yellow"), shown(warning))
+
+
+def result_line(result: "Result") -> Text:
+    """The last line of `apply`: counts, bytes, seconds, destination."""
+    size, seconds = result.plan.costs.bytes_out, result.seconds
+    line = Text.assemble(("done", "bold green"), "  ")
+    line.append_text(_fates(result.plan))
+    line.append(f" · {bytes_text(size)} in {seconds_text(seconds)}")
+    if seconds >= 1:
+        line.append(f" ({bytes_text(size / seconds)}/s)")
+    line.append(f" · {shown(result.destination)}")
+    return line.append("" if result.verified == "none" else f" · verified: {result.verified}")
+
+
+def _labelled(label: str, text: str) -> Text:
+    return Text.assemble((f"{label:<{WORD}}", "dim"), text)
+
+
+def _input_line(source: Input) -> Text:
+    label = shown(source.name)
+    label = label if len(label) < WORD else f"{label} "
+    about = f"  ({shown(source.format)}, {number_of(source.leaves, 'leaf')})"
+    return _labelled(label, shown(source.path)).append(about, "dim")
+
+
+def _word(fate: str) -> Text:
+    return start_of(fate.upper() if fate in LOUD else fate, STYLES[fate])
+
+
+def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
+    tails = tails_of([(row.count, row.spec, _reason(row)) for row in rows])
+    column = key_width([row.key for row in rows], tails, width)
+    for row, tail in zip(rows, tails, strict=True):
+        yield from aligned(_word(row.fate), Text(row.key), Text(tail, "dim"), column)
+        if sources := _sources(row, full):
+            yield Text(" " * WORD).append(f"← {sources}", "dim")
+
+
+def _reason(row: Row) -> str:
+    """Which rule, or which policy, decided."""
+    if row.rule is None:
+        return "the target's value" if row.fate == Fate.DEFAULTED else shown(row.why)
+    return f"{shown(row.rule.path)}, line {row.rule.line}"
+
+
+def _sources(row: Row, full: bool) -> str:
+    """What the leaves are made from; nothing where that is the key itself."""
+    if row.sources in ((), (row.key,), (f"target:{row.key}",)):
+        return ""
+    most = len(row.sources) if full else MOST_SOURCES
+    listed = ", ".join(row.sources[:most])
+    more = f" and {len(row.sources) - most} more" if len(row.sources) > most else ""
+    return f"{listed}{more}{f'  ({row.gathers} → 1)' if row.gathers > 1 else ''}"
+
+
+def _totals(plan: Plan) -> Text:
+    sources = [i for i in plan.inputs if i.name != "target"]
+    before = sum(i.leaves for i in sources)
+    return Text(f"{number_of(before, 'leaf')} → {len(plan.steps):,}: ").append_text(_fates(plan))
+
+
+def _fates(plan: Plan) -> Text:
+    """`1 kept, 140 renamed, 1 DROPPED`."""
+    found = counts(plan)
+    parts = [
+        Text(f"{found[fate]:,} {fate.upper() if fate in LOUD else fate}", style)
+        for fate, style in STYLES.items()
+        if found[fate]
+    ]
+    return Text(", ").join(parts) if parts else Text("nothing")
+
+
+def _costs(plan: Plan) -> Text:
+    costs = plan.costs
+    parts = (
+        (costs.bytes_linked, "linked"),
+        (costs.bytes_copied, "copied"),
+        (costs.bytes_computed, "computed"),
+    )
+    ways = ", ".join(f"{bytes_text(size)} {way}" for size, way in parts if size)
+    dead = f", {bytes_text(costs.bytes_dead)} unused in linked files" if costs.bytes_dead else ""
+    return Text(
+        f"{bytes_text(costs.bytes_out)} out{f' ({ways})' if ways else ''}{dead}, "
+        f"{bytes_text(costs.bytes_read)} to read, peak memory {bytes_text(costs.peak_memory)}"
+    )

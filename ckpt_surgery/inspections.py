@@ -1,0 +1,52 @@
+"""What `inspect` and `diff` do, for Python. Nothing of recipes is needed, nor imported."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ckpt_surgery import compare, formats
+from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.descriptions import Difference, diff_trees
+from ckpt_surgery.engines.local import default_memory
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found."""
+
+    path: str
+    format: str
+    step: int | None
+    item: str | None
+    metadata: Mapping[str, Any]
+    leaves: tuple[Leaf, ...]
+
+
+def inspect(
+    path: PathLike, *, step: int | None = None, item: str | None = None, format: str | None = None
+) -> Inspection:
+    """What is in a checkpoint, without reading an array. Raises SourceError or UsageError."""
+    source = formats.open_source(os.fspath(path), format, step, item)
+    leaves = tuple(source.leaves().values())
+    return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves)
+
+
+def diff(
+    a: PathLike,
+    b: PathLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    values: bool = False,
+    memory: int | None = None,
+) -> Difference:
+    """How two checkpoints differ in keys, shapes and dtypes; with `values`, in numbers too."""
+    one, other = (formats.open_source(os.fspath(p), None, step, item) for p in (a, b))
+    difference = diff_trees(one.leaves(), other.leaves())
+    if values:
+        numbers = compare.value_differences(one, other, memory or default_memory())
+        difference = replace(difference, values=tuple(numbers))
+    return difference
