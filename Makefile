@@ -9,12 +9,21 @@ STAMP := .venv/.installed
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[dev]'
+	touch $@ .venv/.demo
+
+# What writes the fixtures of the tests is large; the demo does without.
+.venv/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) -e '.[demo]'
 	touch $@
 
-demo: $(STAMP)
+demo: .venv/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP)
@@ -44,7 +53,7 @@ bench: .venv/.bench
 	$(BIN)/python -m benchmarks.bench --size $(SIZE) $(BENCH)
 
 .venv/.bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(INSTALL) -e '.[bench]'
 	touch $@
 
 docs: $(STAMP)

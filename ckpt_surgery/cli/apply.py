@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ckpt_surgery.cli.console import Terminal, expect_arrays, open_terminal, write_document
+from ckpt_surgery.cli.console import (
+    Terminal,
+    expect_arrays,
+    open_terminal,
+    reuse_memory,
+    write_document,
+)
 from ckpt_surgery.cli.options import (
     global_options,
     plan_options,
@@ -129,6 +135,7 @@ def carry_out(
     from ckpt_surgery.cli.progress import reporting
 
     terminal = report.terminal
+    reuse_memory()
 
     def on_plan(plan: "Plan") -> None:
         expect_arrays()
