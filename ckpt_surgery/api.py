@@ -220,7 +220,7 @@ def _applied(
         commit.check_paths([Path(p) for p in _inputs_of(request)], where, overwrite)
         prepared = _prepare(request)
         if overwrite:
-            commit.check_files(_stored_files(prepared), where)
+            commit.check_files((file for s in prepared.sources.values() for file in s.files()), where)
         if saved is not None:
             saved.check_same(prepared.plan)
         if on_plan is not None:
@@ -397,19 +397,6 @@ def _carry_out(
         _check_unchanged(prepared)
         commit.publish(staging, overwrite)
         return staging.notices
-
-
-def _stored_files(prepared: _Prepared) -> Iterator[str]:
-    """The files that the sources' arrays lie in, as far as they are known: absolute paths."""
-    names = {
-        (name, chunk.file)
-        for name, source in prepared.sources.items()
-        for leaf in source.leaves().values()
-        if leaf.manifest is not None
-        for chunk in leaf.manifest.chunks.values()
-        if chunk.inline is None
-    }
-    yield from (prepared.sources[name].data_file(file).path for name, file in names)
 
 
 def _check_unchanged(prepared: _Prepared) -> None:

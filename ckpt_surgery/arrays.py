@@ -8,7 +8,7 @@ import enum
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -286,6 +286,10 @@ class Source(Protocol):
 
     def data_file(self, file: str) -> DataFile:
         """What is known of a file that a manifest names. Raises SourceError where it is gone."""
+        ...
+
+    def files(self) -> Iterable[str]:
+        """Paths of all files that the checkpoint consists of, as far as they are there."""
         ...
 
     def fingerprint(self) -> str:

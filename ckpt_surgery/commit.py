@@ -19,6 +19,7 @@ import secrets
 import shutil
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -208,8 +209,9 @@ def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
 def _clear(destination: Path, lock: Path, failure: BaseException) -> None:
     """Remove temporary and lock after a failure; what cannot be removed is added to its message."""
     try:
-        _tidy(destination)
-        os.unlink(lock)
+        with _unhindered():
+            _tidy(destination)
+            os.unlink(lock)
     except OSError as error:
         reason = error.strerror or str(error)
         _add(failure, f"{_text(lock)} and its directory stay behind ({reason}); the next run removes them")
@@ -428,10 +430,19 @@ def interruptible() -> Iterator[None]:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
+    """Later signals do not stop what the first one has set going: workers that end, the removal."""
     if _signals.deferring:
         _signals.pending = number
-    else:
+    elif not _ends_already():
         raise _interrupted(number)
+
+
+def _ends_already() -> bool:
+    """Whether what the main thread does now is done because it was interrupted."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, Interrupted):
+        error = error.__context__
+    return error is not None
 
 
 def _interrupted(number: int) -> Interrupted:
@@ -455,6 +466,16 @@ def _deferred() -> Iterator[None]:
         number, _signals.pending = _signals.pending, None
     if number is not None:
         raise _interrupted(number)
+
+
+@contextlib.contextmanager
+def _unhindered() -> Iterator[None]:
+    """Signals during the cleaning up after a failure are let go: it is short, and ends the run anyway."""
+    try:
+        with _deferred():
+            yield
+    except Interrupted:
+        return
 
 
 _HINTS = {

@@ -40,11 +40,43 @@ class Cut:
 
 
 def signature(node: Node) -> Hashable:
-    """Equal for values that are cut alike: what decides is shapes, types, grids and functions, not names."""
+    """Equal for values that are cut alike: what decides is shapes, types, grids and functions, not names.
+
+    Of a slice it is its extent, and where it begins in the chunks of what it reads, not in the array: the
+    thousands of slices of a stack have one signature.
+    """
     if isinstance(node, Read):
         manifest = node.leaf.manifest
         return node.spec, None if manifest is None else (manifest.chunk_shape, _stored_order(manifest))
-    return node.function, tuple(map(signature, node.inputs))
+    return _form(node), tuple(map(signature, node.inputs))
+
+
+def _form(node: Apply) -> Hashable:
+    """What of a function decides how its value is cut."""
+    window = node.function.window([n.spec for n in node.inputs])
+    if window is None:
+        return node.function
+    function, region = window
+    bounds = enumerate(zip(region.starts, region.stops, strict=True))
+    return function, region.shape, tuple(_place(node.inputs[0], axis, *bound) for axis, bound in bounds)
+
+
+def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
+    """What of the place of start:stop along an axis decides what reading a part of it costs."""
+    if (start, stop) == (0, node.spec.shape[axis]):
+        return "everywhere"
+    if isinstance(node, Apply):
+        below = node.function.followed(axis, [n.spec for n in node.inputs])
+        if below is None:
+            return "at", start
+        found, begin = below
+        return _place(node.inputs[0], found, begin + start, begin + stop)
+    manifest = node.leaf.manifest
+    if manifest is None or manifest.ranged:
+        return "anywhere"
+    chunk, length = _positive(manifest)[axis], node.spec.shape[axis]
+    in_whole_chunks = stop <= length // chunk * chunk  # the last one may be shorter
+    return ("in a chunk at", start % chunk) if in_whole_chunks else ("at", start)
 
 
 def _stored_order(manifest: Manifest) -> Shape | None:

@@ -15,6 +15,7 @@ from ckpt_surgery.fusion import fused
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, make_tasks
+from ckpt_surgery.stopping import check_wanted
 
 Reader = Callable[[str, Leaf, Region], np.ndarray]
 """(source name, leaf, region) → the elements."""
@@ -78,11 +79,13 @@ def run(
     counter = _Counter(plan.costs.bytes_out, progress)
 
     def read(source: str, leaf: Leaf, region: Region) -> np.ndarray:
+        check_wanted()
         return sources[source].read(leaf, region)
 
     def compute(task: Task) -> None:
         with _told_of(task.step):
             block = evaluate(task.step.value, task.region, read)
+            check_wanted()
             sink.write(outputs[id(task.step)], task.region, block)
         counter.add(task.nbytes)
 

@@ -596,6 +596,23 @@ def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child,
     assert names(tmp_path) == [name]
 
 
+@pytest.mark.parametrize("failure", [Interrupted(signal.SIGINT, "stopped"), StorageError("full")])
+def test_a_signal_while_a_failure_is_cleaned_up_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    real = commit._remove
+
+    def remove(path: Path) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(path)
+
+    monkeypatch.setattr(commit, "_remove", remove)
+    with pytest.raises(type(failure)) as caught, commit.interruptible(), commit.staged(tmp_path / "out"):
+        raise failure
+    assert caught.value is failure
+    assert names(tmp_path) == []
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

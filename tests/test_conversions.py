@@ -1,6 +1,7 @@
 """Every format into every other: written by its own library, converted, read back by the other's."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -400,16 +401,80 @@ def test_the_wrong_format_is_named_with_the_right_one(name: str, origin: Callabl
             assert found.format == wrong
 
 
-def test_linked_into_orbax_from_wherever_bytes_lie_raw(origin: Callable[[str], Path], tmp_path: Path) -> None:
+RAW = sorted(set(ORIGINS) - {"npz-compressed"})
+"""Where arrays lie as they are, or in chunks that Orbax decodes as well."""
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_linked_into_orbax_from_wherever_bytes_lie_raw(name: str, tmp_path: Path) -> None:
     """Large enough that linking pays: the same file system, and more than half of each file used."""
     big = {f"layer_{i}/kernel": random((256, 512), i) for i in range(4)}
-    for format in ("safetensors", "flax", "npz", "torch", "tensorflow"):
-        here = ORIGINS[format]
-        source = here.save(big, tmp_path / f"{format}{here.suffix}")
-        result = api.convert(source, tmp_path / f"{format}_orbax")
-        costs = result.plan.costs
-        assert (costs.bytes_linked, costs.bytes_out) == (costs.bytes_out, sum(v.nbytes for v in big.values()))
-        assert_same(load_orbax(tmp_path / f"{format}_orbax"), big)
+    place = tmp_path / "origin"
+    place.mkdir()
+    source = ORIGINS[name].save(big, place / f"model{ORIGINS[name].suffix}")
+    (tmp_path / "recipe.yaml").write_text(
+        r"{version: 1, rules: [{match: 'layer_(\d+)/kernel', to: 'renamed/\1/w'}]}"
+    )
+    results = [
+        api.convert(source, tmp_path / "converted"),
+        api.apply(tmp_path / "recipe.yaml", source, dst=tmp_path / "applied"),
+    ]
+    for result in results:
+        assert {step.transfer for step in result.plan.steps} == {"link"}
+        assert result.plan.costs.bytes_linked == result.plan.costs.bytes_out == 4 * 256 * 512 * 4
+    shutil.rmtree(place)
+    assert_same(load_orbax(tmp_path / "converted"), big)
+    assert_same(
+        load_orbax(tmp_path / "applied"), {f"renamed/{i}/w": big[f"layer_{i}/kernel"] for i in range(4)}
+    )
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.pth", "pytorch_model.bin", "x.npy"])
+def test_a_name_of_a_format_that_is_only_read(
+    name: str, origin: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Nothing else is written under it, unless somebody says so."""
+    with pytest.raises(UsageError, match=r"can be read but not written\n.*--format"):
+        api.convert(origin("npz"), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    warnings = api.convert(origin("npz"), tmp_path / name, format="orbax").plan.warnings
+    assert ["will be orbax, though its name says" in warning for warning in warnings] == [True]
+
+
+def test_what_no_cast_makes_a_number_is_to_be_dropped(tmp_path: Path) -> None:
+    """TensorFlow's arrays of strings; `uint4`, which a cast helps, is among the refused dtypes above."""
+    pieces = [Piece("words", np.array(["some", "words"])), Piece("w", np.ones(3, np.float32))]
+    source = save_pieces(tmp_path / "model", pieces)
+    for name, _ in DESTINATIONS.values():
+        with pytest.raises(PlanError, match=r"`words` is object, which \w+ cannot \w+; drop it\.") as caught:
+            api.convert(source, tmp_path / name)
+        assert len(caught.value.problems) == 1
+
+
+# --- the sources' own files -----------------------------------------------------------------------------
+
+
+def test_no_file_of_a_source_is_replaced(tmp_path: Path) -> None:
+    """Whatever names the source: also files whose arrays have no manifest, or no elements."""
+    save_npz({"a": np.ones(3)}, tmp_path / "other.npz")
+    save_file({"a": np.zeros((0, 3))}, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({"b": np.ones(3)}, tmp_path / "model-00002-of-00002.safetensors")
+    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    save_pieces(tmp_path / "tf", [Piece("w", np.zeros(0, np.float32)), Piece("s", np.array("text"))])
+    files = {
+        index: [index.name, *shards.values()],
+        tmp_path / "tf": ["tf.index", "tf.data-00000-of-00001"],
+        tmp_path / "tf.index": ["tf.index", "tf.data-00000-of-00001"],
+    }
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for source, names in files.items():
+        for name in names:
+            with pytest.raises(UsageError, match=r"the destination is (a file of|the source)"):
+                api.convert(source, tmp_path / name, format="npz", overwrite=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    api.convert(tmp_path / "tf", tmp_path / "other.npz", overwrite=True)
 
 
 def test_bfloat16_through_zarr(origin: Callable[[str], Path], tmp_path: Path) -> None:

@@ -30,14 +30,16 @@ from ckpt_surgery.costs import (
     grid_of,
     needed,
     output_chunks,
+    signature,
     size,
     working_set,
 )
 from ckpt_surgery.errors import PlanError
 from ckpt_surgery.execute import evaluate
+from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.layout import Reshape, Transpose
-from ckpt_surgery.functions.merge import Stack
+from ckpt_surgery.functions.layout import Flip, Index, Item, Pad, Rearrange, Reshape, Transpose
+from ckpt_surgery.functions.merge import Concat, Stack
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Node, Read
 
@@ -225,3 +227,153 @@ def test_small_raw_chunks_are_read_whole() -> None:
     assert working_set(raw_leaf((100, 100)), Region((0, 0), (1, 1))) == 4 + 2 * 40_000
     spec = ArraySpec((4096, 4096), np.dtype(bool))
     assert not Manifest(spec, spec.shape, raw_codec(2), {}).ranged
+
+
+# --- what is cut alike ------------------------------------------------------------------------------------
+
+
+@st.composite
+def items(draw: st.DrawFn, length: int) -> Item:
+    kind = draw(st.sampled_from(["index", "slice", "slice", "all", "steps"]))
+    start = draw(st.integers(0, length - 1))
+    if kind == "index":
+        return start
+    if kind == "all":
+        return (None, None, None)
+    stop = draw(st.integers(start + 1, length))
+    return (start, stop, None if kind == "slice" else draw(st.integers(1, 3)))
+
+
+@st.composite
+def sliced(draw: st.DrawFn, node: Node) -> Node:
+    ndim = node.spec.ndim
+    picked = [draw(items(n)) for n in node.spec.shape[: draw(st.integers(0, ndim))]]
+    if draw(st.booleans()):
+        picked.insert(draw(st.integers(0, len(picked))), None)
+    return Apply(Index((*picked, ...)), (node,))
+
+
+def reshapes(node: Node) -> list[Function]:
+    """What can be done with an array of this shape before it is sliced again."""
+    shape, ndim = node.spec.shape, node.spec.ndim
+    found: list[Function] = [Transpose(), Cast(np.dtype(np.float16)), Flip()]
+    if ndim >= 2:
+        found += [Reshape((shape[0] * shape[1], *shape[2:])), Rearrange("a b ... -> ... b a")]
+        found += [Rearrange("a b ... -> (b a) ..."), Transpose((1, 0, *range(2, ndim)))]
+    return [*found, Reshape((1, *shape))] + ([Pad(0, shape[0] + 3)] if ndim else [])
+
+
+@st.composite
+def sources(draw: st.DrawFn) -> Node:
+    """One leaf, or several: chunks that are decoded as a whole, raw ones that are not, none at all."""
+    shape = tuple(draw(st.lists(st.sampled_from([5, 6, 8, 12]), min_size=1, max_size=3)))
+    chunks = tuple(draw(st.integers(1, n)) for n in shape)
+    if draw(st.booleans()):
+        return leaf(shape, chunks)
+    parts = [leaf(shape, draw(st.sampled_from([shape, chunks]))) for _ in range(draw(st.integers(1, 3)))]
+    return Apply(draw(st.sampled_from([Stack(), Stack(axis=1), Concat()])), tuple(parts))
+
+
+@st.composite
+def slices_of(draw: st.DrawFn, source: Node) -> Node:
+    """Slices of slices, with something else done to them in between."""
+    node = draw(sliced(source))
+    for _ in range(draw(st.integers(0, 2))):
+        node = Apply(draw(st.sampled_from(reshapes(node))), (node,))
+        node = draw(sliced(node))
+    return node
+
+
+@st.composite
+def elsewhere(draw: st.DrawFn, node: Node) -> Node:
+    """The same with slices of the same extents that begin elsewhere."""
+    if isinstance(node, Read):
+        return node
+    inputs = tuple(draw(elsewhere(n)) for n in node.inputs)
+    if not isinstance(node.function, Index):
+        return Apply(node.function, inputs)
+    lengths = iter(inputs[0].spec.shape)
+    moved = [i if i is None or i is ... else draw(moved_item(i, next(lengths))) for i in node.function.items]
+    return Apply(Index(tuple(moved)), inputs)
+
+
+@st.composite
+def moved_item(draw: st.DrawFn, item: int | tuple[int | None, ...], length: int) -> Item:
+    if isinstance(item, int):
+        return draw(st.integers(0, length - 1))
+    start, stop, step = item
+    if start is None or stop is None:
+        return (None, None, step)
+    begin = draw(st.integers(0, length - (stop - start)))
+    return (begin, begin + stop - start, step)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), source=sources(), budget=st.sampled_from([400, 4000, 40_000]))
+def test_what_has_one_signature_is_cut_alike(data: st.DataObject, source: Node, budget: int) -> None:
+    first = data.draw(slices_of(source))
+    made = {signature(first): cut_or_refused(first, budget)}
+    for _ in range(8):
+        node = data.draw(elsewhere(first))
+        found = cut_or_refused(node, budget)
+        assert made.setdefault(signature(node), found) == found
+
+
+def cut_or_refused(node: Node, budget: int) -> object:
+    try:
+        return node.spec, cut(node, budget)
+    except PlanError as error:
+        return str(error)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), source=sources())
+def test_what_follows_an_axis_of_the_input_moves_with_it(data: st.DataObject, source: Node) -> None:
+    made = data.draw(sliced(source))
+    assert isinstance(made, Apply)
+    function: Function = data.draw(st.sampled_from([*reshapes(source), made.function]))
+    ins = [source.spec]
+    shape = function.infer(ins).shape
+    for axis, length in enumerate(shape):
+        followed = function.followed(axis, ins)
+        if followed is None or length < 2:
+            continue
+        found, begin = followed
+        box = [sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2, unique=True)))
+               for n in shape]  # fmt: skip
+        by = data.draw(st.integers(1, length - 1))
+        extent = data.draw(st.integers(1, length - by))
+        here, there = (needed_with(function, ins, box, axis, (start, start + extent)) for start in (0, by))
+        assert here.starts[found] == begin
+        assert there == Region(shifted(here.starts, found, by), shifted(here.stops, found, by))
+
+
+def needed_with(
+    function: Function, ins: list[ArraySpec], box: list[list[int]], axis: int, bounds: tuple[int, int]
+) -> Region:
+    starts, stops = zip(*(bounds if a == axis else tuple(b) for a, b in enumerate(box)), strict=True)
+    [(_, region)] = function.needs(Region(starts, stops), ins)
+    return region
+
+
+def shifted(values: tuple[int, ...], axis: int, by: int) -> tuple[int, ...]:
+    return (*values[:axis], values[axis] + by, *values[axis + 1 :])
+
+
+def unstacked(source: Read, layer: int, expert: int) -> Node:
+    """As the recipes of mixtures of experts do it."""
+    layers = Apply(Index((layer,)), (source,))
+    return Apply(Index((expert,)), (Apply(Rearrange("e i o -> e o i"), (layers,)),))
+
+
+@pytest.mark.parametrize(
+    ("source", "signatures"),
+    [
+        (raw_leaf((48, 16, 32, 64)), 1),  # no chunk is decoded for more than what is wanted of it
+        (leaf((48, 16, 32, 64), (1, 4, 32, 64)), 4),  # as many as there are places in a chunk
+        (leaf((48, 16, 32, 64), (16, 16, 8, 8)), 16 * 16),
+    ],
+)
+def test_slices_of_a_stack_are_cut_together(source: Read, signatures: int) -> None:
+    nodes = [unstacked(source, layer, expert) for layer in range(48) for expert in range(16)]
+    assert len({signature(node) for node in nodes}) == signatures

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 
 LAYERS = (
     "errors",
+    "stopping",  # long work that is to end
     "values",  # how small frozen values are made
     "keys",
     "packaged",  # recipes by name
@@ -58,8 +59,8 @@ LAYERS = (
 """A module imports only from those before it, and a package's modules from one another."""
 
 ONLY = {
-    "formats": {"errors", "values", "keys", "arrays"},
-    "engines": {"errors", "keys", "arrays"},
+    "formats": {"errors", "stopping", "values", "keys", "arrays"},
+    "engines": {"errors", "stopping", "keys", "arrays"},
     "locks": {"errors", "keys"},
     "commit": {"errors", "keys", "locks"},
     "folding": {"values", "keys"},

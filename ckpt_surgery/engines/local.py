@@ -2,9 +2,12 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
+
+from ckpt_surgery.stopping import until
 
 T = TypeVar("T")
 
@@ -31,13 +34,14 @@ def run_all(
     """Run `work` on every item, starting one whenever its bytes fit beside those in flight.
 
     An item heavier than the budget runs alone. The first failure is raised after the running ones
-    have ended; no new ones are started.
+    have ended, early where they call `check_wanted`; no new ones are started.
     """
-    stop = threading.Event()
+    stop, active = threading.Event(), _Active()
 
     def guarded(item: T) -> None:
-        if not stop.is_set():
-            work(item)
+        with active.one(), until(stop):
+            if not stop.is_set():
+                work(item)
 
     running: dict[Future[None], int] = {}
     with ThreadPoolExecutor(workers, thread_name_prefix="task") as pool:
@@ -50,7 +54,7 @@ def run_all(
             while running:
                 _collect(running)
         finally:
-            stop.set()
+            _end(active, stop)
 
 
 def _collect(running: dict[Future[None], int]) -> None:
@@ -59,3 +63,41 @@ def _collect(running: dict[Future[None], int]) -> None:
     for future in done:
         del running[future]
         future.result()
+
+
+class _Active:
+    """Counts the tasks that run: a pool loses sight of some where a signal comes while it starts one."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """For a task to run in."""
+        self._add(1)
+        try:
+            yield
+        finally:
+            self._add(-1)
+
+    def wait_for_none(self) -> None:
+        """Return once no task runs."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0)
+
+    def _add(self, change: int) -> None:
+        with self._changed:
+            self._count += change
+            self._changed.notify_all()
+
+
+def _end(active: _Active, stop: threading.Event) -> None:
+    """Wait until nothing runs, a signal or not: nobody may clean up while a task still writes."""
+    try:
+        stop.set()
+        active.wait_for_none()
+    except BaseException:
+        stop.set()
+        active.wait_for_none()
+        raise

@@ -65,7 +65,7 @@ class Format:
     open_sink: Callable[[Path, SinkOptions], Sink] | None = None
     """Opens a sink on an empty directory that exists. None: this format is only read."""
     suffixes: tuple[str, ...] = ()
-    """A destination whose name ends so is written in this format if nobody says otherwise."""
+    """A destination whose name ends so is meant to be of this format if nobody says otherwise."""
     is_file: Callable[[str], bool] = lambda name: False
     """Whether a destination of that name is to be one file rather than a directory."""
     links: bool = False
@@ -225,10 +225,11 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
 
 
 def format_for(name: str) -> str | None:
-    """The format whose destinations are named so, by the longest suffix; None: no name says anything."""
-    endings = {
-        suffix: known.name for known in formats().values() if known.open_sink for suffix in known.suffixes
-    }
+    """The format whose files are named so, by the longest suffix; None: no name says anything.
+
+    It may be one that is only read: better to refuse `x.pt` than to write something else under that name.
+    """
+    endings = {suffix: known.name for known in formats().values() for suffix in known.suffixes}
     fitting = [suffix for suffix in endings if name.endswith(suffix)]
     return endings[max(fitting, key=len)] if fitting else None
 
@@ -254,7 +255,8 @@ def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
     if chosen.open_sink is None:
         writable = ", ".join(name for name, known in formats().items() if known.open_sink)
         raise UsageError(
-            f"The format `{format}` can be read but not written", hint=f"Formats to write: {writable}."
+            f"The format `{format}` can be read but not written",
+            hint=f"Formats to write: {writable}. Name the destination for one of them, or say --format.",
         )
     if options.shard_size is not None and not chosen.shards:
         several = ", ".join(name for name, known in formats().items() if known.open_sink and known.shards)

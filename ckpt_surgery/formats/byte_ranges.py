@@ -17,13 +17,14 @@ from ckpt_surgery.arrays import ArraySpec, Region
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import ACCESS, DAMAGED, FileStat
 from ckpt_surgery.keys import shown
+from ckpt_surgery.stopping import check_wanted
 
 SPAN_BYTES = 2**20
 """Short runs that lie within so many bytes are read in one go, with the gaps between them."""
 RUN_BYTES = 2**15
 """Runs from this length on are read by themselves, without the gaps."""
-CALL_BYTES = 2**30
-"""Linux moves at most 0x7ffff000 bytes per call."""
+CALL_BYTES = 2**26
+"""Bytes per call at most: between calls a run that is stopped is noticed."""
 
 
 class Readable(Protocol):
@@ -46,6 +47,7 @@ class OpenFile:
         """Fill the buffer from `offset` on. Raises SourceError where the file ends first or is unreadable."""
         done = 0
         while done < len(buffer):
+            check_wanted()
             part = buffer[done : done + CALL_BYTES]
             try:
                 count = os.preadv(self.descriptor, [part], offset + done)
@@ -182,4 +184,5 @@ def _each_run(
 def _write(descriptor: int, offset: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
+        check_wanted()
         done += os.pwrite(descriptor, data[done : done + CALL_BYTES], offset + done)

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import secrets
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from ckpt_surgery.arrays import Chunk, LinkMode
 from ckpt_surgery.errors import SourceError, StorageError
 from ckpt_surgery.keys import shown
+from ckpt_surgery.stopping import check_wanted
 
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""
@@ -30,7 +30,7 @@ UNSUPPORTED = (
 )
 """What a file system says that cannot link, or cannot link these two."""
 PIECE = 16 << 20
-"""Bytes that one request copies at most, so that a signal is noticed."""
+"""Bytes that one request copies at most: between requests a run that is stopped is noticed."""
 
 
 class DataFiles:
@@ -116,7 +116,9 @@ def _reflink(source: Path, destination: Path) -> None:
 
 
 def _copy_file(source: Path, destination: Path) -> None:
-    shutil.copyfile(source, destination)
+    length = source.stat().st_size
+    destination.touch(exist_ok=False)
+    copy_range(source, 0, length, destination, 0)
 
 
 def copy_range(source: Path, offset: int, length: int, destination: Path, at: int) -> None:
@@ -124,6 +126,7 @@ def copy_range(source: Path, offset: int, length: int, destination: Path, at: in
     with source.open("rb") as reader, destination.open("r+b") as writer:
         done = 0
         while done < length:
+            check_wanted()
             piece = min(PIECE, length - done)
             moved = _move(reader.fileno(), writer.fileno(), piece, offset + done, at + done)
             if moved == 0:

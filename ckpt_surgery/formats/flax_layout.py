@@ -14,7 +14,16 @@ from pathlib import Path
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
-from ckpt_surgery.formats.files import DAMAGED, check_link, entries, is_directory
+from ckpt_surgery.formats.files import (
+    check_link,
+    check_no_item,
+    check_no_step,
+    entries,
+    few,
+    is_directory,
+    not_one,
+    without_index,
+)
 from ckpt_surgery.formats.orbax_layout import UNFINISHED
 from ckpt_surgery.formats.orbax_layout import detect as detect_orbax
 from ckpt_surgery.formats.t5x_layout import FILE_NAME, has_root
@@ -140,26 +149,18 @@ def _first_key_is_text(head: bytes) -> bool:
 
 def locate(path: str, selection: Selection) -> Location:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
-    if selection.item is not None:
-        raise UsageError(f"{shown(path)} is a Flax checkpoint, which has no items", hint="Leave out --item.")
+    check_no_item(path, selection.item)
     if not os.path.isdir(path):
         directory, name = os.path.split(path)
-        _check_no_step(path, selection)
+        check_no_step(path, selection.step)
         return Location(directory, name)
     found = _model(path)
     if found is None:
         found = _step(path, selection)
     else:
-        _check_no_step(path, selection)
+        check_no_step(path, selection.step)
     check_link(os.path.join(path, found.name), os.path.realpath(path))
     return found
-
-
-def _check_no_step(path: str, selection: Selection) -> None:
-    if selection.step is not None:
-        raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint="Leave --step out, or name its parent."
-        )
 
 
 def _model(directory: str) -> Location | None:
@@ -178,14 +179,8 @@ def _model(directory: str) -> Location | None:
 
 def _unclear(directory: str, found: Sequence[str]) -> SourceError:
     if all(map(_SHARD.search, found)):
-        return SourceError(
-            f"{shown(directory)} holds shards ({_listed(found)}) without their index {INDEX_NAME}",
-            hint=DAMAGED,
-        )
-    return SourceError(
-        f"{shown(directory)} holds {len(found)} Flax checkpoints: {_listed(found)}",
-        hint="Name the file that is meant.",
-    )
+        return without_index(directory, found, INDEX_NAME)
+    return not_one(directory, "Flax checkpoints", found)
 
 
 def _step(directory: str, selection: Selection) -> Location:
@@ -204,11 +199,11 @@ def _step(directory: str, selection: Selection) -> Location:
     if not names:
         known = [step.name for step in steps]
         raise UsageError(
-            f"{shown(directory)} has no step {selection.step}", hint=f"It has {_listed(known[-10:], 10)}."
+            f"{shown(directory)} has no step {selection.step}", hint=f"It has {few(known[-10:], 10)}."
         )
     if len(names) > 1:
         raise SourceError(
-            f"{shown(directory)} has that step more than once: {_listed(names)}",
+            f"{shown(directory)} has that step more than once: {few(names)}",
             hint="Name the file that is meant.",
         )
     if chosen[0].directory:
@@ -233,7 +228,7 @@ def _all_steps(directory: str) -> list[Step]:
         prefixes = {USUAL_PREFIX}
     if len(prefixes) > 1:
         raise SourceError(
-            f"{shown(directory)} holds checkpoints with several prefixes: {_listed(sorted(prefixes))}",
+            f"{shown(directory)} holds checkpoints with several prefixes: {few(sorted(prefixes))}",
             hint="Name the file that is meant.",
         )
     return [step for step in steps if step.prefix in prefixes]
@@ -261,7 +256,3 @@ def _latest_of_each(steps: Iterable[Step]) -> list[Step]:
     latest: Mapping[str, Step] = {step.prefix: step for step in steps}
     prefixes = sorted(latest, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
     return [latest[prefix] for prefix in prefixes[:MOST_PREFIXES]]
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")

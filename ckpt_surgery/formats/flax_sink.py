@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
-from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
+from ckpt_surgery.formats.files import check_no_choice
 from ckpt_surgery.formats.flax_draft import draft_of, is_native, native_bytes
 from ckpt_surgery.formats.flax_layout import SINGLE_NAME
+from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.msgpack_arrays import parts_of
 from ckpt_surgery.formats.msgpack_tree import (
     CHUNKED,
@@ -43,7 +44,7 @@ def _of_leaf(leaf: Leaf) -> Iterator[str]:
     if leaf.kind is LeafKind.PRNG_KEY:
         yield f"{name} is a PRNG key, whose type would be lost; drop it, or take its data."
     elif leaf.spec is not None and leaf.spec.dtype not in DTYPES.values():
-        yield f"{name} is {leaf.spec.dtype.name}, which Flax cannot restore; cast it to another type."
+        yield f"{name} {not_held(leaf.spec.dtype, 'Flax cannot restore')}"
     if not (_is_unicode(leaf.key.text) and _is_unicode(leaf.string or "")):
         yield f"{name} is not valid Unicode, so it cannot be stored as UTF-8; rename it, or drop it."
     if len(leaf.string or "") * 4 > MOST_TEXT_BYTES:
@@ -172,6 +173,5 @@ def open_flax_sink(directory: Path, options: SinkOptions) -> FlaxSink:
 
     Custom metadata has no place in it. Raises UsageError for options that make no sense.
     """
-    if options.step is not None or options.item is not None:
-        raise UsageError("Flax files have no steps or items", hint="Leave out --dst-step and --dst-item.")
+    check_no_choice("Flax files have", options.step, options.item, "--dst-step and --dst-item")
     return FlaxSink(directory, options.file_name)

@@ -1,7 +1,7 @@
 """Reading Flax checkpoints: documents of MessagePack, one or several, and streams of them."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,16 +78,21 @@ class Contents:
 
 
 def flattened(
-    node: Node, names: tuple[str, ...] = (), lists: tuple[bool, ...] = ()
+    node: Node,
+    names: tuple[str, ...] = (),
+    lists: tuple[bool, ...] = (),
+    is_leaf: Callable[[Node], bool] = lambda node: False,
 ) -> Iterator[tuple[Key, Node]]:
-    """The leaves of a tree in its order; empty containers are leaves. `names`, `lists`: of the key so far."""
-    members: Iterable[tuple[str | int, Node]] = ()
-    if isinstance(node, dict | list):
-        members = node.items() if isinstance(node, dict) else enumerate(node)
-    for name, member in members:
-        yield from flattened(member, (*names, str(name)), (*lists, isinstance(node, list)))
-    if not (isinstance(node, dict | list) and node):
+    """The leaves of a tree in its order; empty containers are leaves, and those that `is_leaf` says.
+
+    `names`, `lists`: of the key so far.
+    """
+    if not isinstance(node, dict | list) or not node or is_leaf(node):
         yield Key(names, lists), node
+        return
+    members: Iterable[tuple[str | int, Node]] = node.items() if isinstance(node, dict) else enumerate(node)
+    for name, member in members:
+        yield from flattened(member, (*names, str(name)), (*lists, isinstance(node, list)), is_leaf)
 
 
 def read_document(file: OpenFile, name: str) -> list[Found]:

@@ -21,7 +21,6 @@ Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, an
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 from reprlib import repr
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
@@ -33,6 +32,7 @@ from ckpt_surgery.arrays import ArraySpec
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED, about
+from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.keys import shown
 
 WINDOW_BYTES = 4096
@@ -43,10 +43,6 @@ MOST_VALUES = 2**19
 """In one document: far more than any checkpoint has, and read in about a second."""
 MOST_TEXT_BYTES = 2**24
 """Of one string."""
-MOST_AXES = 32
-"""TensorStore's limit; NumPy's is 64."""
-MOST_BYTES = 2**63 - 1
-"""Of one array in memory, axes of length 0 aside: NumPy's limit."""
 CHUNKED = "__msgpack_chunked_array__"
 """A map that has this key is an array in pieces."""
 
@@ -404,7 +400,7 @@ class _Walk:
     def _spec(self, shape: list[Any], dtype: np.dtype[Any]) -> ArraySpec:
         if not all(type(length) is int and length >= 0 for length in shape):
             raise self.wrong(f"it has the shape {repr(shape)}, not all of it integers from 0 on")
-        if prod(length for length in shape if length) * dtype.itemsize > MOST_BYTES:
+        if beyond_memory(shape, dtype.itemsize):
             raise self.wrong(f"it has a shape beyond all memory: {shape}")
         return ArraySpec(tuple(shape), dtype)
 

@@ -11,4 +11,4 @@ def _open_source(path: str, selection: Selection) -> Source:
     return open_npy(path, selection)
 
 
-FORMAT = Format(name="npy", detect=detect, open_source=_open_source)
+FORMAT = Format(name="npy", detect=detect, open_source=_open_source, suffixes=(".npy",))

@@ -18,6 +18,7 @@ from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import check_no_choice
+from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.npy_header import DESCRIPTIONS, MOST_STRING_BYTES, npy_header, npy_string
 from ckpt_surgery.formats.npz_layout import MEMBER_SUFFIX
 from ckpt_surgery.formats.places import Place, Places, in_one_piece, storage_errors
@@ -75,7 +76,7 @@ def _of_leaf(leaf: Leaf) -> Iterator[str]:
     if leaf.kind in _NO_ARRAYS:
         yield f"{name} is {_NO_ARRAYS[leaf.kind]}; an .npz file holds arrays and strings only; drop it."
     elif leaf.spec is not None and leaf.spec.dtype not in DESCRIPTIONS:
-        yield f"{name} is {leaf.spec.dtype.name}, which NumPy cannot store; cast it to another type."
+        yield f"{name} {not_held(leaf.spec.dtype, 'NumPy cannot store')}"
     if leaf.string is not None and not _is_storable(leaf.string):
         yield f"{name} is too long a string, or one that ends in NUL or is not valid Unicode; drop it."
     if not _is_unicode(text):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.orbax_tree import EMPTY_KINDS, array_name, array_prefix
 from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
 from ckpt_surgery.keys import Key, shown
@@ -55,7 +56,7 @@ def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
             f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
         )
     if spec.dtype.name not in _HELD:
-        complaints.append(f"is {spec.dtype.name}, which Orbax cannot store; cast it to another type.")
+        complaints.append(not_held(spec.dtype, "Orbax cannot store"))
     if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
         complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")
     return tuple(complaints)

@@ -49,7 +49,7 @@ INLINE_BYTES = 1024
 """Values up to this size lie in the index, as Orbax writes them."""
 NODE_BYTES = 2**20
 """Decoded size of a B+tree node: every commit rewrites those on the way to what changed."""
-DIRECT_BYTES = 8 * 2**20
+DIRECT_BYTES = 4 * 2**20
 """Blocks from this size on are written at once; smaller ones are gathered into one commit."""
 BATCH_BYTES = 32 * 2**20
 """Gathered blocks are committed from this many bytes on."""

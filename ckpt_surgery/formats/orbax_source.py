@@ -1,7 +1,7 @@
 """Reading Orbax checkpoints: every leaf from metadata alone, then regions of arrays on demand."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from ckpt_surgery.arrays import (
 )
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.files import DAMAGED, data_file, digest, named, walk
+from ckpt_surgery.formats.files import DAMAGED, FileStat, data_file, digest, named, walk
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
 from ckpt_surgery.formats.orbax_store import Store, array_manifest, open_store
 from ckpt_surgery.formats.orbax_tree import (
@@ -159,9 +159,16 @@ class OrbaxSource:
         """A data file of the database, or a chunk's file. Raises SourceError where it is gone."""
         return data_file(os.path.join(self._location.directory, file))
 
+    def files(self) -> Iterator[str]:
+        """Paths of all files below the item's directory."""
+        yield from (os.path.join(self._location.directory, name) for name in self._walked())
+
     def fingerprint(self) -> str:
         """Of the item's files: names, sizes, modification times."""
-        return digest(walk(self._location.directory, self._location.root))
+        return digest(self._walked())
+
+    def _walked(self) -> Mapping[str, FileStat]:
+        return walk(self._location.directory, self._location.root)
 
     @cached_property
     def _reader(self) -> ArrayReader:

@@ -15,6 +15,7 @@ from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import check_no_choice
+from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.places import Place, Places, in_one_piece, put, storage_errors
 from ckpt_surgery.formats.safetensors_header import (
     CODES,
@@ -69,7 +70,7 @@ def _of_leaf(leaf: Leaf) -> Iterator[str]:
 def _of_spec(name: str, spec: ArraySpec) -> Iterator[str]:
     code = CODES.get(spec.dtype)
     if code is None:
-        yield f"{name} is {spec.dtype.name}, which safetensors cannot store; cast it to another type."
+        yield f"{name} {not_held(spec.dtype, 'safetensors cannot store')}"
     if code == PACKED and not splits(spec.shape):
         yield f"{name} is {spec}: safetensors stores this type in pairs along an even last axis; cast it."
 

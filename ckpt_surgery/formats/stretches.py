@@ -5,7 +5,7 @@ manifests of raw chunks and the files that they lie in; reading them is the same
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,10 @@ class StretchesSource:
     def data_file(self, file: str) -> DataFile:
         """A file by its name in a manifest. Raises SourceError where it is gone."""
         return data_file(os.path.join(self.directory, file))
+
+    def files(self) -> Iterator[str]:
+        """Paths of the files that were listed."""
+        yield from (os.path.join(self.directory, name) for name in self._files)
 
     def fingerprint(self) -> str:
         """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""

@@ -12,7 +12,7 @@ and say so nowhere: that is left to the recipe's `bitcast`.
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, named
-from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, leaf_of
+from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of
 from ckpt_surgery.formats.limits import MOST_AXES
 from ckpt_surgery.formats.msgpack_arrays import manifest_of, read_pieces
 from ckpt_surgery.formats.msgpack_tree import ArrayAt, Node, read_tree
@@ -85,7 +85,7 @@ def read_contents(location: Location) -> Contents:
     with about(path):
         tree = _below_root(root)
     listed: dict[str, Listed] = {}
-    for key, node in _flattened(tree):
+    for key, node in flattened(tree, is_leaf=_is_spec) if tree else ():
         if key.text in listed:
             text = shown(key.text[:200])
             raise SourceError(f"{shown(path)}: two leaves have the key `{text}`", hint=DAMAGED)
@@ -127,19 +127,6 @@ def _below_root(root: Node) -> dict[str | int, Node]:
 
 def _is_spec(node: Node) -> bool:
     return isinstance(node, dict) and node.keys() >= SPEC_NAMES
-
-
-def _flattened(
-    node: Node, names: tuple[str, ...] = (), lists: tuple[bool, ...] = ()
-) -> Iterator[tuple[Key, Node]]:
-    """The leaves of a tree in its order; specs and empty containers are leaves, the root is none."""
-    members: Iterable[tuple[str | int, Node]] = ()
-    if isinstance(node, dict | list) and not _is_spec(node):
-        members = node.items() if isinstance(node, dict) else enumerate(node)
-    for name, member in members:
-        yield from _flattened(member, (*names, str(name)), (*lists, isinstance(node, list)))
-    if names and (not isinstance(node, dict | list) or not node or _is_spec(node)):
-        yield Key(names, lists), node
 
 
 # --- arrays in zarr ---------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
+from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.tensor_bundle_proto import (
     Field,
     fields,
@@ -72,9 +73,6 @@ OTHERS = {
     21: "variant",
 }
 """DataTypes that no array here can have."""
-MOST_AXES = 32
-MOST_BYTES = 2**63 - 1
-"""Of one array in memory, axes of length 0 aside: NumPy's limit."""
 NEWEST = 1
 """The version of the format that this module reads."""
 _PART = b"\0"
@@ -271,7 +269,7 @@ def _check_place(entry: _Entry, header: _Header) -> None:
 
 def _check_numbers(entry: _Entry) -> None:
     spec = ArraySpec(entry.shape, NUMBERS[entry.type])
-    if prod(n for n in spec.shape if n) * spec.dtype.itemsize > MOST_BYTES:
+    if beyond_memory(spec.shape, spec.dtype.itemsize):
         raise SourceError(f"it has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
     if entry.size != spec.nbytes and not entry.slices:
         raise SourceError(f"it is {spec}, which takes {spec.nbytes} bytes, not {entry.size}", hint=DAMAGED)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
-from ckpt_surgery.formats.files import DAMAGED, about, check_link, entries
+from ckpt_surgery.formats.files import DAMAGED, about, check_link, check_no_item, check_no_step, entries, few
 from ckpt_surgery.keys import shown
 
 SUFFIX = ".index"
@@ -135,16 +135,10 @@ def locate(path: str, selection: Selection) -> Place:
     Raises SourceError where there is none or it is not clear which, UsageError for a step that is not
     there, and for an item.
     """
-    if selection.item is not None:
-        raise UsageError(
-            f"{shown(path)} is a TensorFlow checkpoint, which has no items", hint="Leave out --item."
-        )
+    check_no_item(path, selection.item)
     if os.path.isdir(path):
         return _in_directory(path, selection.step)
-    if selection.step is not None:
-        raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint="Leave --step out, or name its directory."
-        )
+    check_no_step(path, selection.step)
     directory, name = os.path.split(path)
     return Place(directory, _DATA.sub("", name).removesuffix(SUFFIX))
 
@@ -174,13 +168,13 @@ def _of_step(directory: str, state: "_State", found: Sequence[str], step: int) -
         chosen = [prefix for prefix in dict.fromkeys(candidates) if steps.get(prefix) == step]
         if len(chosen) > 1:
             raise SourceError(
-                f"{shown(directory)} has step {step} more than once: {_listed(chosen)}",
+                f"{shown(directory)} has step {step} more than once: {few(chosen, 5)}",
                 hint="Name the checkpoint itself instead.",
             )
         if chosen:
             return chosen[0]
     raise UsageError(
-        f"{shown(directory)} has no step {step}", hint=f"It has {_listed(list(steps)) or 'none at all'}."
+        f"{shown(directory)} has no step {step}", hint=f"It has {few(list(steps), 5) or 'none at all'}."
     )
 
 
@@ -191,13 +185,9 @@ def _only(directory: str, found: Sequence[str]) -> str:
         raise SourceError(f"{shown(directory)} holds no TensorFlow checkpoint", hint=DAMAGED)
     raise SourceError(
         f"{shown(directory)} holds {len(found)} TensorFlow checkpoints, and no file `{STATE}` tells "
-        f"which is the latest: {_listed(found)}",
+        f"which is the latest: {few(found, 5)}",
         hint="Name the one that is meant, or its step with --step.",
     )
-
-
-def _listed(prefixes: Sequence[str]) -> str:
-    return ", ".join(shown(p[:200]) for p in prefixes[:5]) + (", …" if len(prefixes) > 5 else "")
 
 
 # --- the file `checkpoint` --------------------------------------------------------------------------------

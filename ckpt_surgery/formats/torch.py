@@ -11,4 +11,4 @@ def _open_source(path: str, selection: Selection) -> Source:
     return open_torch(path, selection)
 
 
-FORMAT = Format(name="torch", detect=detect, open_source=_open_source)
+FORMAT = Format(name="torch", detect=detect, open_source=_open_source, suffixes=(".pt", ".pth", ".bin"))

@@ -20,6 +20,7 @@ from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
 from ckpt_surgery.formats.files import check_no_choice
 from ckpt_surgery.formats.handles import Handles
+from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.places import storage_errors
 from ckpt_surgery.formats.zarr_arrays import (
     DRIVERS,
@@ -65,7 +66,7 @@ def _of_leaf(leaf: Leaf, zarr: int) -> Iterator[str]:
     if leaf.kind in _NO_ARRAYS:
         yield f"{name} is {_NO_ARRAYS[leaf.kind]}; zarr groups hold plain arrays only; drop it."
     elif leaf.spec is not None and leaf.spec.dtype.name not in _HELD:
-        yield f"{name} is {leaf.spec.dtype.name}, which zarr cannot store; cast it to another type."
+        yield f"{name} {not_held(leaf.spec.dtype, 'zarr cannot store')}"
     why = _no_path(leaf.key.text, zarr)
     if why is not None:
         yield f"{name} {why}; rename it."

@@ -14,7 +14,7 @@ from typing import Any
 from ckpt_surgery.arrays import Leaf, LeafKind
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.files import DAMAGED, check_no_choice, digest, named, read_json, walk
+from ckpt_surgery.formats.files import DAMAGED, FileStat, check_no_choice, digest, named, read_json, walk
 from ckpt_surgery.formats.zarr_arrays import (
     ArraysSource,
     Files,
@@ -68,9 +68,16 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
 class ZarrSource(ArraysSource):
     """A zarr group, opened for reading. Safe to use from several threads."""
 
+    def files(self) -> Iterator[str]:
+        """Paths of all files below the group's directory."""
+        yield from (os.path.join(self.directory, name) for name in self._walked())
+
     def fingerprint(self) -> str:
         """Of all files, also those of chunks that had none: names, sizes, modification times."""
-        return digest(walk(self.directory, os.path.realpath(self.directory)))
+        return digest(self._walked())
+
+    def _walked(self) -> Mapping[str, FileStat]:
+        return walk(self.directory, os.path.realpath(self.directory))
 
 
 def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:

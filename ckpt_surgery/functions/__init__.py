@@ -88,6 +88,21 @@ class Function:
         """The output region; `blocks[i]` holds the i-th region that `needs` asked for."""
         raise NotImplementedError
 
+    def window(self, ins: Specs) -> tuple["Function", Region] | None:
+        """The same result as another function of one region of the only input: `x[3:5]` is `x[:]` of 3:5.
+
+        None: there is no use in looking at the function like that.
+        """
+        return None
+
+    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+        """Which axis of the only input an output axis is a stretch of, and where on it that begins.
+
+        What `needs` gives for a region that is moved along the one is moved as far along the other, and
+        nowhere else. None: nothing of that kind can be said.
+        """
+        return (axis, 0) if self.elementwise and len(ins) == 1 else None
+
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         """The whole result over stored bytes of the inputs, as they are. None: it takes new bytes."""
         return None

@@ -138,6 +138,23 @@ class Index(_Gather):
                 picked.append(next(taken))
         return tuple(picked)
 
+    def window(self, ins: Specs) -> tuple[Function, Region] | None:
+        bounds = [_bounds(positions) for positions in self._taken(ins[0].shape)]
+        items = tuple(
+            (None, None, item[2]) if isinstance(item, tuple) else item and 0
+            for item in self._expanded(ins[0].ndim)
+        )
+        return Index(items), Region(tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
+
+    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+        items = self._expanded(ins[0].ndim)
+        place = [i for i, item in enumerate(items) if not isinstance(item, int)][axis]
+        if items[place] is None:
+            return None
+        found = sum(item is not None for item in items[:place])
+        positions = self._taken(ins[0].shape)[found]
+        return (found, positions.start) if positions.step == 1 else None
+
     def _expanded(self, ndim: int) -> tuple[int | tuple[int | None, int | None, int | None] | None, ...]:
         """The items with `...` spelled out: one for each axis of the input, and None for new axes."""
         missing = ndim - sum(item is not None and item is not ... for item in self.items)
@@ -360,6 +377,9 @@ class Transpose(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0].transpose(self.permutation(ins[0].ndim))
 
+    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+        return self.permutation(ins[0].ndim)[axis], 0
+
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return transposed(manifests[0], self.permutation(manifests[0].spec.ndim))
 
@@ -404,6 +424,14 @@ class Reshape(Function):
             if group.part(region).size != box.size:
                 block = np.take(block, group.places(region, box), axis=axis)
         return block.reshape(region.shape)
+
+    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+        first_old = 0
+        for group in _groups(ins[0].shape, self.infer(ins).shape):
+            if group.first_new == axis and len(group.old) == len(group.new) == 1:
+                return first_old, 0
+            first_old += len(group.old)
+        return None
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         return reshaped(manifests[0], self.infer([manifests[0].spec]).shape)
@@ -512,6 +540,13 @@ class Rearrange(Function):
         for step, spec, out in zip(self.steps(ins), self._specs(ins), regions, strict=True):
             block = step.apply(out, [spec], [block])
         return block
+
+    def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
+        found: int | None = axis
+        for step, spec in zip(reversed(self.steps(ins)), reversed(self._specs(ins)), strict=True):
+            below = None if found is None else step.followed(found, [spec])
+            found = None if below is None else below[0]
+        return None if found is None else (found, 0)
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         found: Manifest | None = manifests[0]

@@ -1,13 +1,18 @@
 """Threads bounded by bytes in flight."""
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpt_surgery.commit import interruptible
 from ckpt_surgery.engines.local import run_all
-from ckpt_surgery.errors import DataError
+from ckpt_surgery.errors import DataError, Interrupted
+from ckpt_surgery.stopping import check_wanted
 
 
 class Load:
@@ -63,3 +68,41 @@ def test_the_first_failure_is_raised_and_nothing_is_started_after_it() -> None:
     with pytest.raises(DataError, match="item 3"):
         run_all(work, range(1000), lambda _: 1, budget=1, workers=1)
     assert max(started) == 3
+
+
+def test_a_long_task_ends_early_once_another_has_failed() -> None:
+    begun = threading.Event()
+
+    def work(item: str) -> None:
+        if item == "fails":
+            begun.wait(10)
+            raise DataError("item overflows")
+        begun.set()
+        while True:
+            check_wanted()
+
+    with pytest.raises(DataError, match="overflows"):
+        run_all(work, ["long", "fails"], lambda _: 1, budget=2, workers=2)
+
+
+def test_signals_do_not_leave_a_task_running() -> None:
+    """The first one stops the run; another comes while it waits for what still runs."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(_: int) -> None:
+        begun.set()
+        time.sleep(1)
+        ended.set()
+
+    def stop_twice() -> None:
+        begun.wait(10)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.4)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=stop_twice)
+    sender.start()
+    with pytest.raises(Interrupted), interruptible():
+        run_all(work, [1], lambda _: 1, budget=1, workers=1)
+    assert ended.is_set()
+    sender.join()

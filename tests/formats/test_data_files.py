@@ -1,6 +1,7 @@
 """Linked and copied data files."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ckpt_surgery.arrays import Chunk, LinkMode
 from ckpt_surgery.errors import SourceError, StorageError
 from ckpt_surgery.formats import data_files
 from ckpt_surgery.formats.data_files import DataFiles
+from ckpt_surgery.stopping import Stopped, until
 
 CONTENT = bytes(range(256)) * 40
 
@@ -91,3 +93,22 @@ def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
         DataFiles(tmp_path / "new", LinkMode.AUTO).copied(Chunk(str(source), 10_000, 1000))
     with pytest.raises(StorageError, match="No such file"):
         DataFiles(tmp_path / "new", LinkMode.AUTO).linked(Chunk(str(tmp_path / "gone"), 0, 1))
+
+
+@pytest.mark.parametrize("way", ["copied", "linked"])
+def test_a_long_copy_ends_between_pieces(
+    way: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, pieces, real = threading.Event(), [], data_files._move
+
+    def move(*arguments: int) -> int:
+        pieces.append(arguments)
+        stop.set()
+        return real(*arguments)
+
+    monkeypatch.setattr(data_files, "PIECE", 100)
+    monkeypatch.setattr(data_files, "_move", move)
+    files = DataFiles(tmp_path / "new", LinkMode.COPY)
+    with pytest.raises(Stopped), until(stop):
+        getattr(files, way)(Chunk(str(source), 0, len(CONTENT)))
+    assert len(pieces) == 1
