@@ -56,6 +56,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Of mallopt(3), from <malloc.h>."""
 _KEPT = 128 << 20
 """Bytes: freed blocks up to this size are used again, larger ones go back to the system at once."""
+_FREE = 1 << 30
+"""Bytes of freed blocks that are kept at most."""
 
 
 def reuse_memory() -> None:
@@ -68,7 +70,7 @@ def reuse_memory() -> None:
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
         mallopt(_M_MMAP_THRESHOLD, _KEPT)
-        mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT)
+        mallopt(_M_TRIM_THRESHOLD, _FREE)
 
 
 def expect_arrays() -> None:

@@ -129,6 +129,8 @@ def copy_range(source: Path, offset: int, length: int, destination: Path, at: in
             check_wanted()
             piece = min(PIECE, length - done)
             moved = _move(reader.fileno(), writer.fileno(), piece, offset + done, at + done)
+            # Starts writing to the disk now rather than when everything is synchronized at the end.
+            os.posix_fadvise(writer.fileno(), at + done, moved, os.POSIX_FADV_DONTNEED)
             if moved == 0:
                 raise EOFError(f"{source} ends at byte {offset + done}")
             done += moved
