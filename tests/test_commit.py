@@ -490,6 +490,8 @@ CHILD = textwrap.dedent(
     from ckpt_surgery import commit
     from ckpt_surgery.errors import Interrupted, SurgeryError
 
+    # Tests that run in the background of a shell inherit that SIGINT is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     destination, mode, generation = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     one_file = destination.suffix == ".bin"
 
