@@ -118,12 +118,13 @@ class Groups:
 
     def text(self, key: object) -> str:
         """Raises FunctionError where the regular expression has no such group."""
-        if isinstance(key, str | int) and not isinstance(key, bool):
-            try:
-                return self.match[key] or ""
-            except IndexError:
-                pass
-        raise FunctionError(f"the regular expression has no group {key!r}")
+        problem = f"the regular expression has no group {key!r}"
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise FunctionError(problem)
+        try:
+            return self.match[key] or ""
+        except IndexError:
+            raise FunctionError(problem) from None
 
 
 class Leaves(Protocol):

@@ -1,7 +1,6 @@
 """Regular expressions: Python's syntax, bounded in size and in time."""
 
 import re
-import time
 
 import pytest
 import regex
@@ -103,11 +102,9 @@ def test_verbose_patterns_may_hold_braces_in_classes_only() -> None:
 @pytest.mark.parametrize("pattern", ["(?:(a|aa)+)+$", "(?:(?:a|aa)*)*[bc]", "(a*)" * 9 + "[bc]"])
 def test_pathological_patterns_stop(pattern: str) -> None:
     compiled = compile_pattern(pattern)
-    began = time.process_time()
     with pytest.raises(RecipeError, match="took more than 1 s on `aaaa") as caught:
         fullmatch(compiled, "a" * 5000 + "\x1b!")
     assert "\x1b" not in str(caught.value)
-    assert time.process_time() - began < 30  # it does stop
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Where output goes. Text of any origin is printed as it is: escaped, and never read as markup."""
 
-import ctypes
 import errno
 import gc
 import sys
@@ -66,6 +65,8 @@ def reuse_memory() -> None:
     Else every block of a few MiB comes fresh from the system, which clears it page by page: a third of the
     time in which a checkpoint is cast (64 MiB blocks, glibc 2.36).
     """
+    import ctypes
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)

@@ -7,7 +7,6 @@ import lzma
 import os
 import pickle
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -185,12 +184,10 @@ def test_what_is_neither_file_nor_directory(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    started = time.process_time()
     for name in ("pipe", "gone", "loop", "missing"):
         for look in (recognized, stand_in, without_arrays):
             assert look(os.fspath(tmp_path / name)) is None
     assert stand_in(os.fspath(tmp_path)) is None
-    assert time.process_time() - started < 1
 
 
 def test_pointers_among_other_files(tmp_path: Path) -> None:

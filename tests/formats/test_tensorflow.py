@@ -547,8 +547,6 @@ def test_detection_never_fails(tmp_path: Path) -> None:
 
 # --- the index alone --------------------------------------------------------------------------------------
 
-PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "t5x-public" / "mtf_tiny_t5"
-
 
 def without_data(tmp_path: Path) -> Path:
     """A checkpoint whose second data file is missing."""
@@ -568,13 +566,3 @@ def test_listing_and_planning_need_the_index_only(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"`w`: its data file .*data-00001-of-00002 is missing"):
         api.apply(recipe, prefix, dst=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(not PUBLIC.exists(), reason="the public test data of T5X is not beside the repository")
-def test_a_public_checkpoint_in_snappy_blocks() -> None:
-    source = opened(PUBLIC)
-    assert (source.step, len(source.leaves())) == (0, 105)
-    step = source.leaves()["global_step"]
-    assert same(source.read(step, Region((), ())), np.array(0, np.int64))
-    with pytest.raises(SourceError, match="data-00001-of-00002 is missing"):
-        values(source)

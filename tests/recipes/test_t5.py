@@ -1,13 +1,11 @@
 """T5 into T5X and back: every name, shape and value, against tables of its own."""
 
-import gzip
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import flax.serialization
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ import pytest
 from ckpt_surgery import api
 from ckpt_surgery.errors import DataError, PlanError
 from ckpt_surgery.execute import run
-from ckpt_surgery.formats import open_source
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe
 from tests.memory import MemorySink, MemorySource
@@ -26,7 +23,6 @@ from tests.recipes.t5_layouts import Parameter, Size, Slots
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
-PUBLIC = ROOT.parent / "shared" / "data" / "t5x-public"
 T5_SMALL = json.loads((ROOT / "tests" / "data" / "keytables" / "t5-small.json").read_text())["disk"]
 
 Arrays = dict[str, np.ndarray]
@@ -250,39 +246,6 @@ def test_a_step_beyond_int32_is_an_error() -> None:
     arrays["global_step"] = np.array(2**31, np.int64)
     with pytest.raises(DataError, match=r"`state/step`.*2147483648"):
         carried_out("t5-to-t5x", arrays)
-
-
-# --- against public files -------------------------------------------------------------------------
-
-MESH_INDEX = PUBLIC / "mtf_tiny_t5" / "model.ckpt-0.index"
-T5X_STATE = PUBLIC / "test_t5_tiny.checkpoint_0.gz"
-PUBLIC_SIZE = Size(vocab=32128, embed=32, heads=2, joined=128, mlp=64, buckets=32, layers=2)
-"""Of the public Mesh TensorFlow checkpoint: T5 1.1 with whole slots."""
-
-
-def paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, value in tree.items():
-        yield from paths(value, f"{prefix}{name}/") if isinstance(value, Mapping) else [prefix + name]
-
-
-@pytest.mark.skipif(
-    not MESH_INDEX.exists(), reason="the public test data of T5X is not beside the repository"
-)
-def test_the_variables_of_a_public_checkpoint() -> None:
-    leaves = open_source(str(MESH_INDEX)).leaves()
-    listing = {name: str(leaf.spec) for name, leaf in leaves.items()}
-    parameters = layouts.t5(PUBLIC_SIZE, "1.1", "shared")
-    assert listing == layouts.mesh_variables(parameters, "whole", "bfloat16")
-    assert result(planned("t5-to-t5x", listing)) == layouts.train_state(parameters, "whole", "bfloat16")
-
-
-@pytest.mark.skipif(not T5X_STATE.exists(), reason="the public test data of T5X is not beside the repository")
-def test_the_names_are_those_of_a_public_train_state() -> None:
-    """T5X's own file of the same architecture, of other sizes."""
-    state = flax.serialization.msgpack_restore(gzip.decompress(T5X_STATE.read_bytes()))["optimizer"]
-    parameters = layouts.t5(PUBLIC_SIZE, "1.1", "shared")
-    plan = planned("t5-to-t5x", layouts.mesh_variables(parameters, "whole", "bfloat16"))
-    assert result(plan).keys() == set(paths(state))
 
 
 # --- train state → inference state ----------------------------------------------------------------
