@@ -11,9 +11,10 @@ Braces and backslashes of a key itself are escaped with a backslash.
 import functools
 import itertools
 import math
+import operator
 import re
 import string
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,9 @@ Cells = tuple[str, ...]
 # Longer digit strings are hashes or dates rather than indices; Python also refuses to parse very long ones.
 _MOST_DIGITS = 18
 _NUMBER = re.compile(rf"(?<![0-9])([0-9]{{1,{_MOST_DIGITS}}})(?![0-9])")
-_DIGITS = re.compile("([0-9]+)")
+_DIGITS = re.compile("[0-9]+")
+_ZEROS = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
+"""Maps each ASCII digit to 0."""
 _MOST_NUMBERS = 12
 """Per key; the rest of a key is text. Bounds the work that hostile names can ask for."""
 _BETWEEN = "\0"
@@ -116,26 +119,43 @@ def fold(entries: Sequence[Entry]) -> list[Fold]:
 
 def _framed(entry: Entry) -> tuple[_Frame, Cells]:
     """An entry's texts without their numbers, and the numbers."""
-    if len(entry.sources) == 1:
-        # Nearly all entries are like this: key and source are taken apart at once.
-        parts = _DIGITS.split(f"{entry.key}{_BETWEEN}{entry.sources[0]}")
-        frame, numbers = _frame_of(tuple(parts[::2])), tuple(parts[1::2])
-        if frame is not None and max(map(len, numbers), default=0) <= _MOST_DIGITS:
-            return frame, numbers
+    if len(entry.sources) < 2:
+        # Nearly all entries are like this, and thousands differ in their digits alone.
+        text = _BETWEEN.join((entry.key, *entry.sources))
+        alike = text.encode().translate(_ZEROS) if text.isascii() else None
+        outline = None if alike is None else _outline(alike, len(entry.sources))
+        if outline is not None:
+            return outline.frame, outline.numbers(text)
     patterns = [_pattern(entry.key), *_gather(entry.sources)]
     frame = _Frame(tuple([literals for literals, _ in patterns]), len(entry.sources))
     return frame, sum([numbers for _, numbers in patterns], ())
 
 
+class _Outline(NamedTuple):
+    """What texts that differ in their digits alone have in common."""
+
+    frame: _Frame
+    numbers: Callable[[str], Cells]
+    """The numbers of such a text."""
+
+
 @functools.lru_cache(maxsize=4096)
-def _frame_of(literals: tuple[str, ...]) -> _Frame | None:
-    """The frame of a key and its source; None where they have to be looked at one by one."""
-    joint = [i for i, literal in enumerate(literals) if _BETWEEN in literal]
-    if len(joint) != 1 or literals[joint[0]].count(_BETWEEN) > 1 or len(literals) > _MOST_NUMBERS:
+def _outline(joined: bytes, sources: int) -> _Outline | None:
+    """The outline of a key with its sources; None where they are to be looked at one by one."""
+    text = joined.decode("ascii")
+    patterns = [_pattern(one) for one in text.split(_BETWEEN)]
+    found = list(_DIGITS.finditer(text))
+    if len(patterns) != 1 + sources or len(found) != sum(len(numbers) for _, numbers in patterns):
         return None
-    (at,) = joint
-    end, start = literals[at].split(_BETWEEN)
-    return _Frame((_printable((*literals[:at], end)), _printable((start, *literals[at + 1 :]))), 1)
+    frame = _Frame(tuple([literals for literals, _ in patterns]), sources)
+    return _Outline(frame, _cut([slice(*match.span()) for match in found]))
+
+
+def _cut(places: Sequence[slice]) -> Callable[[str], Cells]:
+    """What takes pieces out of texts."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda text: tuple([text[place] for place in places])
 
 
 def unfolded(entries: Sequence[Entry]) -> list[Fold]:
@@ -331,7 +351,8 @@ def _slot(slots: _Slots, letters: Mapping[int, str], column: int) -> str:
     return f"{{{letter}:{_span(values)}}}"
 
 
-def _span(values: Sequence[str]) -> str:
+@functools.lru_cache(maxsize=64)
+def _span(values: Cells) -> str:
     """`0..3,7`: runs of three and more with two dots, zero-padded like their first number."""
     runs: list[list[str]] = []
     for value in values:

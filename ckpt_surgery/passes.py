@@ -31,7 +31,7 @@ from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.operations import truth
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import REGEX_TIMEOUT, Literals, compile_pattern, fullmatch, literals
+from ckpt_surgery.regexes import REGEX_TIMEOUT, Literals, compile_pattern, fullmatch, literals, quick_length
 from ckpt_surgery.scope import SOURCES
 from ckpt_surgery.templates import Template
 from ckpt_surgery.values import frozen
@@ -96,7 +96,7 @@ class Candidates:
             texts = [(rule, rule.literals.prefix, rule.literals.inner) for rule in self._rules]
             self._by_head[head] = [t for t in texts if head.startswith(t[1][: self._length])]
         return [
-            rule for rule, prefix, inner in self._by_head[head] if text.startswith(prefix) and inner in text
+            rule for rule, prefix, inner in self._by_head[head] if inner in text and text.startswith(prefix)
         ]
 
 
@@ -277,7 +277,7 @@ class PassRun:
             if match is None:
                 continue
             claim = Claim(entry, match, mirror)
-            if self._wanted(candidate.index, candidate.rule, claim):
+            if candidate.rule.when is None or self._wanted(candidate.index, candidate.rule.when, claim):
                 self.claims[candidate.index].append(claim)
                 self.claimed.add(id(entry))
                 return
@@ -299,6 +299,8 @@ class PassRun:
         self, index: int, field: Field, pattern: regex.Pattern[str], text: str
     ) -> regex.Match[str] | None:
         """The match of a whole key. A pattern that takes too long ends the run: it would on every key."""
+        if len(text) <= quick_length(pattern):
+            return pattern.fullmatch(text)
         clock = self.clocks[index]
         started = time.perf_counter()
         try:
@@ -321,10 +323,8 @@ class PassRun:
                 views.append((params + text[len(slot) :], (params, slot)))
         return views
 
-    def _wanted(self, index: int, rule: Rule, claim: Claim) -> bool:
-        if rule.when is None:
-            return True
-        result = self.condition(index, rule.when, self._names_of(claim), claim.entry.key.text)
+    def _wanted(self, index: int, when: Expression, claim: Claim) -> bool:
+        result = self.condition(index, when, self._names_of(claim), claim.entry.key.text)
         # A `when` that failed is a problem already: that nobody claims the leaf would be a misleading second.
         return result is not False
 
@@ -623,9 +623,12 @@ class PassRun:
 
     def distinct(self, made: Iterable[tuple[int | None, Entry]]) -> dict[str, Entry]:
         """The entries by key. Two of one name are a problem."""
-        tree: dict[str, Entry] = {}
-        owners: dict[str, int | None] = {}
-        for index, entry in made:
+        listed = list(made)
+        tree = {entry.key.text: entry for _, entry in listed}
+        if len(tree) == len(listed):
+            return tree
+        tree, owners = {}, dict[str, int | None]()
+        for index, entry in listed:
             text = entry.key.text
             if text in tree:
                 self._collision(text, owners[text], tree[text], index, entry)
@@ -640,20 +643,23 @@ class PassRun:
 
     def unclaimed(self, used_by: Iterable[Entry]) -> list[Entry]:
         """What the policy keeps of the leaves that no rule claimed; the others are noted as dropped."""
-        used = _used_values(used_by)
         kept: list[Entry] = []
         loose: list[str] = []
-        for name, tree in self.trees.items():
-            for entry in tree.values():
-                if id(entry) in self.claimed:
-                    continue
-                if name == self.first and self.policy == "keep":
-                    kept.append(entry)
-                elif self.policy == "error" and id(entry.value) not in used:
-                    loose.append(entry.key.text)
-                else:
-                    why = "unmatched: drop" if self.policy == "drop" else "not claimed"
-                    self.ledger.drops.append(Drop(entry, None, why))
+        left = [
+            (name, entry)
+            for name, tree in self.trees.items()
+            for entry in tree.values()
+            if id(entry) not in self.claimed
+        ]
+        used = _used_values(used_by) if left and self.policy == "error" else ()
+        for name, entry in left:
+            if name == self.first and self.policy == "keep":
+                kept.append(entry)
+            elif self.policy == "error" and id(entry.value) not in used:
+                loose.append(entry.key.text)
+            else:
+                why = "unmatched: drop" if self.policy == "drop" else "not claimed"
+                self.ledger.drops.append(Drop(entry, None, why))
         if loose:
             hint = "Add a rule for them; `drop: true` if they shall go."
             self.ledger.general(

@@ -172,7 +172,7 @@ MOST_STEPS = 10**6
 
 
 @functools.lru_cache(maxsize=1024)
-def _quick_length(pattern: regex.Pattern[str]) -> int:
+def quick_length(pattern: regex.Pattern[str]) -> int:
     """How long a text may be for its match to take less than MOST_STEPS steps, milliseconds.
 
     Without nesting and alternatives, k repeats end at k of n places, in n^k / k! ways at most.
@@ -186,7 +186,7 @@ def _quick_length(pattern: regex.Pattern[str]) -> int:
 
 def fullmatch(pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
     """The match of the whole text, if there is one. Raises RecipeError after REGEX_TIMEOUT seconds."""
-    if len(text) <= _quick_length(pattern):
+    if len(text) <= quick_length(pattern):
         return pattern.fullmatch(text)  # watching the time takes longer than most matches
     try:
         return pattern.fullmatch(text, timeout=REGEX_TIMEOUT)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.errors import RecipeError
 from ckpt_surgery.expressions import ExpressionError
-from ckpt_surgery.regexes import Literals, _quick_length, compile_pattern, fullmatch, literals
+from ckpt_surgery.regexes import Literals, compile_pattern, fullmatch, literals, quick_length
 
 ALIKE = [
     (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
@@ -176,4 +176,4 @@ def test_every_match_has_its_text(data: st.DataObject, pattern: str) -> None:
     ],
 )
 def test_how_long_a_text_needs_no_watch(pattern: str, length: int) -> None:
-    assert _quick_length(compile_pattern(pattern)) == length
+    assert quick_length(compile_pattern(pattern)) == length

@@ -113,34 +113,43 @@ def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
 
 def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
     """A node is a leaf, a dict, or a list without gaps: one of them."""
-    containers = _containers(keys)
+    dicts, lists = _containers(keys)
+    containers = dicts | lists
     for key in keys:
         if key.names in containers:
             yield f"{_tick(key)} would be both a leaf and a container; rename one."
-    lists = {names for names, kinds in containers.items() if kinds == {True}}
     members = _members(keys, lists)
-    for names, kinds in containers.items():
-        if len(kinds) > 1:
+    for names in lists:
+        if names in dicts:
             yield f"`{shown('/'.join(names))}` would be both a list and a dict; rename its children."
-        elif names in lists:
+        else:
             yield from _gaps(names, members[names])
 
 
-def _containers(keys: Sequence[Key]) -> Mapping[tuple[str, ...], set[bool]]:
-    """Each container's path, with the kinds that its children say it is of."""
-    found: dict[tuple[str, ...], set[bool]] = defaultdict(set)
-    # From the leaves to the root: containers are few, and each is looked at once.
-    in_dicts = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])
-    level = {(names, (False,) * (len(names) + 1)): None for names in in_dicts}
-    level |= {(key.names[:-1], key.sequences): None for key in keys if True in key.sequences}
+Paths = dict[tuple[str, ...], None]
+"""A set that keeps its order."""
+
+
+def _containers(keys: Sequence[Key]) -> tuple[Paths, Paths]:
+    """The paths of all containers of which a child says that they are dicts, and lists.
+
+    From the leaves to the root: containers are few, and each is looked at once.
+    """
+    dicts: Paths = {}
+    level = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])
     while level:
-        for names, sequences in level:
-            found[names].add(sequences[-1])
-        level = dict.fromkeys([(names[:-1], sequences[:-1]) for names, sequences in level if names])
-    return found
+        dicts |= level
+        level = dict.fromkeys([names[:-1] for names in level if names])
+    lists: Paths = {}
+    mixed = {(key.names[:-1], key.sequences): None for key in keys if True in key.sequences}
+    while mixed:
+        for names, sequences in mixed:
+            (lists if sequences[-1] else dicts)[names] = None
+        mixed = dict.fromkeys([(names[:-1], sequences[:-1]) for names, sequences in mixed if names])
+    return dicts, lists
 
 
-def _members(keys: Sequence[Key], lists: set[tuple[str, ...]]) -> Mapping[tuple[str, ...], set[str]]:
+def _members(keys: Sequence[Key], lists: Paths) -> Mapping[tuple[str, ...], set[str]]:
     """The indices of each list."""
     found: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for key in keys if lists else ():
