@@ -19,6 +19,7 @@ from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, Us
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff
@@ -332,7 +333,7 @@ def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, S
     return Destination(
         sink.refusals,
         sink.adopts,
-        lambda source, file: sources[source].data_file(file),
+        data_file,
         device
         if request.link_mode is not LinkMode.COPY and formats.can_link(_format(request, loaded))
         else None,

@@ -100,14 +100,15 @@ class Chunk:
     """Where the stored bytes of one chunk are: a range of a file, or right here."""
 
     file: str
-    """Path relative to the checkpoint's root; empty where the bytes are inline."""
+    """Path that opens it; empty where the bytes are inline. One string for all chunks of a file.
+
+    In an index that is being written, relative to the checkpoint.
+    """
     offset: int
     """Byte offset in the file."""
     length: int
     """Stored (encoded) bytes."""
     inline: bytes | None = None
-    source: str = ""
-    """The name of the source whose root `file` is relative to; empty within the source itself."""
 
 
 def encoding_of(codecs: Sequence[Mapping[str, Any]]) -> str:
@@ -256,7 +257,7 @@ class DataFile:
     """A file that chunks lie in."""
 
     path: str
-    """Absolute."""
+    """Absolute, and no link."""
     size: int
     """Bytes."""
     device: int
@@ -282,10 +283,6 @@ class Source(Protocol):
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of one region. Raises SourceError where bytes are missing or damaged."""
-        ...
-
-    def data_file(self, file: str) -> DataFile:
-        """What is known of a file that a manifest names. Raises SourceError where it is gone."""
         ...
 
     def files(self) -> Iterable[str]:
@@ -335,7 +332,7 @@ class Sink(Protocol):
         ...
 
     def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
-        """Link or copy the stored bytes of an output. The files of `chunks` are absolute paths.
+        """Link or copy the stored bytes of an output: `chunks` of a source, in files of the source.
 
         Called from several threads, once per output that is `stored`.
         """

@@ -3,11 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.arrays import Chunk, Leaf, Output, Region, Shape, Sink, Source
+from ckpt_surgery.arrays import Leaf, Output, Region, Sink, Source
 from ckpt_surgery.engines import local
 from ckpt_surgery.errors import DataError, Problem, SurgeryError
 from ckpt_surgery.functions.tiles import straightened
@@ -90,26 +90,15 @@ def run(
         counter.add(task.nbytes)
 
     def adopt(step: Step) -> None:
+        assert step.stored is not None
         with _told_of(step):
-            sink.adopt(outputs[id(step)], _located(step, sources))
+            sink.adopt(outputs[id(step)], step.stored.chunks)
         counter.add(step.leaf.nbytes)
 
     adopted = [step for step in plan.steps if step.stored is not None]
     local.run_all(adopt, adopted, lambda step: 0, memory, workers)
     local.run_all(compute, make_tasks(plan), lambda task: task.working_set, memory, workers)
     sink.finish()
-
-
-def _located(step: Step, sources: Mapping[str, Source]) -> dict[Shape, Chunk]:
-    """The chunks of the stored bytes, with absolute paths."""
-    assert step.stored is not None
-    chunks = step.stored.chunks
-    names = {(c.source, c.file) for c in chunks.values() if c.inline is None}
-    paths = {(source, file): sources[source].data_file(file).path for source, file in names}
-    return {
-        index: c if c.inline is not None else replace(c, file=paths[c.source, c.file])
-        for index, c in chunks.items()
-    }
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, Manifest
+from ckpt_surgery.arrays import ArraySpec, Leaf, Manifest
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.values import frozen
@@ -95,24 +95,13 @@ def _reads(root: "Node") -> Iterator[Read]:
 
 
 def relinked(node: Node) -> Manifest | None:
-    """The node's value over bytes that are stored already; chunks name the sources that they are in.
+    """The node's value over bytes that are stored already.
 
     None where any of it has to be computed, or has no stored bytes yet.
     """
     if isinstance(node, Read):
-        return _named(node)
+        return node.leaf.manifest
     if type(node.function).relink is Function.relink:
         return None
     manifests = [manifest for child in node.inputs if (manifest := relinked(child)) is not None]
     return node.function.relink(manifests) if len(manifests) == len(node.inputs) else None
-
-
-def _named(read: Read) -> Manifest | None:
-    manifest = read.leaf.manifest
-    if manifest is None:
-        return None
-    chunks = {
-        index: Chunk(chunk.file, chunk.offset, chunk.length, chunk.inline, read.source)
-        for index, chunk in manifest.chunks.items()
-    }
-    return Manifest(manifest.spec, manifest.chunk_shape, manifest.codec, chunks)

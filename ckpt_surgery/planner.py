@@ -23,7 +23,7 @@ from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Apply, Node, Read, reads
 from ckpt_surgery.recipe import LoadedRecipe
-from ckpt_surgery.transfers import Destination, Stored, transfers
+from ckpt_surgery.transfers import Destination, transfers
 from ckpt_surgery.values import frozen
 
 
@@ -177,11 +177,13 @@ def _leaf(entry: Entry) -> Leaf:
 def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Step], int]:
     """The steps, with how each comes about; and the dead bytes in linked files."""
     leaves = [_leaf(entry) for entry in entries]
-    stored, dead = transfers(list(zip(leaves, (e.value for e in entries), strict=True)), destination)
-    return [_step(*parts) for parts in zip(entries, leaves, stored, strict=True)], dead
+    values = list(zip(leaves, (entry.value for entry in entries), strict=True))
+    found = transfers(values, destination)
+    decided = zip(entries, leaves, found.stored, found.copied, strict=True)
+    return [_step(*parts) for parts in decided], found.dead
 
 
-def _step(entry: Entry, leaf: Leaf, stored: Stored | None) -> Step:
+def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> Step:
     value = entry.value
     found = (
         ((value.source, value.leaf.key.text),)
@@ -190,8 +192,8 @@ def _step(entry: Entry, leaf: Leaf, stored: Stored | None) -> Step:
     )
     if stored is None:
         return Step(leaf, value, _fate(entry), entry.rule, found)
-    transfer = Transfer.COPY if stored.copied else Transfer.LINK
-    return Step(leaf, value, _fate(entry), entry.rule, found, transfer, None, stored.manifest)
+    transfer = Transfer.COPY if copied else Transfer.LINK
+    return Step(leaf, value, _fate(entry), entry.rule, found, transfer, None, stored)
 
 
 def _fate(entry: Entry) -> Fate:

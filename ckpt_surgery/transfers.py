@@ -4,15 +4,14 @@ Decided from manifests alone, for the cheapest that the destination can take ove
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.arrays import DataFile, Leaf, Manifest
 from ckpt_surgery.nodes import Node, relinked
-from ckpt_surgery.values import frozen
 
-FileName = tuple[str, str]
-"""Source name, and a file as its manifests name it."""
+Range = tuple[int, int]
+"""Offsets in a file: of the first byte, and of the one after the last."""
 
 
 @dataclass(frozen=True)
@@ -23,54 +22,48 @@ class Destination:
     """What its format cannot hold, one sentence each."""
     adopts: Callable[[Leaf, Manifest], bool]
     """Whether stored bytes can become a leaf as they are."""
-    data_file: Callable[[str, str], DataFile]
-    """(source name, file of a manifest) → what is known of that file."""
+    data_file: Callable[[str], DataFile]
+    """What is known of a file, by its path. Raises SourceError where it is gone."""
     device: int | None
     """Number of its file system, which files can be linked within; None: everything is copied."""
 
 
-@frozen()
-class Stored:
-    """The stored bytes that become an output."""
+@dataclass(frozen=True)
+class Transfers:
+    """How the value of every output comes about."""
 
-    manifest: Manifest
-    copied: bool
-    """They are copied; else the files that they lie in are linked."""
+    stored: Sequence[Manifest | None]
+    """For each output the stored bytes that become it; None: it is computed."""
+    copied: Sequence[bool]
+    """For each output whether stored bytes are copied; else the files that they lie in are linked."""
+    dead: int
+    """Bytes in linked files that no output uses."""
 
 
-def transfers(
-    values: Sequence[tuple[Leaf, Node]], destination: Destination
-) -> tuple[list[Stored | None], int]:
-    """For each output its stored bytes, None where it is computed; and the dead bytes in linked files.
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Outputs whose stored bytes lie in the same files. There are as a rule few such sets of files."""
+
+    files: frozenset[str]
+    """Paths, as chunks have them."""
+    ranges: Mapping[str, list[Range]]
+    """What is used of each file, in no order."""
+
+
+def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> Transfers:
+    """How each output comes about.
 
     A file of which less than half would be used is not linked: what is used of it is copied.
     """
-    manifests = [_adopted(leaf, node, destination) for leaf, node in values]
-    names = {id(m): _files(m) for m in manifests if m}
-    files = {name: destination.data_file(*name) for name in set().union(*names.values())}
-    alive = _linked([m for m in manifests if m], names, files, destination.device)
-    copies = destination.device is None
-    stored = [None if m is None else Stored(m, copies or not alive.keys() >= names[id(m)]) for m in manifests]
-    return stored, sum(files[name].size - used for name, used in alive.items())
-
-
-def _linked(
-    manifests: Sequence[Manifest],
-    names: Mapping[int, set[FileName]],
-    files: Mapping[FileName, DataFile],
-    device: int | None,
-) -> dict[FileName, int]:
-    """The files that are linked, with their bytes that linked outputs use: at least half of each.
-
-    An output is linked where all of its files are, so that one file's going may take others with it.
-    """
-    linked = {name for name, file in files.items() if file.device == device}
-    while True:
-        alive = _alive(m for m in manifests if linked >= names[id(m)])
-        kept = {name for name in linked if 2 * alive[name] >= files[name].size}
-        if kept == linked:
-            return {name: alive[name] for name in linked}
-        linked = kept
+    stored = [_adopted(leaf, node, destination) for leaf, node in values]
+    group_of = _grouped(stored)
+    groups = dict.fromkeys(group for group in group_of if group is not None)
+    files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
+    alive = _linked(groups, files, destination.device)
+    links = destination.device is not None
+    linked = {None, *(group for group in groups if links and alive.keys() >= group.files)}
+    dead = sum(files[path].size - used for path, used in alive.items())
+    return Transfers(stored, [group not in linked for group in group_of], dead)
 
 
 def _adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
@@ -82,24 +75,57 @@ def _adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | Non
     return manifest
 
 
-def _files(manifest: Manifest) -> set[FileName]:
-    return {(chunk.source, chunk.file) for chunk in manifest.chunks.values() if chunk.inline is None}
-
-
-def _alive(manifests: Iterable[Manifest]) -> dict[FileName, int]:
-    """Bytes of each file that are used; a byte that is used twice counts once."""
-    ranges: dict[FileName, set[tuple[int, int]]] = defaultdict(set)
+def _grouped(manifests: Iterable[Manifest | None]) -> list[_Group | None]:
+    """The group of each manifest."""
+    groups: dict[frozenset[str], _Group] = {}
+    found: list[_Group | None] = []
     for manifest in manifests:
-        for chunk in manifest.chunks.values():
+        if manifest is None:
+            found.append(None)
+            continue
+        chunks = manifest.chunks.values()
+        files = frozenset([chunk.file for chunk in chunks if chunk.inline is None])
+        group = groups.get(files)
+        if group is None:
+            group = groups[files] = _Group(files, {path: [] for path in files})
+        ranges = group.ranges
+        for chunk in chunks:
             if chunk.inline is None:
-                ranges[chunk.source, chunk.file].add((chunk.offset, chunk.offset + chunk.length))
-    return defaultdict(int, {name: _covered(found) for name, found in ranges.items()})
+                ranges[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
+        found.append(group)
+    return found
 
 
-def _covered(ranges: Iterable[tuple[int, int]]) -> int:
-    """How many bytes lie in at least one range of (start, stop)."""
-    total = end = 0
+def _linked(groups: Collection[_Group], files: Mapping[str, DataFile], device: int | None) -> dict[str, int]:
+    """The files that are linked, with their bytes that linked outputs use: at least half of each.
+
+    An output is linked where all of its files are, so that one file's going may take others with it.
+    """
+    used = [(g.files, {path: _joined(ranges) for path, ranges in g.ranges.items()}) for g in groups]
+    linked = {path for path, file in files.items() if file.device == device}
+    while True:
+        ranges: dict[str, list[Range]] = defaultdict(list)
+        for needed, of_group in used:
+            if linked >= needed:
+                for path, found in of_group.items():
+                    ranges[path] += found
+        alive = {path: _nbytes(_joined(ranges[path])) for path in linked}
+        kept = {path for path in linked if 2 * alive[path] >= files[path].size}
+        if kept == linked:
+            return alive
+        linked = kept
+
+
+def _joined(ranges: Iterable[Range]) -> list[Range]:
+    """The same bytes in as few ranges as can be, in order: no byte is in two of them."""
+    joined: list[Range] = []
     for start, stop in sorted(ranges):
-        total += max(0, stop - max(start, end))
-        end = max(end, stop)
-    return total
+        if joined and start <= joined[-1][1]:
+            start, end = joined.pop()
+            stop = max(stop, end)
+        joined.append((start, stop))
+    return joined
+
+
+def _nbytes(ranges: Iterable[Range]) -> int:
+    return sum(stop - start for start, stop in ranges)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ckpt_surgery.arrays import Chunk, LinkMode
 from ckpt_surgery.errors import SourceError, StorageError
+from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.keys import shown
 from ckpt_surgery.stopping import check_wanted
 
@@ -38,10 +39,12 @@ class DataFiles:
 
     def __init__(self, directory: Path, mode: LinkMode):
         self._directory = directory
-        """Where paths are relative to."""
+        """Where the paths of our chunks are relative to."""
         self._mode = mode
+        self._real: dict[str, str] = {}
+        """The files themselves, by the paths that were asked for."""
         self._linked: dict[str, str] = {}
-        self._copied: dict[Chunk, Chunk] = {}
+        self._copied: dict[tuple[str, int, int], Chunk] = {}
         self._packed: Path | None = None
         self._packed_size = 0
         self._lock = threading.Lock()
@@ -49,27 +52,38 @@ class DataFiles:
     def linked(self, chunk: Chunk) -> Chunk:
         """The same bytes in a file of ours, which shares its blocks or its inode with the source's file."""
         with self._lock:
-            if chunk.file not in self._linked:
+            real = self._resolved(chunk.file)
+            if real not in self._linked:
                 name = self._new_name()
                 with _errors(chunk.file):
-                    link(Path(chunk.file), self._directory / name, self._mode)
-                self._linked[chunk.file] = name
-            return Chunk(self._linked[chunk.file], chunk.offset, chunk.length)
+                    link(Path(real), self._directory / name, self._mode)
+                self._linked[real] = name
+            return Chunk(self._linked[real], chunk.offset, chunk.length)
 
     def copied(self, chunk: Chunk) -> Chunk:
         """The same bytes in a file of ours, as they are stored."""
         with self._lock:
-            if chunk in self._copied:  # tied weights, say
-                return self._copied[chunk]
+            place = (self._resolved(chunk.file), chunk.offset, chunk.length)
+            if place in self._copied:  # tied weights, say
+                return self._copied[place]
             if self._packed is None:
                 self._packed = self._directory / self._new_name()
                 self._packed.touch()
             offset = self._packed_size
             self._packed_size += chunk.length
             name = os.fspath(self._packed.relative_to(self._directory))
-            self._copied[chunk] = Chunk(name, offset, chunk.length)
+            self._copied[place] = Chunk(name, offset, chunk.length)
         copy_chunk(chunk, self._packed, offset)
-        return self._copied[chunk]
+        return self._copied[place]
+
+    def _resolved(self, path: str) -> str:
+        """The file itself: a hard link to a link, as a Hugging Face cache has them, would hang in the air.
+
+        Raises SourceError where it is gone.
+        """
+        if path not in self._real:
+            self._real[path] = data_file(path).path
+        return self._real[path]
 
     def _new_name(self) -> str:
         (self._directory / "d").mkdir(parents=True, exist_ok=True)
@@ -148,11 +162,13 @@ def _move(reader: int, writer: int, count: int, offset: int, at: int) -> int:
 
 @contextmanager
 def _errors(source: str) -> Iterator[None]:
+    """Turns what the system refuses into StorageError, or SourceError where the source's file is at fault."""
     try:
         yield
     except EOFError as error:
         raise SourceError(f"{shown(str(error))}: it is shorter than its index says") from error
     except OSError as error:
+        data_file(source)  # where the file is gone, that is what to tell
         raise StorageError(
             f"{shown(source)} could not be linked or copied: {error.strerror or error}",
             hint="Check the free space and the file systems; `--link-mode copy` works between any two.",

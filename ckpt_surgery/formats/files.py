@@ -129,7 +129,7 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
 
 
 def digest(files: Mapping[str, FileStat]) -> str:
-    """Of names, sizes and times: hexadecimal, equal for an untouched checkpoint."""
+    """Of names or paths, sizes and times: hexadecimal, equal for an untouched checkpoint."""
     lines = (f"{name}\0{stat.size}\0{stat.modified}\n" for name, stat in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 

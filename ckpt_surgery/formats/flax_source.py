@@ -50,7 +50,7 @@ class Found:
     key: Key
     node: Node
     file: str
-    """Relative to the checkpoint's directory."""
+    """Its path."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Listed:
     array: StoredArray | None = None
     """Where it is in zarr."""
     files: Mapping[str, FileStat] = field(default_factory=dict)
-    """Of its own."""
+    """Of its own, by path."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Contents:
 
     found: tuple[Found, ...]
     files: Mapping[str, FileStat]
+    """By path."""
     metadata: Mapping[str, Any]
 
 
@@ -95,7 +96,7 @@ def flattened(
         yield from flattened(member, (*names, str(name)), (*lists, isinstance(node, list)), is_leaf)
 
 
-def read_document(file: OpenFile, name: str) -> list[Found]:
+def read_document(file: OpenFile) -> list[Found]:
     """The leaves of a file that is one document. Raises SourceError where it is damaged, or holds no tree."""
     tree = read_tree(file)
     if not isinstance(tree, dict | list):
@@ -103,10 +104,10 @@ def read_document(file: OpenFile, name: str) -> list[Found]:
             f"{shown(file.path)} holds {_told(tree)} and no tree of named arrays",
             hint="Save it as `{'name': value}`.",
         )
-    return [Found(key, node, name) for key, node in flattened(tree) if key.names]
+    return [Found(key, node, file.path) for key, node in flattened(tree) if key.names]
 
 
-def read_stream(file: OpenFile, name: str) -> list[Found]:
+def read_stream(file: OpenFile) -> list[Found]:
     """The leaves of a file that is a stream, as EasyLM writes them: records of a key and a document.
 
     A record is a list of two: the key's components, or its text, and a byte string that is the document.
@@ -123,7 +124,8 @@ def read_stream(file: OpenFile, name: str) -> list[Found]:
         with about(file.path):
             if last != inside.offset + inside.length:
                 raise SourceError(f"byte {last}: more follows in a record than its document", hint=DAMAGED)
-            found += (Found(key, leaf, name) for key, leaf in flattened(node, names, (False,) * len(names)))
+            leaves = flattened(node, names, (False,) * len(names))
+            found += (Found(key, leaf, file.path) for key, leaf in leaves)
             if len(found) > MOST_VALUES:
                 raise SourceError(f"there are more than {MOST_VALUES} leaves", hint=DAMAGED)
     return found
@@ -191,13 +193,13 @@ def _multihost_array(directory: str, found: Found, path: str) -> Listed:
             f"its array is said to be in `{shown(path[:200])}`, which is no path below the checkpoint",
             hint="Only arrays beside the checkpoint are read.",
         )
-    place = f"{found.file}{MULTIHOST_SUFFIX}/{path}"
+    place = f"{os.path.basename(found.file)}{MULTIHOST_SUFFIX}/{path}"
     files = Files.of(directory, place)
     stored = file_array(files, place)
     manifest = file_manifest(files, place, stored.definition)
     check_complete(stored.definition, manifest)
     leaf = Leaf(found.key, LeafKind.ARRAY, stored.definition.spec, manifest)
-    return Listed(leaf, found, stored, files.stats)
+    return Listed(leaf, found, stored, files.by_path)
 
 
 def list_leaves(directory: str, found: Iterable[Found]) -> dict[str, Listed]:
@@ -254,13 +256,13 @@ class FlaxSource(ArraysSource):
             return super().read(leaf, region)
         assert isinstance(cut.node, ArrayAt)
         try:
-            return read_pieces(self.directory, cut.node, cut.file, region, self._files)
+            return read_pieces(cut.node, cut.file, region, self._files)
         except SourceError as error:
             raise named(leaf.key, error) from error
 
 
 def _own_files(listed: Iterable[Listed]) -> dict[str, FileStat]:
-    return {name: stat for item in listed for name, stat in item.files.items()}
+    return {path: stat for item in listed for path, stat in item.files.items()}
 
 
 def open_flax(path: str, selection: Selection) -> FlaxSource:
@@ -275,25 +277,27 @@ def open_flax(path: str, selection: Selection) -> FlaxSource:
 def _contents(location: Location) -> Contents:
     if location.name.endswith(INDEX_SUFFIX):
         return _sharded(location)
-    found, stat = _read(location.directory, location.name)
-    return Contents(tuple(found), {location.name: stat}, {})
+    path = os.path.join(location.directory, location.name)
+    found, stat = _read(path)
+    return Contents(tuple(found), {path: stat}, {})
 
 
-def _read(directory: str, name: str) -> tuple[list[Found], FileStat]:
+def _read(path: str) -> tuple[list[Found], FileStat]:
     """The leaves of one file, and what it was like."""
-    with opened(os.path.join(directory, name)) as file:
+    with opened(path) as file:
         if not file.stat.size:
             raise SourceError(f"{shown(file.path)} is empty", hint=DAMAGED)
         read = read_stream if starts_stream(file) else read_document
-        return read(file, name), file.stat
+        return read(file), file.stat
 
 
 def _sharded(location: Location) -> Contents:
     """The leaves of all shards. Raises SourceError where they and the index differ."""
     directory, path = location.directory, os.path.join(location.directory, location.name)
     weights, metadata = read_index(path)
-    read = {name: _read(directory, name) for name in shard_names(directory, weights)}
+    paths = {name: os.path.join(directory, name) for name in shard_names(directory, weights)}
+    read = {name: _read(shard) for name, shard in paths.items()}
     held = {name: [item.key.text for item in found] for name, (found, _) in read.items()}
     check_shards(directory, weights, held)
-    files = {location.name: stat_file(path), **{name: stat for name, (_, stat) in read.items()}}
+    files = {path: stat_file(path), **{paths[name]: stat for name, (_, stat) in read.items()}}
     return Contents(tuple(item for found, _ in read.values() for item in found), files, metadata)

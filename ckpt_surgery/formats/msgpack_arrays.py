@@ -16,7 +16,7 @@ MOST_CHUNKS = 4096
 
 
 def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
-    """Where the bytes of an array are; `file`: the document's name in manifests.
+    """Where the bytes of an array are; `file`: the document's path.
 
     Pieces are cut further, so that a regular grid comes out. None where only a very fine one would do:
     such an array is for `read_pieces`.
@@ -78,16 +78,15 @@ def parts_of(array: ArrayAt, region: Region) -> Iterator[Part]:
         first += count
 
 
-def read_pieces(
-    directory: str, array: ArrayAt, file: str, region: Region, listed: Mapping[str, FileStat]
-) -> np.ndarray:
+def read_pieces(array: ArrayAt, file: str, region: Region, listed: Mapping[str, FileStat]) -> np.ndarray:
     """A region of an array in pieces: only what it needs of each.
 
-    `listed`: what the files were like when they were listed. Raises SourceError as `read_raw` does.
+    `file`: the document's path. `listed`: what the files were like when they were listed, by their paths.
+    Raises SourceError as `read_raw` does.
     """
     block: np.ndarray = np.empty(region.shape, array.spec.dtype)
     for part in parts_of(array, region):
-        block[part.place] = read_raw(directory, stretch(part.box, file, part.offset), part.inner, listed)
+        block[part.place] = read_raw(stretch(part.box, file, part.offset), part.inner, listed)
     return block
 
 

@@ -20,9 +20,11 @@ class NpySource(StretchesSource):
     """`.npy` files, opened for reading. Safe to use from several threads."""
 
     def __init__(self, path: str, directory: str, files: dict[str, FileStat], arrays: dict[str, NpyArray]):
+        """`files`, `arrays`: by name in the directory."""
         self._arrays = {_key(name): array for name, array in arrays.items()}
-        leaves = {_key(name): leaf_of(_key(name), array, name, 0) for name, array in arrays.items()}
-        super().__init__(path, "npy", directory, leaves, files, {})
+        paths = {name: os.path.join(directory, name) for name in files}
+        leaves = {_key(name): leaf_of(_key(name), array, paths[name], 0) for name, array in arrays.items()}
+        super().__init__(path, "npy", leaves, {paths[name]: stat for name, stat in files.items()}, {})
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""

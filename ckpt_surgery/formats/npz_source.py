@@ -99,9 +99,8 @@ class NpzSource(StretchesSource):
     def __init__(
         self, path: str, file: str, stat: FileStat, parts: Mapping[str, Part], metadata: Mapping[str, Any]
     ):
-        directory, name = os.path.split(file)
-        leaves = {text: _leaf(text, part, name) for text, part in parts.items()}
-        super().__init__(path, "npz", directory, leaves, {name: stat}, metadata)
+        leaves = {text: _leaf(text, part, file) for text, part in parts.items()}
+        super().__init__(path, "npz", leaves, {file: stat}, metadata)
         self._file = file
         self._stat = stat
         self._parts = parts

@@ -5,6 +5,7 @@ their checksums.
 """
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class Database:
                 f"the database refers to a value at `{shown(entry)}`, which is no location", hint=DAMAGED
             )
         base, path, offset, length = match.groups()
-        return Chunk(_file_name(base, path), int(offset), int(length))
+        return Chunk(_path(self.directory, base, path), int(offset), int(length))
 
     def value(self, key: bytes) -> bytes | None:
         """The value of a key; None where the database has no such key. SourceError where it is unreadable."""
@@ -71,8 +72,10 @@ class Database:
 
 
 @functools.lru_cache(maxsize=1024)
-def _file_name(base: str, path: str) -> str:
-    return unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
+def _path(directory: str, base: str, path: str) -> str:
+    """Of a data file; whatever the database calls it, this begins with the database's directory."""
+    name = unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
+    return os.path.join(directory, "") + name
 
 
 def _base(directory: str) -> Any:

@@ -135,12 +135,12 @@ class OrbaxSink:
         """One index over what was adopted and what was computed."""
         entries = self._entries
         if self._kvstore is not None:
-            computed = read_database(str(self._database))
+            computed, inside = read_database(str(self._database)), os.path.join(self._database, "")
             for key, value in computed.entries.items():
                 at = computed.locate(key)
                 assert at is not None
-                where = value if isinstance(value, bytes) else replace(at, file=f"{COMPUTED}/{at.file}")
-                entries.append(Entry(key, where))
+                file = f"{COMPUTED}/{at.file.removeprefix(inside)}"
+                entries.append(Entry(key, value if isinstance(value, bytes) else replace(at, file=file)))
         write_index(self._item_directory, entries)
 
     def _write_definitions(self, arrays: Sequence[Output]) -> None:

@@ -8,15 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import (
-    DataFile,
-    Leaf,
-    LeafKind,
-    Region,
-)
+from ckpt_surgery.arrays import Leaf, LeafKind, Region
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
-from ckpt_surgery.formats.files import DAMAGED, FileStat, data_file, digest, named, walk
+from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named, walk
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
 from ckpt_surgery.formats.orbax_store import Store, array_manifest, open_store
 from ckpt_surgery.formats.orbax_tree import (
@@ -154,10 +149,6 @@ class OrbaxSource:
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
         return self._reader.read(leaf, region)
-
-    def data_file(self, file: str) -> DataFile:
-        """A data file of the database, or a chunk's file. Raises SourceError where it is gone."""
-        return data_file(os.path.join(self._location.directory, file))
 
     def files(self) -> Iterator[str]:
         """Paths of all files below the item's directory."""

@@ -6,6 +6,7 @@ import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ckpt_surgery.arrays import Chunk, Manifest, Shape
 from ckpt_surgery.errors import SourceError
@@ -25,8 +26,13 @@ class Store:
 
     directory: str
     files: Mapping[str, FileStat]
+    """By name in the directory."""
     database: Database | None
     zarr: int
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, FileStat]:
+        return {os.path.join(self.directory, name): stat for name, stat in self.files.items()}
 
     @property
     def stored(self) -> int:
@@ -58,11 +64,13 @@ class Store:
         """Where one chunk lies; None where it is missing. Raises SourceError where the file is short."""
         if self.database is None:
             path = self._path(name, file)
-            return None if path is None else Chunk(path, 0, self.files[path].size)
+            if path is None:
+                return None
+            return Chunk(os.path.join(self.directory, path), 0, self.files[path].size)
         chunk = self.database.locate(_key(name, file))
         if chunk is None or chunk.inline is not None:
             return chunk
-        stat = self.files.get(chunk.file)
+        stat = self._by_path.get(chunk.file)
         if stat is None:
             raise SourceError(f"its data file {shown(chunk.file)} is missing", hint=DAMAGED)
         if chunk.offset + chunk.length > stat.size:

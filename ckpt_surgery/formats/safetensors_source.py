@@ -86,14 +86,13 @@ class SafetensorsSource(StretchesSource):
     def __init__(
         self,
         path: str,
-        directory: str,
         index: Mapping[str, FileStat],
         shards: Sequence[Shard],
         metadata: Mapping[str, Any],
     ):
         leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
-        files = {**index, **{shard.name: shard.stat for shard in shards}}
-        super().__init__(path, "safetensors", directory, leaves, files, metadata)
+        files = {**index, **{shard.path: shard.stat for shard in shards}}
+        super().__init__(path, "safetensors", leaves, files, metadata)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
@@ -101,7 +100,7 @@ class SafetensorsSource(StretchesSource):
         if leaf.manifest.codec.name != PACKED_NAME or not region.size:
             return super().read(leaf, region)
         (chunk,) = leaf.manifest.chunks.values()
-        with opened(os.path.join(self.directory, chunk.file), self._files[chunk.file]) as file:
+        with opened(chunk.file, self._files[chunk.file]) as file:
             return read_packed(file, chunk.offset, leaf.manifest.spec, region)
 
 
@@ -127,7 +126,7 @@ def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) ->
 
 def _leaf(shard: Shard, tensor: Tensor) -> Leaf:
     codec = _packed_codec(tensor.spec.ndim) if tensor.packed else None
-    manifest = stretch(tensor.spec, shard.name, shard.data + tensor.start, codec, tensor.stop - tensor.start)
+    manifest = stretch(tensor.spec, shard.path, shard.data + tensor.start, codec, tensor.stop - tensor.start)
     return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest)
 
 
@@ -146,11 +145,11 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
     directory, name = file_of(path, chosen)
     if not name.endswith(INDEX_SUFFIX):
         shard = read_shard(directory, name)
-        return SafetensorsSource(path, directory, {}, [shard], shard.header.metadata)
-    files, metadata = read_index(os.path.join(directory, name))
+        return SafetensorsSource(path, {}, [shard], shard.header.metadata)
+    index = os.path.join(directory, name)
+    files, metadata = read_index(index)
     shards = read_shards(directory, files)
-    index = {name: stat_file(os.path.join(directory, name))}
-    return SafetensorsSource(path, directory, index, shards, dict(_merged(metadata, shards)))
+    return SafetensorsSource(path, {index: stat_file(index)}, shards, dict(_merged(metadata, shards)))
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

@@ -14,7 +14,6 @@ from ckpt_surgery.arrays import (
     ArraySpec,
     Chunk,
     Codec,
-    DataFile,
     Leaf,
     Manifest,
     Region,
@@ -27,7 +26,7 @@ from ckpt_surgery.arrays import (
 )
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import Readable, opened, read_region, stat_file
-from ckpt_surgery.formats.files import DAMAGED, FileStat, data_file, digest, named
+from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named
 
 BIG = encoding_of([bytes_codec("big")])
 """The encoding of chunks whose elements are big endian."""
@@ -54,7 +53,6 @@ class StretchesSource:
         self,
         path: str,
         format: str,
-        directory: str,
         leaves: Mapping[str, Leaf],
         files: Mapping[str, FileStat],
         metadata: Mapping[str, Any],
@@ -62,14 +60,12 @@ class StretchesSource:
     ):
         self.path = path
         self.format = format
-        self.directory = directory
-        """What the files in manifests are relative to."""
         self.metadata = metadata
         self.step = step
         self.item: str | None = None
         self._leaves = leaves
         self._files = files
-        """Every file that the checkpoint consists of, as it was when it was listed."""
+        """Every file that the checkpoint consists of, by its path, as it was when it was listed."""
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's own order."""
@@ -79,30 +75,25 @@ class StretchesSource:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
         assert leaf.manifest is not None
         try:
-            return read_raw(self.directory, leaf.manifest, region, self._files)
+            return read_raw(leaf.manifest, region, self._files)
         except SourceError as error:
             raise named(leaf.key, error) from error
 
-    def data_file(self, file: str) -> DataFile:
-        """A file by its name in a manifest. Raises SourceError where it is gone."""
-        return data_file(os.path.join(self.directory, file))
-
     def files(self) -> Iterator[str]:
         """Paths of the files that were listed."""
-        yield from (os.path.join(self.directory, name) for name in self._files)
+        yield from self._files
 
     def fingerprint(self) -> str:
-        """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
-        return digest({name: stat_file(os.path.join(self.directory, name)) for name in self._files})
+        """Of the files: paths, sizes, modification times. Raises SourceError where one is gone."""
+        # A plan that is saved has absolute paths, whatever its sources were called when it was made.
+        return digest({os.path.abspath(path): stat_file(path) for path in self._files})
 
 
-def read_raw(
-    directory: str, manifest: Manifest, region: Region, listed: Mapping[str, FileStat] | None = None
-) -> np.ndarray:
+def read_raw(manifest: Manifest, region: Region, listed: Mapping[str, FileStat] | None = None) -> np.ndarray:
     """A region of an array whose chunks are plain bytes of either byte order: only what it needs of each.
 
-    `listed`: what the files were like when they were listed. Raises SourceError where bytes are missing,
-    files have changed, or booleans are neither 0 nor 1.
+    `listed`: what the files were like when they were listed, by their paths. Raises SourceError where bytes
+    are missing, files have changed, or booleans are neither 0 nor 1.
     """
     counts = covering_chunks(region, manifest.spec.shape, manifest.chunk_shape)
     block: np.ndarray = np.empty(region.shape, manifest.spec.dtype)
@@ -111,12 +102,12 @@ def read_raw(
         stops = tuple(a + b for a, b in zip(counts.starts, chunk.stops, strict=True))
         part = Region(tuple(map(max, starts, region.starts)), tuple(map(min, stops, region.stops)))
         index = tuple(start // length for start, length in zip(starts, manifest.chunk_shape, strict=True))
-        block[part.within(region)] = _part_of_chunk(directory, manifest, index, part, listed or {})
+        block[part.within(region)] = _part_of_chunk(manifest, index, part, listed or {})
     return block
 
 
 def _part_of_chunk(
-    directory: str, manifest: Manifest, index: Shape, part: Region, listed: Mapping[str, FileStat]
+    manifest: Manifest, index: Shape, part: Region, listed: Mapping[str, FileStat]
 ) -> np.ndarray:
     """The elements of a region that lies in one raw chunk."""
     stored, chunk = manifest.chunks[index], ArraySpec(manifest.chunk_shape, manifest.spec.dtype)
@@ -127,8 +118,7 @@ def _part_of_chunk(
         laid, box = _as_stored(chunk, manifest.codec, wanted)
         whole = np.frombuffer(stored.inline, laid.dtype, laid.size, stored.offset)
         return _in_memory(whole.reshape(laid.shape)[box.slices], chunk.dtype, manifest.codec)
-    path = os.path.join(directory, stored.file)
-    with opened(path, listed.get(stored.file)) as file:
+    with opened(stored.file, listed.get(stored.file)) as file:
         return read_elements(file, stored.offset, chunk, manifest.codec, wanted)
 
 

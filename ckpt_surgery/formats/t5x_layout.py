@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
@@ -36,6 +37,11 @@ class Location:
     """Of the file."""
     step: int | None = None
     item: str | None = None
+
+    @cached_property
+    def path(self) -> str:
+        """Of the file."""
+        return os.path.join(self.directory, self.name)
 
 
 # --- recognizing ------------------------------------------------------------------------------------------

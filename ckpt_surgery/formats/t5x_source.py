@@ -10,7 +10,6 @@ there is a dummy. Before 0.1.14 the path was at the top of the spec. Old checkpo
 and say so nowhere: that is left to the recipe's `bitcast`.
 """
 
-import os
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +55,7 @@ class Listed:
     array: StoredArray | None = None
     """Where it is in zarr."""
     files: Mapping[str, FileStat] = field(default_factory=dict)
-    """Of its own."""
+    """Of its own, by path."""
 
     @property
     def cut(self) -> bool:
@@ -79,7 +78,7 @@ class Contents:
 
 def read_contents(location: Location) -> Contents:
     """List every leaf. Raises SourceError where the file is damaged or an array is not whole."""
-    path = os.path.join(location.directory, location.name)
+    path = location.path
     with opened(path) as file:
         root, stat = read_tree(file), file.stat
     with about(path):
@@ -99,14 +98,14 @@ def read_contents(location: Location) -> Contents:
 def _listed(location: Location, key: Key, node: Node) -> Listed:
     directory = array_directory(node)
     if directory is None:
-        return Listed(leaf_of(Found(key, node, location.name)), node)
+        return Listed(leaf_of(Found(key, node, location.path)), node)
     files = Files.of(location.directory, directory)
     stored = file_array(files, directory)
     manifest = file_manifest(files, directory, stored.definition)
     check_complete(stored.definition, manifest)
     _check_agrees(_told_spec(location, node), stored.definition.spec)
     leaf = Leaf(key, LeafKind.ARRAY, stored.definition.spec, manifest)
-    return Listed(leaf, node, stored, files.stats)
+    return Listed(leaf, node, stored, files.by_path)
 
 
 def _below_root(root: Node) -> dict[str | int, Node]:
@@ -190,10 +189,10 @@ def _told_spec(location: Location, node: Node) -> ToldSpec:
 def _sizes(location: Location, node: Node) -> tuple[int, ...] | None:
     """A shape, as a list, as the map that Flax makes of a tuple, or as an array."""
     if isinstance(node, ArrayAt):
-        manifest = manifest_of(node, location.name)
+        manifest = manifest_of(node, location.path)
         if manifest is None or node.spec.ndim != 1 or node.spec.size > MOST_AXES:
             raise SourceError(f"the shape in its TensorStore spec is {node.spec}", hint=DAMAGED)
-        return tuple(read_raw(location.directory, manifest, Region.whole(node.spec.shape)).tolist())
+        return tuple(read_raw(manifest, Region.whole(node.spec.shape)).tolist())
     if node is None:
         return None
     members: Sequence[Node] = node if isinstance(node, list) else ()
@@ -221,19 +220,19 @@ class T5XSource(ArraysSource):
 
     def __init__(self, path: str, location: Location, contents: Contents):
         listed = contents.listed
-        files = {name: stat for item in listed.values() for name, stat in item.files.items()}
+        files = {file: stat for item in listed.values() for file, stat in item.files.items()}
         super().__init__(
             path=path,
             format="t5x",
             directory=location.directory,
             leaves={text: item.leaf for text, item in listed.items()},
             arrays={text: item.array for text, item in listed.items() if item.array is not None},
-            files={location.name: contents.stat, **files},
+            files={location.path: contents.stat, **files},
             metadata={},
             step=location.step,
         )
         self.item = location.item
-        self._name = location.name
+        self._file = location.path
         self._cut = {text: item.node for text, item in listed.items() if item.cut}
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -242,7 +241,7 @@ class T5XSource(ArraysSource):
         if not isinstance(array, ArrayAt):
             return super().read(leaf, region)
         try:
-            return read_pieces(self.directory, array, self._name, region, self._files)
+            return read_pieces(array, self._file, region, self._files)
         except SourceError as error:
             raise named(leaf.key, error) from error
 

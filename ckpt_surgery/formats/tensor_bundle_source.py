@@ -65,9 +65,11 @@ class TensorBundleSource(StretchesSource):
     """
 
     def __init__(self, place: Place, path: str, index: Index, files: Mapping[str, FileStat]):
-        stored = {v.name: _stored(place, index, v) for v in index.variables if v.type in NUMBERS}
-        leaves = {v.name: _leaf(place, index, v, stored.get(v.name, ()), files) for v in index.variables}
-        super().__init__(path, "tensorflow", place.directory, leaves, files, {}, place.step)
+        """`files`: by path. Data files may be missing."""
+        paths = _data_files(place, index)
+        stored = {v.name: _stored(paths, index, v) for v in index.variables if v.type in NUMBERS}
+        leaves = {v.name: _leaf(paths, index, v, stored.get(v.name, ()), files) for v in index.variables}
+        super().__init__(path, "tensorflow", leaves, files, {}, place.step)
         self._stored = stored
         self._types = {v.name: v.type for v in index.variables}
 
@@ -108,12 +110,12 @@ class TensorBundleSource(StretchesSource):
         (chunk,) = part.manifest.chunks.values()
         if chunk.file not in self._files:
             raise SourceError(
-                f"its data file {shown(os.path.join(self.directory, chunk.file))} is missing",
+                f"its data file {shown(chunk.file)} is missing",
                 hint="Listing and planning need the index only; values need the data files beside it.",
             )
-        block = read_raw(self.directory, part.manifest, region, self._files)
+        block = read_raw(part.manifest, region, self._files)
         if region == Region.whole(part.manifest.spec.shape) and part.manifest.codec.encoding == RAW:
-            _check(block, part.checksum, os.path.join(self.directory, chunk.file), chunk)
+            _check(block, part.checksum, chunk)
         return block
 
 
@@ -123,13 +125,13 @@ def _common(a: Region, b: Region) -> Region | None:
     return Region(starts, stops) if all(a < b for a, b in zip(starts, stops, strict=True)) else None
 
 
-def _check(block: np.ndarray, wanted: int, path: str, chunk: Chunk) -> None:
+def _check(block: np.ndarray, wanted: int, chunk: Chunk) -> None:
     data = block.reshape(-1).view(np.uint8)
     pieces = (data[i : i + _PIECE] for i in range(0, data.size, _PIECE))
     found = mask(functools.reduce(google_crc32c.extend, pieces, 0))
     if found != wanted:
         raise SourceError(
-            f"its {chunk.length} bytes from byte {chunk.offset} of {shown(path)} on have the checksum "
+            f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum "
             f"{found:08x} where {wanted:08x} is noted",
             hint=DAMAGED,
         )
@@ -145,15 +147,13 @@ def _unreadable(type: int) -> SourceError:
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _stored(place: Place, index: Index, variable: Variable) -> tuple[StoredPart, ...]:
+def _stored(paths: Mapping[int, str], index: Index, variable: Variable) -> tuple[StoredPart, ...]:
     dtype = NUMBERS[variable.type]
     codec = _codec(len(variable.shape), index.big and dtype.itemsize > 1)
     return tuple(
         StoredPart(
             part.region,
-            stretch(
-                ArraySpec(part.region.shape, dtype), place.shard(part.shard, index.shards), part.offset, codec
-            ),
+            stretch(ArraySpec(part.region.shape, dtype), paths[part.shard], part.offset, codec),
             part.checksum,
         )
         for part in variable.parts
@@ -166,7 +166,7 @@ def _codec(ndim: int, big: bool) -> Codec:
 
 
 def _leaf(
-    place: Place,
+    paths: Mapping[int, str],
     index: Index,
     variable: Variable,
     parts: tuple[StoredPart, ...],
@@ -176,7 +176,7 @@ def _leaf(
     if parts:
         spec = ArraySpec(variable.shape, parts[0].manifest.spec.dtype)
         return Leaf(key, LeafKind.ARRAY, spec, _manifest(spec, parts, files))
-    text = _text(place, index, variable, files)
+    text = _text(paths, index, variable, files)
     if text is not None:
         return Leaf(key, LeafKind.STRING, string=text)
     return Leaf(key, LeafKind.ARRAY, ArraySpec(variable.shape, np.dtype(object)))
@@ -208,16 +208,17 @@ def _cell(region: Region, chunk_shape: Shape) -> Shape:
 # --- texts ------------------------------------------------------------------------------------------------
 
 
-def _text(place: Place, index: Index, variable: Variable, files: Mapping[str, FileStat]) -> str | None:
+def _text(
+    paths: Mapping[int, str], index: Index, variable: Variable, files: Mapping[str, FileStat]
+) -> str | None:
     """The value of a variable that is one short text; None where it is anything else, or cannot be had."""
     (part, *others) = variable.parts
-    file = place.shard(part.shard, index.shards)
+    path = paths[part.shard]
     plain = variable.type == STRING and not variable.shape and not others
-    if not plain or part.size > MOST_STRING_BYTES or file not in files:
+    if not plain or part.size > MOST_STRING_BYTES or path not in files:
         return None
-    path = os.path.join(place.directory, file)
-    with opened(path, files[file]) as opened_file:
-        stored = opened_file.read(part.offset, part.size)
+    with opened(path, files[path]) as file:
+        stored = file.read(part.offset, part.size)
     try:
         with about(path):
             return decoded_text(stored, part, index.big).decode()
@@ -255,9 +256,10 @@ def open_tensor_bundle(path: str, selection: Selection) -> TensorBundleSource:
     _check_version(place, path)
     if place.in_directory:
         check_link(name, os.path.realpath(directory))
-    files = {} if place.state is None else {place.state: stat_file(os.path.join(directory, place.state))}
+    state = None if place.state is None else os.path.join(directory, place.state)
+    files = {} if state is None else {state: stat_file(state)}
     with opened(name) as file:
-        files[place.index] = file.stat
+        files[name] = file.stat
         with about(name):
             index = read_index(table_entries(file))
     return TensorBundleSource(place, path, index, files | _shards(place, index))
@@ -281,10 +283,9 @@ def _check_version(place: Place, path: str) -> None:
 def _shards(place: Place, index: Index) -> dict[str, FileStat]:
     """The data files that are there. Raises SourceError where one is too short, or a link that leads out."""
     root = os.path.realpath(place.directory)
-    found = {}
+    found, paths = {}, _data_files(place, index)
     for number, end in sorted(_ends(index).items()):
-        file = place.shard(number, index.shards)
-        path = os.path.join(place.directory, file)
+        path = paths[number]
         if not os.path.lexists(path):
             continue
         check_link(path, root)
@@ -293,8 +294,14 @@ def _shards(place: Place, index: Index) -> dict[str, FileStat]:
             raise SourceError(
                 f"{shown(path)} has {stat.size} bytes, and its variables end at byte {end}", hint=DAMAGED
             )
-        found[file] = stat
+        found[path] = stat
     return found
+
+
+def _data_files(place: Place, index: Index) -> dict[int, str]:
+    """The paths of the data files that are used, by number."""
+    numbers = {part.shard for variable in index.variables for part in variable.parts}
+    return {n: os.path.join(place.directory, place.shard(n, index.shards)) for n in numbers}
 
 
 def _ends(index: Index) -> dict[int, int]:

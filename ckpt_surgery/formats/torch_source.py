@@ -39,7 +39,8 @@ class TorchFile:
     """One file, its pickle read."""
 
     name: str
-    """Relative to the checkpoint's directory."""
+    """In the checkpoint's directory."""
+    path: str
     stat: FileStat
     listing: Listing
 
@@ -56,7 +57,8 @@ def read_file(directory: str, name: str) -> TorchFile:
             _check_byte_order(file, archive, prefix)
             data = _read(file, archive[prefix + PICKLE], MOST_PICKLE_BYTES)
             offset_of, stem = _places(archive, prefix), os.path.splitext(name)[0]
-            return TorchFile(name, file.stat, list_leaves(load(data), name, offset_of, stem, len(data)))
+            listing = list_leaves(load(data), path, offset_of, stem, len(data))
+            return TorchFile(name, path, file.stat, listing)
 
 
 def _no_archive(path: str) -> SourceError:
@@ -138,10 +140,10 @@ def _places(archive: Archive, prefix: str) -> Callable[[Storage], int]:
 class TorchSource(StretchesSource):
     """A PyTorch checkpoint, opened for reading. Safe to use from several threads."""
 
-    def __init__(self, path: str, directory: str, index: Mapping[str, FileStat], parts: Sequence[TorchFile]):
+    def __init__(self, path: str, index: Mapping[str, FileStat], parts: Sequence[TorchFile]):
         leaves = {text: leaf for part in parts for text, leaf in part.listing.leaves.items()}
-        files = {**index, **{part.name: part.stat for part in parts}}
-        super().__init__(path, "torch", directory, leaves, files, {})
+        files = {**index, **{part.path: part.stat for part in parts}}
+        super().__init__(path, "torch", leaves, files, {})
         self._views: Mapping[str, View] = {
             text: view for part in parts for text, view in part.listing.views.items()
         }
@@ -153,7 +155,7 @@ class TorchSource(StretchesSource):
         assert leaf.spec is not None
         view = self._views[leaf.key.text]
         try:
-            with opened(os.path.join(self.directory, view.file), self._files[view.file]) as file:
+            with opened(view.file, self._files[view.file]) as file:
                 return read_view(file, view, leaf.spec, region)
         except SourceError as error:
             raise named(leaf.key, error) from error
@@ -167,8 +169,9 @@ def open_torch(path: str, selection: Selection) -> TorchSource:
     check_no_choice(f"{shown(path)} is a PyTorch checkpoint, which has", selection.step, selection.item)
     directory, name = file_of(path, chosen)
     if not name.endswith(INDEX_SUFFIX):
-        return TorchSource(path, directory, {}, [read_file(directory, name)])
-    files, _ = read_index(os.path.join(directory, name))
+        return TorchSource(path, {}, [read_file(directory, name)])
+    index = os.path.join(directory, name)
+    files, _ = read_index(index)
     parts = [read_file(directory, shard) for shard in shard_names(directory, files)]
     check_shards(directory, files, {part.name: part.listing.leaves for part in parts})
-    return TorchSource(path, directory, {name: stat_file(os.path.join(directory, name))}, parts)
+    return TorchSource(path, {index: stat_file(index)}, parts)

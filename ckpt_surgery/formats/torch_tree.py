@@ -40,9 +40,9 @@ def list_leaves(
 ) -> Listing:
     """The leaves of an unpickled value.
 
-    `file`: which the storages are in. `offset_of`: where in it, or SourceError. `name`: the key of a value
-    that is no container. `pickle_bytes` bounds what comes of it. Raises SourceError with the keys of all
-    leaves that cannot be read, a few at most.
+    `file`: the path of what the storages are in. `offset_of`: where in it, or SourceError. `name`: the key
+    of a value that is no container. `pickle_bytes` bounds what comes of it. Raises SourceError with the keys
+    of all leaves that cannot be read, a few at most.
     """
     leaves: dict[str, Leaf] = {}
     views: dict[str, View] = {}

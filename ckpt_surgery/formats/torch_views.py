@@ -15,7 +15,7 @@ class View:
     """Where the elements of an array are that is no dense block: cut out of one, or with repetitions."""
 
     file: str
-    """Relative to the checkpoint's directory."""
+    """Its path."""
     offset: int
     """Of the first element, in bytes from the beginning of the file."""
     strides: Shape

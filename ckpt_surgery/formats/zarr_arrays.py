@@ -85,6 +85,15 @@ class Files:
         stats = {within(directory, name): stat for name, stat in walk(path, real).items()}
         return Files(root, stats, sorted(stats))
 
+    def path(self, name: str) -> str:
+        """The path that opens a file."""
+        return os.path.join(self.root, name)
+
+    @property
+    def by_path(self) -> dict[str, FileStat]:
+        """The same as `stats`, by path."""
+        return {self.path(name): stat for name, stat in self.stats.items()}
+
     def below(self, directory: str) -> Sequence[str]:
         """The names of the files in a directory, however deep; it has no `/` at its end."""
         if not directory:
@@ -95,7 +104,7 @@ class Files:
 
     def read(self, name: str) -> bytes:
         """All of a small file. Raises SourceError where it cannot be read or has changed."""
-        with opened(os.path.join(self.root, name), self.stats[name]) as file:
+        with opened(self.path(name), self.stats[name]) as file:
             return file.read(0, file.stat.size)
 
     def version(self, directory: str) -> int | None:
@@ -189,7 +198,7 @@ def file_manifest(files: Files, directory: str, array: ZarrArray) -> Manifest:
     for name in files.below(directory):
         index = chunk_index(array, name[start:], counts)
         if index is not None:
-            chunks[index] = Chunk(name, 0, files.stats[name].size)
+            chunks[index] = Chunk(files.path(name), 0, files.stats[name].size)
             check_length(array, index, chunks[index])
     return Manifest(array.spec, array.chunk_shape, array.codec, dict(sorted(chunks.items())))
 
@@ -265,11 +274,11 @@ class ArrayReader:
         cache_bytes: int = CACHE_BYTES,
     ):
         self._root = root
-        """What the files in manifests are relative to."""
+        """The checkpoint's directory, for messages about chunks without a file of their own."""
         self._arrays = arrays
         """By key text."""
         self._listed = listed or {}
-        """What files were like when they were listed."""
+        """What files were like when they were listed, by their paths."""
         self._cache_bytes = cache_bytes
         self._handles = Handles(self._opened, OPEN_ARRAYS)
 
@@ -280,7 +289,7 @@ class ArrayReader:
         if not region.size:
             return np.empty(region.shape, manifest.spec.dtype)
         if manifest.ranged and _all_stored(manifest, region):
-            return read_raw(self._root, manifest, region, self._listed)
+            return read_raw(manifest, region, self._listed)
         try:
             block = self._handles.get(leaf.key.text)[region.slices].read().result()
         except STORE_ERRORS as error:
@@ -295,13 +304,13 @@ class ArrayReader:
     def _check_unchanged(self, manifest: Manifest, region: Region) -> None:
         """A file that vanished since it was listed would read as the fill value."""
         for chunk in _stored_chunks(manifest, region) if self._listed else ():
-            with opened(os.path.join(self._root, chunk.file), self._listed.get(chunk.file)):
+            with opened(chunk.file, self._listed.get(chunk.file)):
                 pass
 
     def _files_of(self, manifest: Manifest, region: Region) -> str:
         """For a message: the files that hold a region's chunks."""
         chunks = itertools.islice(_stored_chunks(manifest, region), 1000)
-        files = sorted({os.path.join(self._root, chunk.file) for chunk in chunks}) or [self._root]
+        files = sorted({chunk.file or self._root for chunk in chunks}) or [self._root]
         return ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
 
     @cached_property
@@ -371,7 +380,7 @@ class ArraysSource(StretchesSource):
         metadata: Mapping[str, Any],
         step: int | None = None,
     ):
-        super().__init__(path, format, directory, leaves, files, metadata, step)
+        super().__init__(path, format, leaves, files, metadata, step)
         self._arrays = arrays
         """By key text; other leaves are stretches."""
         self._reader = ArrayReader(directory, arrays.__getitem__, files)

@@ -62,7 +62,7 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
             leaves[key.text], arrays[key.text] = _listed(files, directory, key)
         except SourceError as error:
             raise named(key, error) from error
-    return ZarrSource(path, "zarr", path, leaves, arrays, files.stats, attributes)
+    return ZarrSource(path, "zarr", path, leaves, arrays, files.by_path, attributes)
 
 
 class ZarrSource(ArraysSource):
@@ -70,14 +70,14 @@ class ZarrSource(ArraysSource):
 
     def files(self) -> Iterator[str]:
         """Paths of all files below the group's directory."""
-        yield from (os.path.join(self.directory, name) for name in self._walked())
+        yield from (os.path.join(self.path, name) for name in self._walked())
 
     def fingerprint(self) -> str:
         """Of all files, also those of chunks that had none: names, sizes, modification times."""
         return digest(self._walked())
 
     def _walked(self) -> Mapping[str, FileStat]:
-        return walk(self.directory, os.path.realpath(self.directory))
+        return walk(self.path, os.path.realpath(self.path))
 
 
 def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
