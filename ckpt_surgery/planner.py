@@ -184,26 +184,27 @@ def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Ste
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> Step:
-    value = entry.value
-    found = (
-        ((value.source, value.leaf.key.text),)
-        if isinstance(value, Read)
-        else tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
-    )
+    fate, sources = _origin(entry)
     if stored is None:
-        return Step(leaf, value, _fate(entry), entry.rule, found)
+        return Step(leaf, entry.value, fate, entry.rule, sources)
     transfer = Transfer.COPY if copied else Transfer.LINK
-    return Step(leaf, value, _fate(entry), entry.rule, found, transfer, None, stored)
+    return Step(leaf, entry.value, fate, entry.rule, sources, transfer, None, stored)
 
 
-def _fate(entry: Entry) -> Fate:
-    """From the first source to the last pass: a value that is still a plain read was not changed."""
+def _origin(entry: Entry) -> tuple[Fate, tuple[tuple[str, str], ...]]:
+    """What became of a leaf from the first source to the last pass, and (source, key) of all that it reads.
+
+    A value that is still a plain read was not changed.
+    """
     value = entry.value
     if isinstance(value, Read):
-        if value.source == TARGET:
-            return Fate.DEFAULTED if value.leaf.key.text == entry.key.text else Fate.ADDED
-        return Fate.KEPT if value.leaf.key.text == entry.key.text else Fate.RENAMED
-    return Fate.TRANSFORMED if any(r.source != TARGET for r in reads(value)) else Fate.ADDED
+        source, key = value.source, value.leaf.key.text
+        same = key == entry.key.text
+        if source == TARGET:
+            return Fate.DEFAULTED if same else Fate.ADDED, ((source, key),)
+        return Fate.KEPT if same else Fate.RENAMED, ((source, key),)
+    found = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
+    return Fate.TRANSFORMED if any(source != TARGET for source, _ in found) else Fate.ADDED, found
 
 
 def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[list[Step], list[Problem]]:
@@ -276,13 +277,13 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
 
 def _unused_elements(steps: Sequence[Step]) -> Iterator[str]:
     """Leaves of which outputs take slices that together leave something out."""
-    whole = {id(step.value.leaf) for step in steps if isinstance(step.value, Read)}
+    applied = [s.value for s in steps if isinstance(s.value, Apply) and s.leaf.spec is not None]
+    whole = {id(s.value.leaf) for s in steps if isinstance(s.value, Read)} if applied else ()
     taken: dict[int, tuple[Leaf, list[Region]]] = {}
-    for step in steps:
-        if isinstance(step.value, Apply) and step.leaf.spec is not None:
-            for read, region in needed(step.value, Region.whole(step.value.spec.shape)):
-                if id(read.leaf) not in whole:
-                    taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(region)
+    for value in applied:
+        for read, region in needed(value, Region.whole(value.spec.shape)):
+            if id(read.leaf) not in whole:
+                taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(region)
     for leaf, regions in taken.values():
         left = uncovered(leaf, regions)
         if left:

@@ -111,7 +111,7 @@ class Template:
         if self._outline is None:
             return None
         text, groups = self._outline
-        found = tuple([match[group] for group in groups])
+        found = match.group(0, *groups)[1:] if groups else ()
         if None in found:
             return None
         spelled = text % found

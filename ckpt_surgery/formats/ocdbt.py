@@ -7,7 +7,7 @@ their checksums.
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -49,10 +49,10 @@ class Database:
     def locate(self, key: bytes) -> Chunk | None:
         """Where the value of a key lies; None where the database has no such key."""
         entry = self.entries.get(key)
-        if entry is None:
-            return None
         if isinstance(entry, bytes):
             return Chunk("", 0, len(entry), entry)
+        if entry is None:
+            return None
         match = _LOCATION.fullmatch(entry)
         if match is None:
             raise SourceError(
@@ -110,6 +110,14 @@ def read_database(directory: str) -> Database:
 
     Raises SourceError where the manifest or a node is missing, truncated or fails its checksum.
     """
+    return begin_reading(directory)()
+
+
+def begin_reading(directory: str) -> Callable[[], Database]:
+    """Read the manifest, and have TensorStore's threads decode the root: calling the result does the rest.
+
+    Both raise what `read_database` does.
+    """
     base = _base(directory)
     manifest = _dump(base, None, directory)
     versions = (manifest or {}).get("versions")
@@ -119,22 +127,35 @@ def read_database(directory: str) -> Database:
             hint="The save was not finished; use a checkpoint that was.",
         )
     newest = versions[-1]
-    entries: dict[bytes, bytes | str] = {}
-    if (root := newest["root"].get("location")) is not None:
-        for prefix, node in _leaf_nodes(base, root, newest["root_height"], directory):
-            for entry in node["entries"]:
-                value = entry["inline_value"] if "inline_value" in entry else entry["indirect_value"]
-                entries[prefix + entry["key"]] = value
-    return Database(directory, newest["generation_number"], entries)
+    location = newest["root"].get("location")
+    root = None if location is None else _ask(base, location)
+
+    def finish() -> Database:
+        entries: dict[bytes, bytes | str] = {}
+        if root is not None:
+            top = _result(root, location, directory)
+            for prefix, node in _leaf_nodes(base, top, location, newest["root_height"], directory):
+                entries |= {prefix + entry["key"]: _value(entry) for entry in node["entries"]}
+        return Database(directory, newest["generation_number"], entries)
+
+    return finish
 
 
-def _leaf_nodes(base: Any, root: str, height: int, directory: str) -> Iterator[tuple[bytes, Any]]:
+def _value(entry: Mapping[str, Any]) -> bytes | str:
+    """An inline value, or the location of one that is not."""
+    found: bytes | str | None = entry.get("inline_value")
+    return entry["indirect_value"] if found is None else found
+
+
+def _leaf_nodes(
+    base: Any, root: Any, location: str, height: int, directory: str
+) -> Iterator[tuple[bytes, Any]]:
     """Every leaf node with the prefix that its keys lack, level by level."""
-    level: list[tuple[bytes, str]] = [(b"", root)]
-    seen = {root}
+    nodes: Iterable[tuple[bytes, Any]] = [(b"", root)]
+    seen = {location}
     for remaining in range(height, -1, -1):
         below: list[tuple[bytes, str]] = []
-        for prefix, node in _nodes(base, level, directory):
+        for prefix, node in nodes:
             if node["height"] != remaining:
                 raise SourceError(f"{shown(directory)}: a B+tree node is at the wrong height", hint=DAMAGED)
             if remaining == 0:
@@ -145,7 +166,7 @@ def _leaf_nodes(base: Any, root: str, height: int, directory: str) -> Iterator[t
                     raise SourceError(f"{shown(directory)}: the B+tree reaches a node twice", hint=DAMAGED)
                 seen.add(entry["location"])
                 below.append((prefix + entry["subtree_common_prefix"], entry["location"]))
-        level = below
+        nodes = _nodes(base, below, directory)
 
 
 def _nodes(base: Any, level: list[tuple[bytes, str]], directory: str) -> Iterator[tuple[bytes, Any]]:

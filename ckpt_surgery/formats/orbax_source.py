@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -12,8 +11,8 @@ from ckpt_surgery.arrays import Leaf, LeafKind, Region
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named, walk
-from ckpt_surgery.formats.orbax_layout import TREE_METADATA, Location, locate
-from ckpt_surgery.formats.orbax_store import Store, array_manifest, open_store
+from ckpt_surgery.formats.orbax_layout import Location, locate
+from ckpt_surgery.formats.orbax_store import Store, array_manifest, begin_store
 from ckpt_surgery.formats.orbax_tree import (
     EMPTY_KINDS,
     Entry,
@@ -24,55 +23,40 @@ from ckpt_surgery.formats.orbax_tree import (
     read_tree,
 )
 from ckpt_surgery.formats.zarr_arrays import CACHE_BYTES, ArrayReader, StoredArray
-from ckpt_surgery.formats.zarr_metadata import ZarrArray, parse_array
 from ckpt_surgery.keys import shown
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Everything that is known without reading arrays."""
-
-    leaves: Mapping[str, Leaf]
-    arrays: Mapping[str, tuple[str, ZarrArray]]
-    """By key text: an array's name in the store, and its definition."""
-    store: Store
-
-    def stored(self, text: str) -> StoredArray:
-        """What reading a leaf's array takes."""
-        return self.store.array(*self.arrays[text])
-
-
-def list_leaves(directory: str, root: str, tree: Tree) -> Listing:
-    """Every leaf of an item in the order of its `_METADATA`; links are held to `root`.
+def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
+    """Every leaf of an item by its key's text, in the order of its `_METADATA`.
 
     Raises SourceError where anything is missing, too short or malformed.
     """
-    files = walk(directory, root)
-    some = any(entry.is_array for entry in tree.entries)
-    store = (
-        open_store(directory, files, tree.ocdbt, tree.zarr)
-        if some
-        else Store(directory, files, None, tree.zarr)
-    )
-    shardings = read_shardings(directory)
-    random_keys = cache(lambda: read_random_keys(directory, files))
-    strings = read_strings(directory, tree.entries)
+    shardings = read_shardings(store.directory)
+    random_keys = cache(lambda: read_random_keys(store.directory, store.files))
+    strings = read_strings(store.directory, tree.entries)
     leaves: dict[str, Leaf] = {}
-    arrays: dict[str, tuple[str, ZarrArray]] = {}
     for entry in tree.entries:
-        text, name = entry.key.text, entry.name
         if not entry.is_array:
-            leaves[text] = _plain_leaf(entry, strings)
+            leaves[entry.key.text] = _plain_leaf(entry, strings)
             continue
         try:
-            array = _definition(store, name)
+            place = store.place(entry.name)
+            array = store.definition(place)
             # PRNG keys are made of uint32, whatever their implementation.
             impl = _random_key(entry, random_keys()) if array.spec.dtype == np.uint32 else None
-            leaves[text] = _array_leaf(entry, store, array, shardings.get(name), impl)
+            kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
+            manifest = array_manifest(store, place, array)
         except SourceError as error:
             raise named(entry.key, error) from error
-        arrays[text] = name, array
-    return Listing(leaves, arrays, store)
+        leaves[entry.key.text] = Leaf(
+            entry.key,
+            LeafKind.PRNG_KEY if impl else kind,
+            array.spec,
+            manifest,
+            shardings.get(entry.name),
+            impl,
+        )
+    return leaves
 
 
 def _plain_leaf(entry: Entry, strings: Mapping[str, str]) -> Leaf:
@@ -84,16 +68,6 @@ def _plain_leaf(entry: Entry, strings: Mapping[str, str]) -> Leaf:
             hint=DAMAGED,
         )
     return Leaf(entry.key, LeafKind.EMPTY, empty=entry.value_type)
-
-
-def _definition(store: Store, name: str) -> ZarrArray:
-    text = store.definition(name)
-    if text is None:
-        raise SourceError(
-            f"it is in {TREE_METADATA}, but there is no array `{shown(name)}` in {shown(store.directory)}",
-            hint=DAMAGED,
-        )
-    return parse_array(text, store.zarr)
 
 
 def _random_key(entry: Entry, random_keys: Mapping[str, str | None]) -> str | None:
@@ -109,18 +83,6 @@ def _random_key(entry: Entry, random_keys: Mapping[str, str | None]) -> str | No
     return random_keys.get(entry.name)
 
 
-def _array_leaf(entry: Entry, store: Store, array: ZarrArray, sharding: str | None, impl: str | None) -> Leaf:
-    kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
-    return Leaf(
-        key=entry.key,
-        kind=LeafKind.PRNG_KEY if impl else kind,
-        spec=array.spec,
-        manifest=array_manifest(store, entry.name, array),
-        sharding=sharding,
-        prng_impl=impl,
-    )
-
-
 class OrbaxSource:
     """One item of an Orbax checkpoint, opened for reading. Safe to use from several threads."""
 
@@ -132,19 +94,30 @@ class OrbaxSource:
         self.item = location.item
         self._location = location
         self._cache_bytes = cache_bytes
+        self._begun = begin_store(location.directory, self._walked())  # goes on while the tree is read
         self._tree = read_tree(location.directory)
         self.metadata: Mapping[str, Any] = {**location.metadata, **self._tree.metadata}
 
     @cached_property
-    def _listing(self) -> Listing:
-        return list_leaves(self._location.directory, self._location.root, self._tree)
+    def _store(self) -> Store:
+        tree = self._tree
+        return self._begun(tree.ocdbt and any(entry.is_array for entry in tree.entries), tree.zarr)
+
+    @cached_property
+    def _leaves(self) -> Mapping[str, Leaf]:
+        return list_leaves(self._store, self._tree)
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        """By key text, what arrays are called in the store."""
+        return {entry.key.text: entry.name for entry in self._tree.entries}
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's order. Reads no array.
 
         Raises SourceError where the checkpoint is not whole.
         """
-        return self._listing.leaves
+        return self._leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
@@ -163,7 +136,11 @@ class OrbaxSource:
 
     @cached_property
     def _reader(self) -> ArrayReader:
-        return ArrayReader(self._location.directory, self._listing.stored, cache_bytes=self._cache_bytes)
+        return ArrayReader(self._location.directory, self._stored, cache_bytes=self._cache_bytes)
+
+    def _stored(self, text: str) -> StoredArray:
+        """What reading an array takes, by its key's text."""
+        return self._store.array(self._store.place(self._names[text]))
 
 
 def open_orbax(path: str, selection: Selection) -> OrbaxSource:

@@ -3,9 +3,9 @@
 Source of the format: orbax-checkpoint 0.12.8, observed.
 """
 
-import base64
 import functools
 import os
+from binascii import a2b_base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import intern
@@ -80,7 +80,7 @@ def _entry(value: Mapping[str, Any]) -> Entry:
     names = tuple([intern(part["key"]) for part in parts])
     about = value["value_metadata"]
     key = Key(names, _sequences(tuple([part["key_type"] for part in parts])))
-    kind, empty = str(about["value_type"]), about["skip_deserialize"] is True
+    kind, empty = intern(str(about["value_type"])), about["skip_deserialize"] is True
     is_array = kind != "string" and not empty
     return Entry(key, kind, empty, "write_shape" in about, array_name(key), is_array)
 
@@ -133,16 +133,17 @@ def read_shardings(directory: str) -> dict[str, str]:
     if not os.path.exists(path):
         return {}
     found = {}
+    texts: dict[str, str] = {}
     for encoded, text in read_json(path).items():
         try:
-            name = base64.urlsafe_b64decode(encoded).decode()
+            name = a2b_base64(encoded.replace("-", "+").replace("_", "/")).decode()
         except ValueError as error:
             raise SourceError(
                 f"{shown(path)} has the name `{shown(encoded)}`, which is not base64", hint=DAMAGED
             ) from error
         if not isinstance(text, str):
             raise SourceError(f"{shown(path)} has no text for `{shown(name)}`", hint=DAMAGED)
-        found[name] = text
+        found[name] = texts.setdefault(text, text)  # most are alike
     return found
 
 

@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,9 +86,20 @@ class ZarrArray:
         return grid_counts(self.spec.shape, self.chunk_shape)
 
     @functools.cached_property
-    def first_chunk(self) -> str:
-        """The name of the chunk at the origin, of most arrays the only one."""
-        return self.chunk_name((0,) * self.spec.ndim)
+    def chunk_count(self) -> int:
+        """How many chunks there are in all."""
+        return math.prod(self.counts)
+
+    @functools.cached_property
+    def first_chunk(self) -> tuple[tuple[Shape, str], ...]:
+        """Index and name of the chunk at the origin, of most arrays the only one."""
+        origin = (0,) * self.spec.ndim
+        return ((origin, self.chunk_name(origin)),)
+
+    def chunk_names(self) -> Iterator[tuple[Shape, str]]:
+        """Index and name of every chunk, in C order."""
+        indices = itertools.product(*map(range, self.counts)) if self.chunk_count else ()
+        return ((index, self.chunk_name(index)) for index in indices)
 
     def chunk_name(self, index: Shape) -> str:
         """The name of a chunk within the array: `0.1`, `c/0/1`; `0` or `c` for a scalar."""
