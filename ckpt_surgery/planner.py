@@ -179,8 +179,7 @@ def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Ste
     leaves = [_leaf(entry) for entry in entries]
     values = list(zip(leaves, (entry.value for entry in entries), strict=True))
     found = transfers(values, destination)
-    decided = zip(entries, leaves, found.stored, found.copied, strict=True)
-    return [_step(*parts) for parts in decided], found.dead
+    return list(map(_step, entries, leaves, found.stored, found.copied)), found.dead
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> Step:

@@ -8,7 +8,6 @@ import numpy as np
 from ckpt_surgery.arrays import (
     ArraySpec,
     Chunk,
-    DataFile,
     Leaf,
     LeafKind,
     Manifest,
@@ -42,9 +41,6 @@ class MemorySource:
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         return self.arrays[leaf.key.text][region.slices].copy()
-
-    def data_file(self, file: str) -> DataFile:
-        raise AssertionError("arrays in memory have no files")
 
     def fingerprint(self) -> str:
         return "memory"

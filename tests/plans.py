@@ -17,7 +17,7 @@ MEMORY = 1 << 30
 COMPUTED = Destination(
     refusals=lambda leaves: [],
     adopts=lambda leaf, manifest: False,
-    data_file=lambda source, file: DataFile(file, 0, 0),
+    data_file=lambda path: DataFile(path, 0, 0),
     device=None,
 )
 """A destination that adopts nothing."""

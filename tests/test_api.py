@@ -375,6 +375,19 @@ def test_a_saved_plan_is_carried_out_later(
     assert "model/count" in read(tmp_path / "out")
 
 
+def test_a_saved_plan_of_relative_paths_is_carried_out_elsewhere(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source is the same by its absolute path, which is what the plan has."""
+    path, elsewhere = recipe(COPY), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(model.parent)
+    ckpt_surgery.plan(path, model.name, out=tmp_path / "plan.json")
+    monkeypatch.chdir(elsewhere)
+    ckpt_surgery.apply(tmp_path / "plan.json", dst="out.safetensors")
+    assert_same(load_file(elsewhere / "out.safetensors"), ARRAYS)
+
+
 def test_the_link_mode_is_planned_and_may_be_said_anew(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -490,6 +490,27 @@ def number(layer: int) -> np.ndarray:
     return np.array(layer + 1, ml_dtypes.bfloat16)
 
 
+@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
+def test_a_hugging_face_cache_may_go(mode: LinkMode, layout: Layout, tmp_path: Path) -> None:
+    """Its files are links into `blobs`: what is linked are the blobs."""
+    repository = tmp_path / "cache" / "models--someone--model"
+    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    checkpoints.copy(layout("shards"), repository / "blobs")
+    for file in (repository / "blobs").iterdir():
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    blobs = {file.stat().st_ino for file in (repository / "blobs").iterdir()}
+    recipe = written(tmp_path, "version: 1\n")
+    plan = api.apply(recipe, snapshot, dst=tmp_path / "out", format="orbax", link_mode=mode).plan
+    assert (plan.costs.bytes_linked > 0) == (mode is not LinkMode.COPY)
+    ours = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+    assert mode is not LinkMode.HARDLINK or any(path.stat().st_ino in blobs for path in ours)
+    before = read(layout("shards"))
+    shutil.rmtree(tmp_path / "cache")
+    assert_same(read(tmp_path / "out"), before)
+
+
 def blocks_of(directory: Path) -> dict[int, int]:
     """Bytes on disk by inode."""
     stats = [path.stat() for path in directory.rglob("*")]

@@ -16,7 +16,7 @@ from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Transfer, make_plan
 from ckpt_surgery.recipe import parse_recipe
 from ckpt_surgery.report import plan_json
-from ckpt_surgery.transfers import Destination, Stored, transfers
+from ckpt_surgery.transfers import Destination, Transfers, transfers
 
 HERE, ELSEWHERE = 7, 8
 """Numbers of file systems."""
@@ -49,8 +49,8 @@ def matrix(text: str, file: str, shape: tuple[int, ...], offset: int = 0) -> Lea
 def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Sequence[str] = ()) -> Destination:
     """One that adopts everything; files are on its file system but for those that are `away`."""
 
-    def data_file(source: str, file: str) -> DataFile:
-        return DataFile(f"/{source}/{file}", sizes[file], ELSEWHERE if file in away else HERE)
+    def data_file(path: str) -> DataFile:
+        return DataFile(f"/real/{path}", sizes[path], ELSEWHERE if path in away else HERE)
 
     return Destination(lambda leaves: [], lambda leaf, manifest: True, data_file, device)
 
@@ -60,8 +60,11 @@ def values(*leaves: Leaf, source: str = "source") -> list[tuple[Leaf, Node]]:
     return [(replace(one, manifest=None), Read(source, one)) for one in leaves]
 
 
-def ways(found: Sequence[Stored | None]) -> list[str]:
-    return ["compute" if s is None else "copy" if s.copied else "link" for s in found]
+def ways(found: Transfers) -> list[str]:
+    return [
+        "compute" if stored is None else "copy" if copied else "link"
+        for stored, copied in zip(found.stored, found.copied, strict=True)
+    ]
 
 
 def planned(recipe: str, leaves: Sequence[Leaf], where: Destination, memory: int = 1 << 30) -> Plan:
@@ -144,16 +147,16 @@ def test_an_array_that_is_not_wholly_stored_is_computed() -> None:
     one = leaf("w", ("f", 0, 40), ("f", 40, 40))
     assert one.manifest is not None
     gap = replace(one, manifest=replace(one.manifest, chunks={(1,): one.manifest.chunks[1,]}))
-    found, dead = transfers(values(gap), destination({"f": 80}))
-    assert (ways(found), dead) == (["compute"], 0)
+    found = transfers(values(gap), destination({"f": 80}))
+    assert (ways(found), found.dead) == (["compute"], 0)
 
 
 def test_chunks_within_the_index_need_no_file() -> None:
     spec = ArraySpec((2,), F32)
     manifest = Manifest(spec, (2,), raw(1), {(0,): Chunk("", 0, 8, b"12345678")})
     inline = Leaf(Key.parse("w"), LeafKind.ARRAY, spec, manifest)
-    assert ways(transfers(values(inline), destination({}))[0]) == ["link"]
-    assert ways(transfers(values(inline), destination({}, device=None))[0]) == ["copy"]
+    assert ways(transfers(values(inline), destination({}))) == ["link"]
+    assert ways(transfers(values(inline), destination({}, device=None))) == ["copy"]
 
 
 def test_parts_that_are_encoded_differently_are_not_put_together() -> None:
@@ -189,16 +192,38 @@ def test_links_stay_within_a_file_system(
         leaf("b", ("g", 0, 60)),
         leaf("c", ("f", 60, 40), ("g", 60, 40)),
     ]
-    found, dead = transfers(values(*leaves), destination({"f": 100, "g": 100}, device, away))
+    found = transfers(values(*leaves), destination({"f": 100, "g": 100}, device, away))
     assert ways(found) == expected
-    assert dead == (40 if away else 0)  # what is copied out of a linked file is of no use there
+    assert found.dead == (40 if away else 0)  # what is copied out of a linked file is of no use there
 
 
 def test_files_of_two_sources_with_one_name() -> None:
     """Each is looked at by itself: one is used wholly, of the other a tenth."""
-    both = [*values(leaf("a", ("f", 0, 400)), source="one"), *values(leaf("b", ("f", 0, 40)), source="two")]
-    found, dead = transfers(both, destination({"f": 400}))
-    assert (ways(found), dead) == (["link", "copy"], 0)
+    one, two = leaf("a", ("one/f", 0, 400)), leaf("b", ("two/f", 0, 40))
+    both = [*values(one, source="one"), *values(two, source="two")]
+    found = transfers(both, destination({"one/f": 400, "two/f": 400}))
+    assert (ways(found), found.dead) == (["link", "copy"], 0)
+
+
+def test_one_file_of_two_sources() -> None:
+    """A checkpoint that is given twice: what either uses of it counts, once."""
+    halves = [values(leaf(name, ("f", at, 40)), source=name) for name, at in (("a", 0), ("b", 20))]
+    found = transfers([*halves[0], *halves[1]], destination({"f": 120}))
+    assert (ways(found), found.dead) == (["link", "link"], 60)
+    assert ways(transfers(halves[0], destination({"f": 120}))) == ["copy"]
+
+
+def test_each_file_is_looked_at_once() -> None:
+    asked: list[str] = []
+    where = destination({"f": 100, "g": 100})
+
+    def data_file(path: str) -> DataFile:
+        asked.append(path)
+        return where.data_file(path)
+
+    leaves = [leaf("a", ("f", 0, 40)), leaf("b", ("f", 40, 40)), leaf("c", ("g", 0, 40), ("f", 0, 40))]
+    transfers(values(*leaves), replace(where, data_file=data_file))
+    assert sorted(asked) == ["f", "g"]
 
 
 # --- dead bytes -------------------------------------------------------------------------------------------
@@ -215,8 +240,8 @@ def test_files_of_two_sources_with_one_name() -> None:
     ],
 )
 def test_a_file_is_linked_where_half_of_it_is_used(size: int, expected: str, dead: int) -> None:
-    found, unused = transfers(values(leaf("a", ("f", 0, 40), ("f", 40, 40))), destination({"f": size}))
-    assert (ways(found), unused) == ([expected], dead)
+    found = transfers(values(leaf("a", ("f", 0, 40), ("f", 40, 40))), destination({"f": size}))
+    assert (ways(found), found.dead) == ([expected], dead)
 
 
 def test_dropping_the_optimizer_copies_what_is_left() -> None:
@@ -238,18 +263,18 @@ def test_bytes_that_several_outputs_use_count_once() -> None:
     """The whole, a part of it and the whole again: 200 of 400 bytes, not 500."""
     a = leaf("a", ("f", 0, 200))
     part = leaf("b", ("f", 100, 100))
-    assert ways(transfers(values(a, part, a), destination({"f": 402}))[0]) == ["copy"] * 3
-    found, dead = transfers(values(a, part, a), destination({"f": 400}))
-    assert (ways(found), dead) == (["link"] * 3, 200)
+    assert ways(transfers(values(a, part, a), destination({"f": 402}))) == ["copy"] * 3
+    found = transfers(values(a, part, a), destination({"f": 400}))
+    assert (ways(found), found.dead) == (["link"] * 3, 200)
 
 
 def test_what_is_copied_does_not_keep_a_file_alive() -> None:
     """`both` needs `f`, of which too little is used; then too little is used of `g` as well."""
     both = leaf("both", ("f", 0, 40), ("g", 0, 40))
     rest = leaf("rest", ("g", 40, 40))
-    assert ways(transfers(values(both, rest), destination({"f": 1000, "g": 100}))[0]) == ["copy", "copy"]
-    found, dead = transfers(values(both, rest), destination({"f": 1000, "g": 80}))
-    assert (ways(found), dead) == (["copy", "link"], 40)
+    assert ways(transfers(values(both, rest), destination({"f": 1000, "g": 100}))) == ["copy", "copy"]
+    found = transfers(values(both, rest), destination({"f": 1000, "g": 80}))
+    assert (ways(found), found.dead) == (["copy", "link"], 40)
 
 
 Places = list[list[tuple[str, int, int]]]
@@ -260,11 +285,11 @@ def _places() -> st.SearchStrategy[Places]:
     return st.lists(st.lists(place, min_size=1, max_size=3), max_size=6)
 
 
-def _used(found: Sequence[Stored | None]) -> Iterator[tuple[str, int]]:
+def _used(found: Transfers) -> Iterator[tuple[str, int]]:
     """Every byte that linked outputs use."""
-    for stored in found:
-        if stored is not None and not stored.copied:
-            for chunk in stored.manifest.chunks.values():
+    for stored, copied in zip(found.stored, found.copied, strict=True):
+        if stored is not None and not copied:
+            for chunk in stored.chunks.values():
                 yield from ((chunk.file, byte) for byte in range(chunk.offset, chunk.offset + chunk.length))
 
 
@@ -274,11 +299,11 @@ def test_dead_bytes_of_linked_files(places: Places, sizes: tuple[int, ...], away
     """Counted byte by byte: no file is linked for less than half of it, and copies come of a reason."""
     size = dict(zip("fgh", sizes, strict=True))
     leaves = [leaf(f"w{i}", *spots) for i, spots in enumerate(places)]
-    found, dead = transfers(values(*leaves), destination(size, HERE, tuple(away)))
+    found = transfers(values(*leaves), destination(size, HERE, tuple(away)))
     used = set(_used(found))
     linked = {file for file, _ in used}
     counts = {file: sum(name == file for name, _ in used) for file in linked}
-    assert dead == sum(size[file] - counts[file] for file in linked)
+    assert found.dead == sum(size[file] - counts[file] for file in linked)
     assert all(2 * counts[file] >= size[file] for file in linked)
     for way, one in zip(ways(found), leaves, strict=True):
         assert one.manifest is not None

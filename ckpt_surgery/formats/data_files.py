@@ -168,7 +168,8 @@ def _errors(source: str) -> Iterator[None]:
     except EOFError as error:
         raise SourceError(f"{shown(str(error))}: it is shorter than its index says") from error
     except OSError as error:
-        data_file(source)  # where the file is gone, that is what to tell
+        if source:
+            data_file(source)  # where it is gone, that is what to tell
         raise StorageError(
             f"{shown(source)} could not be linked or copied: {error.strerror or error}",
             hint="Check the free space and the file systems; `--link-mode copy` works between any two.",

@@ -26,6 +26,7 @@ import pytest
 from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Output, Region, Sink, Source, chunk_regions
 from ckpt_surgery.errors import SourceError, StorageError
 from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.keys import Key
 
 Arrays = Mapping[str, np.ndarray]
@@ -306,8 +307,27 @@ class Reading:
             assert manifest.codec.raw == self.raw
             if manifest.codec.raw:
                 assert manifest.codec.order == "C" or value.ndim < 2
-                stored = [_stored(source, chunk) for chunk in manifest.chunks.values()]
+                stored = [_stored(chunk) for chunk in manifest.chunks.values()]
                 assert b"".join(stored) == value.tobytes(), name
+
+    def test_manifests_name_files_of_the_checkpoint(self, saved: Path) -> None:
+        """As the source itself calls them, one string for all chunks of a file."""
+        source = self.open(saved)
+        manifests = [leaf.manifest for leaf in source.leaves().values()]
+        chunks = [chunk for manifest in manifests if manifest for chunk in manifest.chunks.values()]
+        named = [chunk.file for chunk in chunks if chunk.inline is None]
+        assert set(named) <= set(source.files())
+        assert len({id(name) for name in named}) == len(set(named))
+
+    @pytest.mark.parametrize("relative", [False, True])
+    def test_a_path_relative_to_the_working_directory(
+        self, relative: bool, saved: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both read the same, and are the same to plans that were saved, which have absolute paths."""
+        monkeypatch.chdir(saved.parent)
+        source = self.open(Path(saved.name) if relative else saved)
+        assert_same(values(source), self.sample())
+        assert source.fingerprint() == self.open(saved).fingerprint()
 
     def test_listing_reads_no_array(self, tmp_path: Path) -> None:
         path = self.save({"x": array((2**22,), "uint8"), "y": array((2**22,), "uint8")}, tmp_path / "saved")
@@ -517,13 +537,13 @@ def output_of(name: str, value: np.ndarray, chunks: tuple[int, ...] | None = Non
     return Output(leaf, tuple(max(1, min(3, n)) for n in value.shape) if chunks is None else chunks)
 
 
-def _stored(source: Source, chunk: Chunk) -> bytes:
+def _stored(chunk: Chunk) -> bytes:
     """Where the engine finds a chunk that it links."""
     if chunk.inline is not None:
+        assert not chunk.file
         return chunk.inline
-    file = source.data_file(chunk.file)
-    data = Path(file.path).read_bytes()
-    assert file.size == len(data)
+    data = Path(chunk.file).read_bytes()
+    assert data_file(chunk.file).size == len(data)
     return data[chunk.offset :][: chunk.length]
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ckpt_surgery.arrays import Chunk, LinkMode
 from ckpt_surgery.errors import SourceError, StorageError
 from ckpt_surgery.formats import data_files
-from ckpt_surgery.formats.data_files import DataFiles
+from ckpt_surgery.formats.data_files import DataFiles, copy_chunk
+from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.stopping import Stopped, until
 
 CONTENT = bytes(range(256)) * 40
@@ -91,8 +92,70 @@ def test_bytes_that_several_share_are_copied_once(source: Path, tmp_path: Path) 
 def test_a_source_that_is_too_short(source: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="shorter than its index says"):
         DataFiles(tmp_path / "new", LinkMode.AUTO).copied(Chunk(str(source), 10_000, 1000))
+
+
+@pytest.mark.parametrize("way", ["copied", "linked"])
+@pytest.mark.parametrize("found_before", [False, True])
+def test_a_source_that_is_gone(way: str, found_before: bool, source: Path, tmp_path: Path) -> None:
+    """Before anything was taken from it, and after something else was."""
+    files = DataFiles(tmp_path / "new", LinkMode.AUTO)
+    if found_before:
+        (files.copied if way == "linked" else files.linked)(Chunk(str(source), 0, 1))
+    source.unlink()
+    with pytest.raises(SourceError, match=rf"{source} cannot be looked at: No such file(.|\n)*another copy"):
+        getattr(files, way)(Chunk(str(source), 5, 10))
+
+
+def test_copying_one_chunk_of_a_source_that_is_gone(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "to").touch()
+    with pytest.raises(SourceError, match="gone cannot be looked at: No such file"):
+        copy_chunk(Chunk(str(tmp_path / "gone"), 0, 1), tmp_path / "to", 0)
+    with pytest.raises(StorageError, match="No such file"):  # what it is copied to
+        copy_chunk(Chunk(str(source), 0, 1), tmp_path / "nowhere", 0)
     with pytest.raises(StorageError, match="No such file"):
-        DataFiles(tmp_path / "new", LinkMode.AUTO).linked(Chunk(str(tmp_path / "gone"), 0, 1))
+        copy_chunk(Chunk("", 0, 1, b"x"), tmp_path / "nowhere", 0)
+
+
+# --- links in a source --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def snapshot(source: Path, tmp_path: Path) -> Path:
+    """A file of a Hugging Face cache: a relative link into its `blobs`."""
+    blobs, snapshots = tmp_path / "cache" / "blobs", tmp_path / "cache" / "snapshots" / "0123abcd"
+    blobs.mkdir(parents=True)
+    snapshots.mkdir(parents=True)
+    source.rename(blobs / "e3b0")
+    (snapshots / "model.safetensors").symlink_to("../../blobs/e3b0")
+    return snapshots / "model.safetensors"
+
+
+@pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
+def test_what_is_linked_is_the_file_and_no_link_to_it(mode: LinkMode, snapshot: Path, tmp_path: Path) -> None:
+    """os.link(2) makes another name of the symbolic link, whose target is relative to where it was."""
+    chunk = DataFiles(tmp_path / "new", mode).linked(Chunk(str(snapshot), 3, 100))
+    assert not (tmp_path / "new" / chunk.file).is_symlink()
+    assert content(tmp_path / "new", chunk) == CONTENT[3:103]
+    if mode is LinkMode.HARDLINK:
+        assert (tmp_path / "new" / chunk.file).stat().st_ino == snapshot.stat().st_ino
+
+
+def test_a_file_by_several_names_is_linked_and_copied_once(snapshot: Path, tmp_path: Path) -> None:
+    names = [snapshot, snapshot.resolve(), snapshot.parent / ".." / snapshot.parent.name / snapshot.name]
+    files = DataFiles(tmp_path / "new", LinkMode.AUTO)
+    assert len({files.linked(Chunk(str(name), 0, 10)) for name in names}) == 1
+    assert len({files.copied(Chunk(str(name), 0, 10)) for name in names}) == 1
+    assert len(list((tmp_path / "new" / "d").iterdir())) == 2
+
+
+def test_each_file_is_resolved_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(data_files, "data_file", lambda path: asked.append(path) or data_file(path))
+    files = DataFiles(tmp_path / "new", LinkMode.AUTO)
+    for offset in range(5):
+        files.linked(Chunk(str(source), offset, 1))
+        files.copied(Chunk(str(source), offset, 1))
+    assert asked == [str(source)]
 
 
 @pytest.mark.parametrize("way", ["copied", "linked"])

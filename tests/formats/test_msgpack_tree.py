@@ -421,7 +421,7 @@ def test_manifests_of_arrays_in_pieces(
     value = array(shape, "float32")
     found = cut(tmp_path / "x", value, nbytes, monkeypatch)
     assert len(found.pieces) == -(-value.size // max(1, nbytes // 4))
-    manifest = manifest_of(found, "x")
+    manifest = manifest_of(found, str(tmp_path / "x"))
     assert manifest is not None
     assert manifest.chunk_shape == chunks
     assert manifest.complete
@@ -433,8 +433,8 @@ def test_manifests_of_arrays_in_pieces(
         assert data[chunk.offset :][: chunk.length] == value[region].tobytes()
     for region in random_regions(shape, 30):
         wanted = value[region.slices]
-        assert np.array_equal(read_raw(str(tmp_path), manifest, region), wanted)
-        assert np.array_equal(read_pieces(str(tmp_path), found, "x", region, {}), wanted)
+        assert np.array_equal(read_raw(manifest, region), wanted)
+        assert np.array_equal(read_pieces(found, str(tmp_path / "x"), region, {}), wanted)
 
 
 def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,7 +443,7 @@ def test_no_manifest_of_too_many_chunks(tmp_path: Path, monkeypatch: pytest.Monk
         found = cut(tmp_path / "x", value, 15 if fine else 3 * 7, monkeypatch)
         assert (manifest_of(found, "x") is not None) == fine
         for region in random_regions(value.shape, 10):
-            assert np.array_equal(read_pieces(str(tmp_path), found, "x", region, {}), value[region.slices])
+            assert np.array_equal(read_pieces(found, str(tmp_path / "x"), region, {}), value[region.slices])
 
 
 def test_a_region_of_pieces_takes_its_own_memory_only(
@@ -451,4 +451,4 @@ def test_a_region_of_pieces_takes_its_own_memory_only(
 ) -> None:
     found = cut(tmp_path / "x", array((2048, 4096), "uint8"), 1_000_003, monkeypatch)
     with bounded(3 * 2**20):
-        assert read_pieces(str(tmp_path), found, "x", Region((100, 0), (600, 1000)), {}).shape == (500, 1000)
+        assert read_pieces(found, str(tmp_path / "x"), Region((100, 0), (600, 1000)), {}).shape == (500, 1000)

@@ -48,6 +48,8 @@ def test_every_value_is_located(node_bytes: int, compression: object, tmp_path: 
             with open(tmp_path / chunk.file, "rb") as file:
                 file.seek(chunk.offset)
                 assert file.read(chunk.length) == value
+    files = [chunk.file for key in values if (chunk := index.locate(key)) is not None and chunk.file]
+    assert len({id(file) for file in files}) == len(set(files))  # one string for all chunks of a file
     some = [*list(values)[:10], b"absent"]
     assert {key: index.value(key) for key in some} == {key: values.get(key) for key in some}
     assert index.locate(b"absent") is None
@@ -92,7 +94,7 @@ def test_a_value_outside_its_file(tmp_path: Path) -> None:
     chunk = index.locate(b"x/0")
     assert chunk is not None
     store = Store(str(tmp_path), {}, index, zarr=2)
-    with pytest.raises(SourceError, match=r"data file d/.* is missing"):
+    with pytest.raises(SourceError, match=rf"data file {tmp_path}/d/.* is missing"):
         store.chunk("x", "0")
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -85,6 +85,11 @@ def value_of(entry: Entry) -> bytes:
     return FOREIGN[entry.value.file][entry.value.offset : entry.value.offset + entry.value.length]
 
 
+def below(directory: Path | str, chunk: Chunk) -> Chunk:
+    """As readers have it what is relative to the database in its index."""
+    return replace(chunk, file=os.path.join(directory, chunk.file))
+
+
 @dataclass(frozen=True)
 class Node:
     """A B+tree node as TensorStore decodes it."""
@@ -151,7 +156,7 @@ def check_both_readers(directory: Path, entries: list[Entry], inline_bytes: int)
         chunk, value = index.locate(entry.key), wanted[entry.key]
         assert chunk is not None
         if isinstance(entry.value, Chunk) and entry.value.inline is None:
-            assert chunk == entry.value
+            assert chunk == below(directory, entry.value)
         elif len(value) <= inline_bytes:
             assert chunk == Chunk("", 0, len(value), value)
         else:
@@ -246,7 +251,7 @@ def test_any_range_is_kept(drawn: list[tuple[str, int, int]], node_bytes: int) -
     with tempfile.TemporaryDirectory() as name:
         write_index(Path(name), entries, IndexOptions(node_bytes=node_bytes))
         index = read_database(name)
-        assert [index.locate(entry.key) for entry in entries] == chunks
+        assert [index.locate(entry.key) for entry in entries] == [below(name, c) for c in chunks]
         total = sum(chunk.length for chunk in chunks)
         root = version(Path(name))["root"]["statistics"]
         assert root["num_indirect_value_bytes"] == min(total, 2**64 - 1)
@@ -292,7 +297,7 @@ def test_a_file_for_every_entry(tmp_path: Path) -> None:
     write_index(tmp_path, [Entry(b"%d" % i, c) for i, c in enumerate(chunks)], IndexOptions(node_bytes=1000))
     assert check_tree(tmp_path, 1000) >= 2
     index = read_database(str(tmp_path))
-    assert [index.locate(b"%d" % i) for i in range(2000)] == chunks
+    assert [index.locate(b"%d" % i) for i in range(2000)] == [below(tmp_path, c) for c in chunks]
 
 
 @pytest.mark.parametrize("node_bytes", [0, 2**20])
@@ -538,4 +543,5 @@ def test_a_million_entries(tmp_path: Path) -> None:
         assert store[entry.key] == value_of(entry)
     index = read_database(str(tmp_path))
     assert len(index.entries) == 1_000_000
-    assert all(index.locate(e.key) == e.value for e in entries() if isinstance(e.value, Chunk))
+    chunks = ((e.key, e.value) for e in entries() if isinstance(e.value, Chunk))
+    assert all(index.locate(key) == below(tmp_path, chunk) for key, chunk in chunks)

@@ -147,7 +147,7 @@ def test_any_region_is_that_region_of_the_whole(data: st.DataObject, checkpoint:
 def test_two_processes_write_two_databases(checkpoint: Checkpoint) -> None:
     manifest = open_source(str(checkpoint("processes"))).leaves()["w"].manifest
     assert manifest is not None
-    folders = {chunk.file.split("/")[0] for chunk in manifest.chunks.values()}
+    folders = {Path(chunk.file).parts[-3] for chunk in manifest.chunks.values()}
     assert folders == {"ocdbt.process_0", "ocdbt.process_1"}
 
 

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Region
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, LinkMode, Region
 from ckpt_surgery.errors import SourceError, StorageError, UsageError, VerificationError
 from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.data_files import DataFiles
+from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.formats.zarr_metadata import zarr2_metadata, zarr3_metadata
 from ckpt_surgery.keys import Key
 from tests.formats import conformance
@@ -589,8 +591,15 @@ def test_a_hugging_face_cache(tmp_path: Path) -> None:
     for path in (snapshot, snapshot / INDEX, tmp_path / "alias"):
         source = opened(path)
         assert_same(values(source), A | B)
+        manifest = source.leaves()["a"].manifest
+        assert manifest is not None
+        (chunk,) = manifest.chunks.values()
         blob = snapshot.parent.parent / "blobs" / FIRST
-        assert source.data_file(FIRST).path == os.fspath(blob)  # a link to it would hang in the air
+        assert data_file(chunk.file).path == os.fspath(blob)
+        directory = tmp_path / f"linked from {path.name}"
+        ours = DataFiles(directory, LinkMode.HARDLINK).linked(chunk)
+        assert not (directory / ours.file).is_symlink()  # a link to a link would hang in the air
+        assert os.path.samefile(directory / ours.file, blob)
     assert list(opened(snapshot / "model-00001-of-00002.safetensors").leaves()) == ["a"]
 
 

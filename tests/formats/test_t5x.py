@@ -328,11 +328,12 @@ def test_a_train_state(tmp_path: Path) -> None:
     assert kernel.key == key
     assert kernel.manifest.codec.name == "gzip"
     assert [c.file for c in kernel.manifest.chunks.values()] == [
-        f"target.decoder.mlp.wi.kernel/{i}.0" for i in (0, 1)
+        os.fspath(tmp_path / "checkpoint_7" / f"target.decoder.mlp.wi.kernel/{i}.0") for i in (0, 1)
     ]
     (chunk,) = leaves["target/scale"].manifest.chunks.values()
-    data = (tmp_path / "checkpoint_7" / "checkpoint").read_bytes()
-    assert (chunk.file, data[chunk.offset :][: chunk.length]) == ("checkpoint", SCALE.tobytes())
+    tree = tmp_path / "checkpoint_7" / "checkpoint"
+    assert chunk.file == os.fspath(tree)
+    assert tree.read_bytes()[chunk.offset :][: chunk.length] == SCALE.tobytes()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -669,14 +669,7 @@ def adopted(source: Source, directory: Path, version: int) -> Path:
     sink.create(outputs)
     for output in outputs:
         assert output.stored is not None
-        files = {
-            c.file: source.data_file(c.file).path for c in output.stored.chunks.values() if c.inline is None
-        }
-        chunks = {
-            i: conformance.Chunk(files.get(c.file, ""), c.offset, c.length, c.inline)
-            for i, c in output.stored.chunks.items()
-        }
-        sink.adopt(output, chunks)
+        sink.adopt(output, output.stored.chunks)
     sink.finish()
     return directory
 
@@ -741,5 +734,7 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
     sink = sink_of(tmp_path / "to")
     output = Output(leaf, leaf.manifest.chunk_shape, leaf.manifest, copied=True)
     sink.create([output])
-    with pytest.raises(StorageError):
+    with pytest.raises(SourceError, match="gone cannot be looked at: No such file"):
         sink.adopt(output, {(0,): conformance.Chunk(os.fspath(tmp_path / "gone"), 0, 4)})
+    with pytest.raises(StorageError, match="Is a directory"):
+        sink.adopt(output, {(1,): conformance.Chunk(os.fspath(tmp_path), 0, 4)})
