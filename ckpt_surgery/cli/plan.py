@@ -106,7 +106,7 @@ def make_plan(
     """What the library plans, without a recipe too; `out` saves it."""
     from ckpt_surgery import api
 
-    return api.plan(
+    made = api.plan(
         recipe,
         *sources,
         target=choices.target,
@@ -125,6 +125,8 @@ def make_plan(
         link_mode=link_mode,
         out=out,
     )
+    click.get_current_context().meta["plan"] = made  # kept until the program has ended: see `leave`
+    return made
 
 
 def source_names(recipe: str, assignments: tuple[str, ...]) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def test_a_value_outside_its_file(tmp_path: Path) -> None:
     assert chunk is not None
     store = Store(str(tmp_path), {}, index, zarr=2)
     with pytest.raises(SourceError, match=rf"data file {tmp_path}/d/.* is missing"):
-        store.chunk("x", "0")
+        store.chunk("x/0")
 
 
 def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
