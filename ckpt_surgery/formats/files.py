@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from stat import S_ISREG
-from typing import Any
+from typing import Any, TypeVar
 
 from ckpt_surgery.arrays import DataFile
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.keys import Key, shown
+
+T = TypeVar("T")
 
 DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
 ACCESS = "Check its permissions and its symbolic links."
@@ -151,6 +153,31 @@ def read_json(path: str) -> dict[str, Any]:
             f"{shown(path)} holds a JSON {type(value).__name__} where an object belongs", hint=DAMAGED
         )
     return value
+
+
+def read_form(path: str, form: type[T]) -> T:
+    """The JSON document in a file in a form of msgspec's: its types are checked, other members left out.
+
+    Half the time and memory of `read_json`, for documents with a record for each leaf. Raises SourceError
+    where the file is missing, is not JSON, or has another form.
+    """
+    import msgspec
+
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=form)
+    except (OSError, ValueError, RecursionError):
+        # Python takes more for JSON (NaN, halves of surrogate pairs), and else it says what is wrong.
+        document = read_json(path)
+    try:
+        return msgspec.convert(document, form)
+    except msgspec.ValidationError as error:
+        raise malformed(path, error) from error
+
+
+def malformed(path: str, error: Exception) -> SourceError:
+    """What to raise for a JSON document that has not the form that it should have."""
+    return SourceError(f"{shown(path)} is malformed: {shown(str(error))}", hint=DAMAGED)
 
 
 # --- choosing ---------------------------------------------------------------------------------------------

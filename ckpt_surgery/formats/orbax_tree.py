@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
+import msgspec
+
 from ckpt_surgery.errors import SourceError
-from ckpt_surgery.formats.files import DAMAGED, read_json
+from ckpt_surgery.formats.files import DAMAGED, malformed, read_form, read_json
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA
 from ckpt_surgery.keys import Key, shown
 from ckpt_surgery.values import frozen
@@ -57,32 +59,64 @@ class Tree:
     metadata: Mapping[str, Any]
 
 
+class _Part(msgspec.Struct, gc=False):
+    """A component of a key, in JSON."""
+
+    key: str
+    key_type: int
+
+
+class _About(msgspec.Struct, gc=False):
+    """Of the value of a leaf, in JSON."""
+
+    value_type: str
+    skip_deserialize: bool
+    write_shape: Any = msgspec.UNSET
+
+
+class _Leaf(msgspec.Struct, gc=False):
+    """A leaf, in JSON."""
+
+    key_metadata: tuple[_Part, ...]
+    value_metadata: _About
+
+
+class _Document(msgspec.Struct):
+    """What is needed of `_METADATA`."""
+
+    tree_metadata: dict[str, _Leaf]
+    use_ocdbt: bool | None = None
+    use_zarr3: bool | None = None
+    custom_metadata: Any = None
+
+
 def read_tree(directory: str) -> Tree:
     """Read `_METADATA`. Raises SourceError where it is missing or malformed, or where leaves collide."""
     path = os.path.join(directory, TREE_METADATA)
     if not os.path.exists(path):
         raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
-    document = read_json(path)
+    document = read_form(path, _Document)
     try:
-        entries = tuple(_entry(value) for value in document["tree_metadata"].values())
-        ocdbt, zarr = document.get("use_ocdbt"), 3 if document.get("use_zarr3") else 2
-        metadata = document.get("custom_metadata")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise SourceError(
-            f"{shown(path)} is malformed ({type(error).__name__}: {shown(str(error))})", hint=DAMAGED
-        ) from error
+        entries = tuple([_entry(leaf) for leaf in document.tree_metadata.values()])
+    except ValueError as error:
+        raise malformed(path, error) from error
     _check_distinct(entries)
-    return Tree(entries, ocdbt, zarr, metadata if isinstance(metadata, dict) else {})
+    custom = document.custom_metadata
+    return Tree(
+        entries,
+        document.use_ocdbt,
+        3 if document.use_zarr3 else 2,
+        custom if isinstance(custom, dict) else {},
+    )
 
 
-def _entry(value: Mapping[str, Any]) -> Entry:
-    parts = value["key_metadata"]
-    names = tuple([intern(part["key"]) for part in parts])
-    about = value["value_metadata"]
-    key = Key(names, _sequences(tuple([part["key_type"] for part in parts])))
-    kind, empty = intern(str(about["value_type"])), about["skip_deserialize"] is True
+def _entry(leaf: _Leaf) -> Entry:
+    parts, about = leaf.key_metadata, leaf.value_metadata
+    names = tuple([intern(part.key) for part in parts])
+    key = Key(names, _sequences(tuple([part.key_type for part in parts])))
+    kind, empty = intern(about.value_type), about.skip_deserialize
     is_array = kind != "string" and not empty
-    return Entry(key, kind, empty, "write_shape" in about, array_name(key), is_array)
+    return Entry(key, kind, empty, about.write_shape is not msgspec.UNSET, array_name(key), is_array)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -134,15 +168,13 @@ def read_shardings(directory: str) -> dict[str, str]:
         return {}
     found = {}
     texts: dict[str, str] = {}
-    for encoded, text in read_json(path).items():
+    for encoded, text in read_form(path, dict[str, str]).items():
         try:
             name = a2b_base64(encoded.replace("-", "+").replace("_", "/")).decode()
         except ValueError as error:
             raise SourceError(
                 f"{shown(path)} has the name `{shown(encoded)}`, which is not base64", hint=DAMAGED
             ) from error
-        if not isinstance(text, str):
-            raise SourceError(f"{shown(path)} has no text for `{shown(name)}`", hint=DAMAGED)
         found[name] = texts.setdefault(text, text)  # most are alike
     return found
 
