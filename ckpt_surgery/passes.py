@@ -42,6 +42,9 @@ Names = Mapping[str, Any]
 Field = tuple[str, ...]
 """A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
 
+Mirror = tuple[str, str]
+"""(`params`, `opt_state/0/mu`): what lies under the second is matched as though it lay under the first."""
+
 OPTIONAL = "Write `optional: true` if that is fine."
 
 MANY = 20
@@ -57,8 +60,8 @@ class Claim:
 
     entry: Entry
     match: regex.Match[str]
-    mirror: tuple[str, str] | None
-    """(`params`, `opt_state/0/mu`) where the leaf was matched as though it lay under the first."""
+    mirror: Mirror | None
+    """Where the leaf was matched as though it lay elsewhere."""
 
 
 @frozen(eq=False)
@@ -89,14 +92,17 @@ class Candidates:
         self._length = min((len(rule.literals.prefix) for rule in rules if rule.literals.prefix), default=0)
         self._by_head: dict[str, list[tuple[Candidate, str, str]]] = {}
 
-    def of(self, text: str) -> list[Candidate]:
-        """Those that have a chance to match a key, in order."""
+    def of(self, text: str, mirror: Mirror | None) -> list[tuple[Candidate, str, Mirror | None]]:
+        """Those that have a chance to match a key, in order, each with the key and its mirror."""
         head = text[: self._length]
-        if head not in self._by_head:
+        near = self._by_head.get(head)
+        if near is None:
             texts = [(rule, rule.literals.prefix, rule.literals.inner) for rule in self._rules]
-            self._by_head[head] = [t for t in texts if head.startswith(t[1][: self._length])]
+            near = self._by_head[head] = [t for t in texts if head.startswith(t[1][: self._length])]
         return [
-            rule for rule, prefix, inner in self._by_head[head] if inner in text and text.startswith(prefix)
+            (rule, text, mirror)
+            for rule, prefix, inner in near
+            if inner in text and text.startswith(prefix)  # few have the inner text, so that comes first
         ]
 
 
@@ -271,7 +277,7 @@ class PassRun:
             for entry in tree.values():
                 self._claim(entry, candidates)
 
-    def _claim(self, entry: Entry, candidates: "Candidates") -> None:
+    def _claim(self, entry: Entry, candidates: Candidates) -> None:
         for candidate, text, mirror in self._possible(entry.key.text, candidates):
             match = self.match(candidate.index, ("match",), candidate.pattern, text)
             if match is None:
@@ -282,13 +288,11 @@ class PassRun:
                 self.claimed.add(id(entry))
                 return
 
-    def _possible(
-        self, key: str, candidates: "Candidates"
-    ) -> list[tuple["Candidate", str, tuple[str, str] | None]]:
+    def _possible(self, key: str, candidates: Candidates) -> list[tuple[Candidate, str, Mirror | None]]:
         """The rules that may match, in order, with the text that they are to match."""
         if not self.mirrors:
-            return [(candidate, key, None) for candidate in candidates.of(key)]
-        found = [(c, text, mirror) for text, mirror in self._views(key) for c in candidates.of(text)]
+            return candidates.of(key, None)
+        found = [one for text, mirror in self._views(key) for one in candidates.of(text, mirror)]
         return sorted(found, key=lambda one: one[0].index)
 
     def reads_from(self, rule: Rule, source: str) -> bool:
@@ -315,9 +319,9 @@ class PassRun:
             raise
         return found
 
-    def _views(self, text: str) -> list[tuple[str, tuple[str, str] | None]]:
+    def _views(self, text: str) -> list[tuple[str, Mirror | None]]:
         """The key itself, then the keys that it stands for in mirrored trees."""
-        views: list[tuple[str, tuple[str, str] | None]] = [(text, None)]
+        views: list[tuple[str, Mirror | None]] = [(text, None)]
         for slot, params in self.mirrors:
             if text.startswith(slot + "/"):
                 views.append((params + text[len(slot) :], (params, slot)))
@@ -397,7 +401,7 @@ class PassRun:
             )
             return None
 
-    def _mirrored(self, key: Key, mirror: tuple[str, str]) -> Key:
+    def _mirrored(self, key: Key, mirror: Mirror) -> Key:
         params, slot = mirror
         moved = under(key, params.split("/"), slot.split("/"), self.lists)
         if moved is None:

@@ -135,16 +135,12 @@ def begin_reading(directory: str) -> Callable[[], Database]:
         if root is not None:
             top = _result(root, location, directory)
             for prefix, node in _leaf_nodes(base, top, location, newest["root_height"], directory):
-                entries |= {prefix + entry["key"]: _value(entry) for entry in node["entries"]}
+                for entry in node["entries"]:
+                    value = entry["inline_value"] if "inline_value" in entry else entry["indirect_value"]
+                    entries[prefix + entry["key"]] = value
         return Database(directory, newest["generation_number"], entries)
 
     return finish
-
-
-def _value(entry: Mapping[str, Any]) -> bytes | str:
-    """An inline value, or the location of one that is not."""
-    found: bytes | str | None = entry.get("inline_value")
-    return entry["indirect_value"] if found is None else found
 
 
 def _leaf_nodes(

@@ -25,6 +25,9 @@ from ckpt_surgery.formats.orbax_tree import (
 from ckpt_surgery.formats.zarr_arrays import CACHE_BYTES, ArrayReader, StoredArray
 from ckpt_surgery.keys import shown
 
+_KEY_DTYPE = np.dtype(np.uint32)
+"""What PRNG keys are made of, whatever their implementation."""
+
 
 def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
     """Every leaf of an item by its key's text, in the order of its `_METADATA`.
@@ -42,8 +45,7 @@ def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
         try:
             place = store.place(entry.name)
             array = store.definition(place)
-            # PRNG keys are made of uint32, whatever their implementation.
-            impl = _random_key(entry, random_keys()) if array.spec.dtype == np.uint32 else None
+            impl = _random_key(entry, random_keys()) if array.spec.dtype == _KEY_DTYPE else None
             kind = LeafKind.SCALAR if entry.value_type == "scalar" else LeafKind.ARRAY
             manifest = array_manifest(store, place, array)
         except SourceError as error:
