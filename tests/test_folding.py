@@ -118,6 +118,9 @@ CASES = [
     (["\\0", "\\1"], ["\\\\{0,1}"], "a backslash of the key itself"),
     (["\x1b[31m", "\x1b[32m"], ["\\x1b[{31,32}m"], "a terminal's escape sequence"),
     (["a\n0"], ["a\\n0"], "a line break"),
+    (["a\0b0", "a\0b1"], ["a\\x00b{0,1}"], "a zero byte is no second key"),
+    (["é_0", "é_1"], ["é_{0,1}"], "letters beyond ASCII"),
+    (["²_0", "²_1"], ["²_{0,1}"], "a digit of another kind"),
     ([f"h{'9' * 19}{i}" for i in range(2)], [f"h{'9' * 19}{i}" for i in range(2)], "too long for an index"),
     ([""], [""], "an empty key"),
 ]
@@ -194,6 +197,8 @@ def test_unfolded_keeps_every_key():
 
 
 PIECES = [
+    "\0",
+    "é",
     "a",
     "b_",
     "/",

@@ -386,6 +386,11 @@ def test_a_prng_key_whose_type_is_lost(checkpoint: Checkpoint, tmp_path: Path) -
         ("{}", "malformed"),
         ('{"tree_metadata": 3}', "malformed"),
         ('{"tree_metadata": {"x": {"key_metadata": [{"key": 1, "key_type": 2}]}}}', "malformed"),
+        (
+            '{"tree_metadata": {"x": {"key_metadata": [{"key": "x", "key_type": 7}], '
+            '"value_metadata": {"value_type": "None", "skip_deserialize": true}}}}',
+            "(7,) are not kinds of keys",
+        ),
         ("[" * 100_000, "not valid JSON"),  # deeper than any parser's stack
     ],
 )
@@ -393,6 +398,26 @@ def test_malformed_tree_metadata(text: str, message: str, checkpoint: Checkpoint
     path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
     (path / "_METADATA").write_text(text)
     assert message in refusal(path)
+
+
+def test_json_that_only_python_writes(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Half of a surrogate pair, and no number: Python's `json` writes both, as Orbax uses it."""
+    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+
+    def change(document: dict) -> None:  # type: ignore[type-arg]
+        document["custom_metadata"] = {"loss": float("nan")}
+        document["tree_metadata"]["odd"] = {
+            "key_metadata": [{"key": "a\ud800", "key_type": 2}],
+            "value_metadata": {"value_type": "None", "skip_deserialize": True},
+        }
+
+    before = open_source(str(path)).leaves()
+    edit(path / "_METADATA", change)
+    source = open_source(str(path))
+    assert np.isnan(source.metadata["loss"])
+    leaves = dict(source.leaves())
+    assert leaves.pop("a\ud800").kind is LeafKind.EMPTY
+    assert leaves == before
 
 
 @pytest.mark.parametrize(
