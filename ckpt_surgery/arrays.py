@@ -331,11 +331,8 @@ class Sink(Protocol):
         """Called once, before the first byte: every spec is known, and what will be adopted."""
         ...
 
-    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
-        """Link or copy the stored bytes of an output: `chunks` of a source, in files of the source.
-
-        Called from several threads, once per output that is `stored`.
-        """
+    def adopt(self, output: Output) -> None:
+        """Link or copy stored bytes. Called from several threads, once per output that has some."""
         ...
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:

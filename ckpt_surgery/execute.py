@@ -90,9 +90,8 @@ def run(
         counter.add(task.nbytes)
 
     def adopt(step: Step) -> None:
-        assert step.stored is not None
         with _told_of(step):
-            sink.adopt(outputs[id(step)], step.stored.chunks)
+            sink.adopt(outputs[id(step)])
         counter.add(step.leaf.nbytes)
 
     adopted = [step for step in plan.steps if step.stored is not None]

@@ -7,7 +7,6 @@ import numpy as np
 
 from ckpt_surgery.arrays import (
     ArraySpec,
-    Chunk,
     Leaf,
     LeafKind,
     Manifest,
@@ -61,7 +60,7 @@ class MemorySink:
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         return False
 
-    def adopt(self, output: Output, chunks: Mapping[tuple[int, ...], Chunk]) -> None:
+    def adopt(self, output: Output) -> None:
         raise AssertionError("it adopts nothing")
 
     def create(self, outputs: Sequence[Output]) -> None:

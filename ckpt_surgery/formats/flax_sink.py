@@ -1,13 +1,13 @@
 """Writing Flax's MessagePack: one file, its text first, then arrays at their places, in parallel."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
+from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
 from ckpt_surgery.formats.files import check_no_choice
@@ -112,9 +112,10 @@ class FlaxSink:
             places[text] = Place(self._path, draft.gaps[text][0].offset, spec)
         self._places = Places(places)
 
-    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+    def adopt(self, output: Output) -> None:
         """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
-        text = output.leaf.key.text
+        assert output.stored is not None
+        text, chunks = output.leaf.key.text, output.stored.chunks
         array = self._arrays[text]
         if len(array.pieces) == 1:
             self._places.adopt(text, chunks)

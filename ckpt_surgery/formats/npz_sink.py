@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest, Output, Region
 from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
@@ -228,9 +228,10 @@ class NpzSink:
         """Whether the stored bytes, one chunk after another, are the array's."""
         return leaf.spec is not None and in_one_piece(manifest)
 
-    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+    def adopt(self, output: Output) -> None:
         """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
-        self._places.adopt(output.leaf.key.text, chunks)
+        assert output.stored is not None
+        self._places.adopt(output.leaf.key.text, output.stored.chunks)
 
     def create(self, outputs: Sequence[Output]) -> None:
         """Make the file in its full size, with all headers but no directory. Raises StorageError."""

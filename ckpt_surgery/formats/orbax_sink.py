@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape, grid_counts
+from ckpt_surgery.arrays import Leaf, LeafKind, Manifest, Output, Region, grid_counts
 from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import DataFiles
@@ -119,14 +119,14 @@ class OrbaxSink:
         """Where computed arrays go: beside adopted ones into a database of their own, as processes do."""
         return self._item_directory / COMPUTED if self._adopting else self._item_directory
 
-    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+    def adopt(self, output: Output) -> None:
         """Link or copy stored bytes, and note where they are for the index. StorageError, SourceError."""
         assert output.stored is not None
         prefix = array_prefix(array_name(output.leaf.key)).encode()
         metadata = adopted_metadata(output.stored, self._options.zarr)
         entries = [Entry(prefix + FILE_NAMES[self._options.zarr].encode(), json.dumps(metadata).encode())]
         place = self._data_files.copied if output.copied else self._data_files.linked
-        for index, chunk in chunks.items():
+        for index, chunk in output.stored.chunks.items():
             name = prefix + chunk_name(index, self._options.zarr).encode()
             entries.append(Entry(name, chunk.inline if chunk.inline is not None else place(chunk)))
         self._entries.extend(entries)

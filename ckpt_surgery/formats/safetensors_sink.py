@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest, Output, Region
 from ckpt_surgery.errors import UsageError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import opened
@@ -176,9 +176,10 @@ class SafetensorsSink:
         """Whether the stored bytes, one chunk after another, are the tensor's."""
         return leaf.spec is not None and CODES.get(leaf.spec.dtype) != PACKED and in_one_piece(manifest)
 
-    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+    def adopt(self, output: Output) -> None:
         """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
-        self._places.adopt(output.leaf.key.text, chunks)
+        assert output.stored is not None
+        self._places.adopt(output.leaf.key.text, output.stored.chunks)
 
     def create(self, outputs: Sequence[Output]) -> None:
         """Make every file in its full size, with its header. Raises StorageError."""

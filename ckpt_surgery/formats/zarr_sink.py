@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Chunk, Leaf, LeafKind, Manifest, Output, Region, Shape
+from ckpt_surgery.arrays import Leaf, LeafKind, Manifest, Output, Region
 from ckpt_surgery.errors import UsageError, VerificationError
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
@@ -187,11 +187,12 @@ class ZarrSink:
                 path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)
 
-    def adopt(self, output: Output, chunks: Mapping[Shape, Chunk]) -> None:
+    def adopt(self, output: Output) -> None:
         """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
         text, spec = output.leaf.key.text, output.leaf.spec
         assert spec is not None
-        for index, chunk in chunks.items():
+        assert output.stored is not None
+        for index, chunk in output.stored.chunks.items():
             path = self._directory / text / chunk_name(index, self._zarr)
             with storage_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -761,12 +762,13 @@ def test_stored_bytes_are_adopted(
         at += len(data)
     manifest = Manifest(ArraySpec(shape, value.dtype), grid, raw_codec(len(shape)), chunks)
     (tmp_path / "x").mkdir()
-    sink, output = open_sink("flax", tmp_path / "x", SinkOptions()), output_of("a/b", value)
+    sink = open_sink("flax", tmp_path / "x", SinkOptions())
+    output = replace(output_of("a/b", value), stored=manifest)
     assert sink.adopts(output.leaf, manifest)
     sink.create([output])
     with pytest.raises(VerificationError, match="0 of"):
         sink.finish()
-    sink.adopt(output, chunks)
+    sink.adopt(output)
     sink.finish()
     assert_same(decoded((tmp_path / "x" / "flax_model.msgpack").read_bytes()), {"a/b": value})
 

@@ -6,6 +6,7 @@ import random
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -564,9 +565,11 @@ def test_stored_bytes_are_copied(tmp_path: Path) -> None:
     assert adopted == ["x"]
     (tmp_path / "out").mkdir()
     sink = open_sink("npz", tmp_path / "out", SinkOptions())
-    output = Output(leaves["x"], (6, 8), manifests["x"], copied=True)
+    assert manifests["x"] is not None
+    chunks = {(0, 0): Chunk(os.fspath(tmp_path / "bytes"), 6, value.nbytes)}
+    output = Output(leaves["x"], (6, 8), replace(manifests["x"], chunks=chunks), copied=True)
     sink.create([output])
-    sink.adopt(output, {(0, 0): Chunk(os.fspath(tmp_path / "bytes"), 6, value.nbytes)})
+    sink.adopt(output)
     sink.finish()
     assert_same(loaded(tmp_path / "out" / "checkpoint.npz"), {"x": value})
 

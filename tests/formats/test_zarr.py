@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -668,8 +669,7 @@ def adopted(source: Source, directory: Path, version: int) -> Path:
         outputs.append(Output(leaf, leaf.manifest.chunk_shape, leaf.manifest, copied=True))
     sink.create(outputs)
     for output in outputs:
-        assert output.stored is not None
-        sink.adopt(output, output.stored.chunks)
+        sink.adopt(output)
     sink.finish()
     return directory
 
@@ -732,9 +732,13 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
     source = opened(path)
     leaf = source.leaves()["x"]
     sink = sink_of(tmp_path / "to")
-    output = Output(leaf, leaf.manifest.chunk_shape, leaf.manifest, copied=True)
-    sink.create([output])
+
+    def output(index: int, file: Path) -> Output:
+        chunks = {(index,): conformance.Chunk(os.fspath(file), 0, 4)}
+        return Output(leaf, leaf.manifest.chunk_shape, replace(leaf.manifest, chunks=chunks), copied=True)
+
+    sink.create([output(0, tmp_path / "gone")])
     with pytest.raises(SourceError, match="gone cannot be looked at: No such file"):
-        sink.adopt(output, {(0,): conformance.Chunk(os.fspath(tmp_path / "gone"), 0, 4)})
+        sink.adopt(output(0, tmp_path / "gone"))
     with pytest.raises(StorageError, match="Is a directory"):
-        sink.adopt(output, {(1,): conformance.Chunk(os.fspath(tmp_path), 0, 4)})
+        sink.adopt(output(1, tmp_path))
