@@ -14,7 +14,7 @@ from ckpt_surgery.functions.tiles import straightened
 from ckpt_surgery.fusion import fused
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Step, Transfer
-from ckpt_surgery.schedule import Task, make_tasks
+from ckpt_surgery.schedule import Task, batches, make_tasks
 from ckpt_surgery.stopping import check_wanted
 
 Reader = Callable[[str, Leaf, Region], np.ndarray]
@@ -82,21 +82,25 @@ def run(
         check_wanted()
         return sources[source].read(leaf, region)
 
-    def compute(task: Task) -> None:
-        with _told_of(task.step):
-            block = evaluate(task.step.value, task.region, read)
+    def compute(tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            with _told_of(task.step):
+                block = evaluate(task.step.value, task.region, read)
+                check_wanted()
+                sink.write(outputs[id(task.step)], task.region, block)
+            counter.add(task.nbytes)
+
+    def adopt(steps: Sequence[Step]) -> None:
+        for step in steps:
             check_wanted()
-            sink.write(outputs[id(task.step)], task.region, block)
-        counter.add(task.nbytes)
+            with _told_of(step):
+                sink.adopt(outputs[id(step)])
+            counter.add(step.leaf.nbytes)
 
-    def adopt(step: Step) -> None:
-        with _told_of(step):
-            sink.adopt(outputs[id(step)])
-        counter.add(step.leaf.nbytes)
-
-    adopted = [step for step in plan.steps if step.stored is not None]
-    local.run_all(adopt, adopted, lambda step: 0, memory, workers)
-    local.run_all(compute, make_tasks(plan), lambda task: task.working_set, memory, workers)
+    adopted = (step for step in plan.steps if step.stored is not None)
+    local.run_all(adopt, batches(adopted, lambda step: step.leaf.nbytes), lambda steps: 0, memory, workers)
+    tasks = batches(make_tasks(plan), lambda task: task.nbytes)
+    local.run_all(compute, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
     sink.finish()
 
 

@@ -1,5 +1,7 @@
 """Whole runs in memory: every element once, right, and whatever the budget."""
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from ckpt_surgery.execute import Progress, run
 from ckpt_surgery.fitting import Target
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe
-from ckpt_surgery.schedule import make_tasks
+from ckpt_surgery.schedule import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks
 from tests.memory import MemorySink, MemorySource
 from tests.plans import COMPUTED
 
@@ -77,6 +79,21 @@ def test_tasks_of_a_plan_stay_within_the_predicted_peak() -> None:
     assert plan.costs.peak_memory <= 2_000_000
     assert all(task.working_set <= plan.costs.peak_memory for task in make_tasks(plan))
     assert plan.costs.bytes_out == 4_000_000 == plan.costs.bytes_computed
+
+
+SIZES = st.integers(0, 3 * BYTES_TOGETHER // 2) | st.just(0)
+
+
+@given(st.lists(SIZES, max_size=300))
+def test_small_items_go_together_and_in_order(sizes: list[int]) -> None:
+    found = list(batches(enumerate(sizes), lambda item: item[1]))
+    assert [item for batch in found for item in batch] == list(enumerate(sizes))
+    totals = [sum(size for _, size in batch) for batch in found]
+    assert all(len(batch) <= MOST_TOGETHER for batch in found)
+    assert all(len(batch) == 1 or total <= BYTES_TOGETHER for batch, total in zip(found, totals, strict=True))
+    # No two neighbours could have been one.
+    for one, other in itertools.pairwise(found):
+        assert len(one) == MOST_TOGETHER or sum(s for _, s in one) + other[0][1] > BYTES_TOGETHER
 
 
 def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
