@@ -443,6 +443,8 @@ class PassRun:
         if rule.drop:
             self.ledger.drops += [Drop(c.entry, self.ledger.ref(index), "drop") for c in claims]
             return
+        if claims:
+            self._warn_of_braces(index, rule)
         outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
         for template, expression in outcomes:
             field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
@@ -568,6 +570,7 @@ class PassRun:
 
     def _added(self, index: int, rule: Rule) -> Iterator[Entry]:
         assert rule.add is not None
+        self._warn_of_braces(index, rule)
         used = rule.when is None and not rule.for_
         for variables in self._combinations(index, rule, self.names, rule.add.text):
             used = used or rule.when is None
@@ -587,6 +590,11 @@ class PassRun:
             why = "`when` is false" if rule.when is not None else "`for` has no values"
             unused = SurgeryError(f"the rule makes nothing: {why}", hint=OPTIONAL)
             self.ledger.problem(index, ("add",), unused)
+
+    def _warn_of_braces(self, index: int, rule: Rule) -> None:
+        mistaken = braces_of(rule)
+        if mistaken is not None:
+            self.ledger.warnings.append(f"{self.ledger.ref(index)}: {mistaken}")
 
     def _why_unused(self, rule: Rule) -> SurgeryError:
         """Why a rule claimed nothing, from a second look at the keys."""
@@ -683,6 +691,8 @@ class PassRun:
         hint = None
         if None in (index, later):
             hint = "Rename or drop the one that stays, by a rule of its own."
+        elif index is not None and index == later and (mistaken := braces_of(self.pass_.rules[index])):
+            hint = f"In the template {mistaken}."
         elif index == later and old.value is not new.value and list(reads(new.value)):
             hint = "Where several leaves shall become one, `value` says how: stack(xs), say."
         message = f"two leaves would be called `{text}`: {told(index, old)}; {told(later, new)}"
@@ -693,6 +703,18 @@ class PassRun:
             rule = self.pass_.rules[blame]
             field = "add" if rule.add is not None else "match" if rule.to is None else "to"
             self.ledger.problem(blame, (field,), SurgeryError(message, hint=hint))
+
+
+def braces_of(rule: Rule) -> str | None:
+    """What to say of a template that has the name of a group or variable in mere braces; None: none has."""
+    templates = rule.to if isinstance(rule.to, Mapping) else [rule.to or rule.add]
+    numbers = [] if rule.match is None else [str(i) for i in range(1, rule.match.groups + 1)]
+    names = [*(() if rule.match is None else rule.match.groupindex), *(rule.for_ or ())]
+    spelled = {number: f"\\{number}" for number in numbers} | {name: f"${{{name}}}" for name in names}
+    braced = [name for template in templates if template for name in template.braced if name in spelled]
+    if not braced:
+        return None
+    return f"`{{{braced[0]}}}` stays as it is; `{spelled[braced[0]]}` inserts what it stands for"
 
 
 class _Failed:

@@ -17,6 +17,8 @@ from ckpt_surgery.scope import ExpressionError, Flaw, Scope
 MAX_TEXT = 4096
 """Characters of a template."""
 
+_BRACED = re.compile(r"\{(\w+)\}")
+
 
 @dataclass(frozen=True)
 class Component:
@@ -117,6 +119,12 @@ class Template:
         spelled = text % found
         names = tuple(spelled.split(SEPARATOR))
         return None if "" in names or len(spelled) > MAX_STRING else names
+
+    @cached_property
+    def braced(self) -> tuple[str, ...]:
+        """The words in braces without a dollar sign. They stand for themselves, which may be a mistake."""
+        literals = [piece.text for piece in self.pieces if isinstance(piece, Literal)]
+        return tuple(dict.fromkeys(name for text in literals for name in _BRACED.findall(text)))
 
     @cached_property
     def _outline(self) -> tuple[str, tuple[int | str, ...]] | None:

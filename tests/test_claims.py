@@ -461,3 +461,21 @@ def test_a_split_that_leaves_something_out_is_told() -> None:
     assert plan.warnings == ("2 of 8 elements of `a` are used by no output: [0:2, 2:3]",)
     whole = plan_of(rules("- match: a\n  to: {b: 'x[:, :2]', c: 'x[:, 2:]'}"), {"a": "float32[2,4]"})
     assert whole.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("{match: 'a(\\d)', to: 'b{1}'}", r"`{1}` stays as it is; `\1` inserts what it stands for"),
+        ("{match: 'a(?P<i>\\d)', to: 'b{i}'}", "`{i}` stays as it is; `${i}` inserts what it stands for"),
+        (
+            "{add: 'b{i}', for: {i: '[1]'}, value: 'zeros((1,))'}",
+            "`{i}` stays as it is; `${i}` inserts what it stands for",
+        ),
+        ("{match: 'a(\\d)', to: 'b{2}'}", None),
+        ("{match: 'a(?P<i>\\d)', to: '{j}${i}'}", None),
+    ],
+)
+def test_braces_without_a_dollar_sign_are_told(rule: str, told: str | None) -> None:
+    plan = plan_of(rules(f"- {rule}"), ["a1"])
+    assert plan.warnings == (() if told is None else (f"rules[0] (line 3): {told}",))
