@@ -15,7 +15,7 @@ from ckpt_surgery import commit, formats
 from ckpt_surgery.arrays import LinkMode, Sink, Source
 from ckpt_surgery.descriptions import json_text
 from ckpt_surgery.engines.local import default_memory, default_workers
-from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, UsageError
+from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, UsageError, did_you_mean
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
@@ -24,9 +24,10 @@ from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff
 from ckpt_surgery.inspections import inspect as inspect
+from ckpt_surgery.linting import Finding
 from ckpt_surgery.listings import is_listing, read_listing
 from ckpt_surgery.planner import Input, Plan, make_plan
-from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
+from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, Recipe, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.recipe import schema as schema
 from ckpt_surgery.requests import PathLike, Request, SavedPlan, load_saved, replayed, saved_json
 from ckpt_surgery.transfers import Destination
@@ -231,13 +232,13 @@ def _applied(
 
 
 def lint(recipes: Sequence[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
-    """All problems of each recipe, without a checkpoint."""
+    """All problems of each recipe, without a checkpoint; that there is no such file is one too."""
     found: list[tuple[str, tuple[Problem, ...]]] = []
     for path in (os.fspath(recipe) for recipe in recipes):
         try:
-            load_recipe(path)
+            load_recipe(path, check=_format_findings)
             found.append((path, ()))
-        except RecipeError as error:
+        except (RecipeError, UsageError) as error:
             found.append((path, error.problems))
     return found
 
@@ -279,8 +280,22 @@ def _prepare(request: Request) -> _Prepared:
 
 def _loaded(request: Request) -> LoadedRecipe:
     if request.recipe is not None:
-        return load_recipe(request.recipe, request.set)
+        return load_recipe(request.recipe, request.set, _format_findings)
     return parse_recipe("version: 1\n", NO_RECIPE, request.set)
+
+
+def _format_findings(recipe: Recipe) -> Iterator[Finding]:
+    """That the recipe names a format that cannot be written, whatever the command line may say instead."""
+    name = None if recipe.output is None else recipe.output.format
+    if name is None:
+        return
+    known = formats.formats()
+    writable = [offer.name for offer in known.values() if offer.open_sink is not None]
+    if name not in writable:
+        guess = did_you_mean(name, writable)
+        wrong = "can be read but not written" if name in known else f"is not known{guess}"
+        hint = f"Formats to write: {', '.join(writable)}."
+        yield Finding(("output", "format"), f"the format `{name}` {wrong}", hint=hint)
 
 
 def _destination_warnings(request: Request, loaded: LoadedRecipe, first: Source) -> Iterator[str]:

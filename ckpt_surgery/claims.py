@@ -35,16 +35,19 @@ def make_claims(
         (0, Pass(rules=()))
     ]
     drops: list[Drop] = []
+    unused: list[Drop] = []
+    settled: set[int] = set()
     warnings: list[str] = []
     for index, pass_ in passes:
         ledger = Ledger(loaded, index)
-        run = PassRun(loaded, pass_, trees, target_leaves(target), ledger)
         last = index == passes[-1][0]
+        run = PassRun(loaded, pass_, trees, target_leaves(target), ledger, settled, last)
         trees[first] = fitted(run, target) if last and target else run.merged()
         ledger.close()
         drops += ledger.drops
+        unused += ledger.unused
         warnings += ledger.warnings
-    return Claims(tuple(trees[first].values()), tuple(drops), tuple(warnings))
+    return Claims(tuple(trees[first].values()), (*drops, *unused), tuple(warnings))
 
 
 def _check_hooks(loaded: LoadedRecipe) -> None:

@@ -89,7 +89,9 @@ def cut(value: Node, budget: int) -> Cut:
     spec = value.spec
     room = max(budget - WRITE_BUFFER, budget // 2)
     periods = grid_of(value)
-    block = _shrink(value, spec.shape, periods, room // 4)
+    # A quarter, so that tasks run side by side. What the smallest block costs no smaller one would save.
+    least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
+    block = _shrink(value, spec.shape, periods, max(room // 4, least + (room - least) // 4))
     if task_bytes(value, _first_block(spec.shape, block)) > room:
         block = _shrink(value, block, (1,) * spec.ndim, room)
     chunks = output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8)))
@@ -99,16 +101,29 @@ def cut(value: Node, budget: int) -> Cut:
     )
     worst = task_bytes(value, _first_block(spec.shape, block))
     if worst > room:
-        why = (
-            "a part of it is computed as a whole"
-            if _is_whole(value)
-            else "the chunks of its sources are that large"
-        )
         raise PlanError(
-            f"one element of it needs {size(worst)} at a time ({why}); the budget is {size(budget)}",
-            hint=f"Give it more: --memory {math.ceil((worst + WRITE_BUFFER) / 2**30)}GiB.",
+            f"one element of it needs {size(worst)} at a time ({_why_so_much(value)}); "
+            f"of the budget of {size(budget)}, {size(room)} are for that",
+            hint=f"Give it more: --memory {_budget_for(worst)}.",
         )
     return Cut(chunks, block, worst, _reading(value, spec.shape, block))
+
+
+def _why_so_much(value: Node) -> str:
+    if _is_whole(value):
+        return "a part of it is computed as a whole"
+    reads = list(needed(value, Region.whole((1,) * value.spec.ndim)))
+    if any(region.size == read.spec.size > 1 for read, region in reads):
+        return "all of what it reads is needed at once"
+    if any(_decoded(read, region) > READ_SPAN // 2 for read, region in reads):
+        return "the chunks of its sources are that large"
+    return "reading a file takes that much"
+
+
+def _budget_for(room: int) -> str:
+    """The budget that leaves so many bytes for computing, as `--memory` takes it."""
+    least = min(room + WRITE_BUFFER, 2 * room)
+    return f"{math.ceil(least / 2**20)}MiB" if least < 2**30 else f"{math.ceil(least / 2**30)}GiB"
 
 
 def _is_whole(node: Node) -> bool:
@@ -269,7 +284,7 @@ def working_set(node: Node, region: Region) -> int:
         if manifest is None:
             return 2 * result + READ_SPAN
         if manifest.ranged:
-            return result + min(result, manifest.chunk_nbytes) + READ_SPAN
+            return result + min(result, manifest.chunk_nbytes) + min(READ_SPAN, manifest.chunk_nbytes)
         return result + 2 * _decoded(node, region)
     held = peak = 0
     for index, part in node.function.needs(region, [n.spec for n in node.inputs]):

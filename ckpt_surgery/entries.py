@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,8 @@ from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
 from ckpt_surgery.errors import Place, SurgeryError
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.keys import Key
-from ckpt_surgery.nodes import Apply, Array, Node, Read, reads
+from ckpt_surgery.nodes import Apply, Array, Node, Read, Series, reads
+from ckpt_surgery.operations import told
 from ckpt_surgery.templates import Component
 from ckpt_surgery.values import frozen
 
@@ -113,12 +115,18 @@ def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) 
     return Entry(key, Leaf(key, kind, node.spec, sharding=_inherited_sharding(model, node.spec)), node, rule)
 
 
-def _described(value: object) -> str:
+def _described(value: Any) -> str:
+    if value is None:
+        return "nothing"
     if isinstance(value, str):
         return f"the string {value!r}"
+    if isinstance(value, Series):
+        return "a list of leaves (`xs`; `stack(xs)`, say, makes one array of it)"
     if isinstance(value, Sequence):
         return f"a list of {len(value)} values (take one of them: `[0]`)"
-    return f"a {type(value).__name__.lower()}"
+    if hasattr(value, "lookup"):
+        return f"the leaves of `{value.name}` (take one of them: `{value.name}['a/b']`)"
+    return told(value)
 
 
 def _inherited_sharding(model: Leaf | None, spec: ArraySpec) -> str | None:

@@ -19,6 +19,7 @@ from ckpt_surgery.functions import Function, Plain, registry, signature_problem
 from ckpt_surgery.operations import (
     ATTRIBUTES,
     MAX_STRING,
+    OF_VALUES,
     attribute,
     binary,
     bounded,
@@ -329,7 +330,8 @@ class _Parser:
 
     # --- names and literals ---
 
-    def name(self, node: ast.Name) -> Evaluator:
+    def name(self, node: ast.Name, looking: bool = False) -> Evaluator:
+        """`looking`: leaves that are only listed will do, for no value is taken."""
         name, (start, end) = node.id, self.span(node)
         if name.startswith("__"):
             self._refuse(f"the name `{name}` is not accepted", node)
@@ -341,6 +343,8 @@ class _Parser:
             except KeyError:
                 raise ExpressionError(_unknown_name(name, scope.names), start, end) from None
             if type(value) is Unavailable:
+                if looking and value.listed is not None:
+                    return value.listed
                 raise ExpressionError(value.message, start, end, value.hint)
             return value
 
@@ -440,13 +444,17 @@ class _Parser:
 
     # --- subscripts and attributes ---
 
-    def subscript(self, node: ast.Subscript) -> Evaluator:
-        value, index = self.compiled(node.value), self._index(node.slice)
+    def subscript(self, node: ast.Subscript, looking: bool = False) -> Evaluator:
+        value, index = self._leaves(node.value, looking), self._index(node.slice)
         name = _name_of(node.value)
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if name == "g" and isinstance(literal, int | str):
             self.groups.append(GroupUse(literal, *self.span(node)))
         return self._located(lambda v, i: subscripted(v, i, name), node, value, index)
+
+    def _leaves(self, node: ast.expr, looking: bool) -> Evaluator:
+        """What is looked into: `source` in `source['a/b']`."""
+        return self.name(node, looking) if isinstance(node, ast.Name) else self.compiled(node)
 
     def _index(self, node: ast.expr) -> Evaluator:
         if isinstance(node, ast.Tuple):
@@ -466,7 +474,11 @@ class _Parser:
         if node.attr not in ATTRIBUTES:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
             self._refuse(f"the attribute `.{node.attr}` is not accepted; there are {known}", node)
-        return self._located(lambda value: attribute(value, node.attr), node, self.compiled(node.value))
+        if isinstance(node.value, ast.Subscript):
+            value = self.subscript(node.value, looking=node.attr not in OF_VALUES)
+        else:
+            value = self.compiled(node.value)
+        return self._located(lambda found: attribute(found, node.attr), node, value)
 
     # --- calls ---
 
@@ -549,7 +561,9 @@ class _Parser:
                 return kind_of(name, leaves, text)
             return text in leaves.keys()  # noqa: SIM118 - not a mapping
 
-        return self._located(looked, node, self.compiled(subscript.value), self._index(subscript.slice))
+        return self._located(
+            looked, node, self._leaves(subscript.value, looking=True), self._index(subscript.slice)
+        )
 
     def _count(self, node: ast.Call, arguments: Sequence[Evaluator]) -> Evaluator:
         if len(arguments) != 1 or node.keywords:

@@ -4,7 +4,7 @@ A `fill` rule; a `match` rule's output of that name; then, by `target.prefer`, t
 name or the target's own value. What ends nowhere is dropped, and says why.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.arrays import Leaf
@@ -15,6 +15,7 @@ from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.nodes import Apply, Read
 from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, few, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
+from ckpt_surgery.regexes import fullmatch
 
 TARGET = "target"
 
@@ -33,9 +34,10 @@ def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     """`target['a/b']` in expressions."""
     if target is None:
         return Unavailable("there is no target (give one with --target)")
-    if not target.readable:
-        return Unavailable("the target is only a listing: it has no values")
-    return SourceLeaves(TARGET, {text: own_value(leaf) for text, leaf in target.leaves.items()})
+    leaves = SourceLeaves(TARGET, {text: own_value(leaf) for text, leaf in target.leaves.items()})
+    if target.readable:
+        return leaves
+    return Unavailable("the target is only a listing: it has no values", listed=leaves)
 
 
 def own_value(leaf: Leaf) -> Entry:
@@ -95,11 +97,24 @@ def _filled(run: PassRun, target: Target) -> dict[str, Entry]:
                 break
     for index, rule in rules:
         if index not in claimed and not rule.optional:
-            assert rule.fill is not None
-            guess = did_you_mean(rule.fill.pattern, target.leaves)
-            why = f"the rule claims nothing: no key of the target is left for it{guess}"
-            run.ledger.problem(index, ("fill",), SurgeryError(why, hint=OPTIONAL))
+            run.ledger.problem(index, ("fill",), _why_unused(rule, target, filled))
     return filled
+
+
+def _why_unused(rule: Rule, target: Target, filled: Collection[str]) -> SurgeryError:
+    """Why a `fill` rule claimed nothing."""
+    assert rule.fill is not None
+    fits = [text for text in target.leaves if fullmatch(rule.fill, text)]
+    refused = [text for text in fits if text not in filled]
+    if not fits:
+        guess = did_you_mean(rule.fill.pattern, target.leaves)
+        why = f"no key of the target matches{guess}"
+    elif refused and rule.when is not None:
+        why = f"`when` is false for {few(refused)}"
+    else:
+        which = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
+        why = f"earlier rules claimed {which} that it matches"
+    return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL)
 
 
 def _fill(run: PassRun, target: Target, index: int, rule: Rule, leaf: Leaf) -> tuple[bool, Entry | None]:

@@ -240,7 +240,8 @@ class Recipe(_Model):
     sources: Names = Field(
         default=("source",),
         description="Names for the checkpoints that are read, in the order of the command line. "
-        "A `'*'` at the end: and any number more, called source_2, source_3, … by their place.",
+        "A `'*'` at the end: and any number more, which rules take together, `source: '*'`. Reports call "
+        "them source_2, source_3, … by their place; a rule that speaks of one needs a name for it here.",
     )
     target: TargetPolicy | None = Field(
         default=None, description="How to meet the structure that the result must have."

@@ -5,6 +5,7 @@ are found at the same time.
 """
 
 import keyword
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,12 @@ from ckpt_surgery.scope import HOOKS, SOURCES, ExpressionError
 from ckpt_surgery.templates import Template, check_groups, check_template
 
 TARGET = "target"
+_FURTHER = re.compile(r"source_([0-9]{1,9})")
 ALL_SOURCES = "*"
 CLAIMS = ("match", "fill", "add")
-ALWAYS = frozenset({"value", "when", "optional", "mirror_value"})
+ALWAYS = frozenset({"value", "when", "optional"})
 FIELDS: Mapping[str, frozenset[str]] = {
-    "match": ALWAYS | {"match", "source", "to", "drop", "by", "for"},
+    "match": ALWAYS | {"match", "source", "to", "drop", "by", "for", "mirror_value"},
     "fill": ALWAYS | {"fill", "source", "from", "fallback"},
     "add": ALWAYS | {"add", "for"},
 }
@@ -141,6 +143,9 @@ def _names(subject: Subject) -> Iterator[Finding]:
     ]
     for kind, name, path, at_key in several:
         problem = _name_problem(name, owners)
+        further = _FURTHER.fullmatch(name) if recipe.takes_more else None
+        if problem is None and further is not None and int(further[1]) > len(recipe.named_sources):
+            problem = f"`{name}` is what a further source is called; choose another name"
         if problem is not None:
             yield Finding(path, problem, at_key=at_key)
         owners.setdefault(name, f"a {kind}")
@@ -263,6 +268,9 @@ class _RuleCheck:
         if isinstance(self.written.get("to"), Mapping) and "value" in given:
             message = "`value` does not go with a mapping in `to`, which has an expression for each output"
             yield Finding(self._field("value"), message, at_key=True)
+        if isinstance(self.written.get("to"), Mapping) and "mirror_value" in given:
+            message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
+            yield Finding(self._field("mirror_value"), message, at_key=True)
         for name in ("to", "for"):
             if self.written.get(name) == {}:
                 yield Finding(self._field(name), f"`{name}` is an empty mapping", at_key=True)
@@ -270,6 +278,11 @@ class _RuleCheck:
             yield Finding(
                 self._field("mirror_value"), "`mirror_value` needs a `mirror` on the pass", at_key=True
             )
+        if self.rule.mirror_value is not None and self.rule.value is not None:
+            kinds = {"xs" in value.names for value in (self.rule.value, self.rule.mirror_value)}
+            if len(kinds) > 1:
+                message = "`value` and `mirror_value` are both of `x`, or both of `xs`"
+                yield Finding(self._field("mirror_value"), message)
         if claim == "match" and "by" in given and "drop" not in given:
             yield from self._by(given)
 

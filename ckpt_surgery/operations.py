@@ -36,6 +36,8 @@ def told(value: object) -> str:
         return f"a list of {len(value.items)} arrays"
     if isinstance(value, Table):
         return f"the table `{value.name}`"
+    if isinstance(value, Groups):
+        return "the groups of the match"
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, int | float):
@@ -44,7 +46,9 @@ def told(value: object) -> str:
         return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
     if isinstance(value, list | tuple | range):
         return f"a list of {len(value)} values"
-    return "a source" if hasattr(value, "lookup") else f"a {type(value).__name__.lower()}"
+    if isinstance(value, slice | EllipsisType):
+        return "a slice"
+    return "a source" if hasattr(value, "lookup") else "the hooks"  # which are all that is left
 
 
 def bounded(value: Any) -> Any:
@@ -202,7 +206,7 @@ def _contained(item: Any, container: Any) -> bool:
     if isinstance(container, str) and isinstance(item, str):
         return item in container
     if isinstance(container, Table) and isinstance(item, str | int):
-        return item in container.entries
+        return container.has(item)
     if not _is_list(container) or isinstance(item, Array):
         raise FunctionError(f"`in` cannot look for {told(item)} in {told(container)}")
     candidates = [other for other in container if _comparable(item, other, ordered=False)]
@@ -300,6 +304,9 @@ ATTRIBUTES: Mapping[str, Callable[[Array], Any]] = {
     "ndim": lambda array: array.spec.ndim,
     "size": lambda array: array.spec.size,
 }
+
+OF_VALUES = frozenset({"T"})
+"""Attributes that are values themselves; all others are known of a leaf that is only listed."""
 
 
 def attribute(value: Any, name: str) -> Any:

@@ -14,7 +14,10 @@ from typing import Any
 import regex
 
 from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.documents import DocumentPath
 from ckpt_surgery.entries import (
+    HAS_ARRAY,
+    KINDS,
     Drop,
     Entry,
     RuleRef,
@@ -46,6 +49,9 @@ Mirror = tuple[str, str]
 """(`params`, `opt_state/0/mu`): what lies under the second is matched as though it lay under the first."""
 
 OPTIONAL = "Write `optional: true` if that is fine."
+
+Plain = str | int | float | tuple  # type: ignore[type-arg]
+"""Values that are the same where they are equal."""
 
 MANY = 20
 """How many problems that belong to no rule are told."""
@@ -113,6 +119,8 @@ class Ledger:
         self.loaded = loaded
         self.pass_index = pass_index
         self.drops: list[Drop] = []
+        self.unused: list[Drop] = []
+        """Leaves that rules with expressions claimed: dropped if nothing uses them after all."""
         self.warnings: list[str] = []
         self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
@@ -154,10 +162,14 @@ class Ledger:
         """Nothing wrong so far."""
         return not self._problems
 
+    def own(self, field: str) -> DocumentPath:
+        """Where a field of the pass is written: on itself, or on the recipe."""
+        own = ("passes", self.pass_index, field)
+        return own if own in self.loaded.document.marks else (field,)
+
     def unmatched_place(self) -> Place:
         """Where it says what becomes of leaves that no rule claims."""
-        own = ("passes", self.pass_index, "unmatched")
-        return self.loaded.place(own if own in self.loaded.document.marks else ("unmatched",))
+        return self.loaded.place(self.own("unmatched"))
 
     def close(self) -> None:
         """Raise what was found, if anything was."""
@@ -179,7 +191,7 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
         most = FEW if place is not None else MANY
         *before, last = found[:most]
         more = len(found) - most
-        told = replace(last, message=f"{last.message}\n  and {more} more like it") if more > 0 else last
+        told = replace(last, message=f"{last.message}, and {more} more like it") if more > 0 else last
         yield from (*before, told)
 
 
@@ -200,9 +212,12 @@ class SourceLeaves:
     def __init__(self, name: str, tree: Tree):
         self.name = name
         self.tree = tree
+        self.seen: set[str] = set()
+        """The keys that were looked up: a leaf counts as used also where only its shape was asked for."""
 
     def lookup(self, text: str) -> Array | None:
         entry = self.tree.get(text)
+        self.seen.add(text)
         return None if entry is None else array_of(entry)
 
     def kind(self, text: str) -> str | None:
@@ -245,24 +260,50 @@ class PassRun:
         trees: Mapping[str, Tree],
         target: "SourceLeaves | Unavailable",
         ledger: Ledger,
+        settled: set[int] | None = None,
+        last: bool = True,
     ):
+        """`settled`: entries of the other trees that a pass before has claimed or used; it is added to."""
         self.pass_ = pass_
         self.trees = trees
         self.first = next(iter(trees))
         self.ledger = ledger
-        self.lists = container_paths(trees.values())
+        self.lists = container_paths([trees[self.first]])
+        self.settled = set() if settled is None else settled
+        self.last = last
         self.policy = pass_.unmatched or loaded.recipe.unmatched
         self.mirrors = [(slot, params) for params, slots in pass_.mirror.items() for slot in slots]
+        self.sources = {name: SourceLeaves(name, tree) for name, tree in trees.items()}
         self.names: Names = {
             **loaded.names,
-            **{name: SourceLeaves(name, tree) for name, tree in trees.items()},
+            **self.sources,
             "target": target,
             SOURCES: tuple(trees),
         }
         self.claims: dict[int, list[Claim]] = defaultdict(list)
         self.claimed: set[int] = set()
         self.clocks: dict[int, Clock] = defaultdict(Clock)
+        self._check_mirrors(loaded)
         self._claim_all()
+
+    def _check_mirrors(self, loaded: LoadedRecipe) -> None:
+        """A mirrored tree that nothing lies in is a mistake, and would leave what was meant as it is."""
+        base = self.ledger.own("mirror")
+        for params, slots in self.pass_.mirror.items():
+            where = (*base, params)
+            places = [(params, loaded.key_place(where))]
+            places += [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
+            for prefix, place in places:
+                if not any(text.startswith(f"{prefix}/") for tree in self.trees.values() for text in tree):
+                    self.ledger.general(
+                        f"no leaf lies under `{prefix}`{did_you_mean(prefix, self._containers())}",
+                        "Where only some checkpoints have these leaves, mirror them in a pass with `when`.",
+                        place,
+                    )
+
+    def _containers(self) -> list[str]:
+        keys = [entry.key for tree in self.trees.values() for entry in tree.values()]
+        return list(dict.fromkeys("/".join(key.names[:i]) for key in keys for i in range(1, len(key.names))))
 
     # --- claiming -------------------------------------------------------------------------------------
 
@@ -293,7 +334,10 @@ class PassRun:
         if not self.mirrors:
             return candidates.of(key, None)
         found = [one for text, mirror in self._views(key) for one in candidates.of(text, mirror)]
-        return sorted(found, key=lambda one: one[0].index)
+        # A rule that says what becomes of mirrored leaves sees them as such even where it fits both ways.
+        return sorted(
+            found, key=lambda one: (one[0].index, one[2] is None and one[0].rule.mirror_value is not None)
+        )
 
     def reads_from(self, rule: Rule, source: str) -> bool:
         wanted = rule.source or self.first
@@ -410,19 +454,18 @@ class PassRun:
             )
         return moved
 
-    def _combinations(self, index: int, rule: Rule, names: Names, key: str) -> Iterator[dict[str, Any]]:
-        """The values of the `for` variables, in every combination."""
+    def _combinations(self, index: int, rule: Rule, names: Names, key: str) -> list[dict[str, Any]] | None:
+        """The values of the `for` variables, in every combination; None where that is a problem."""
         ranges = []
         for name, expression in (rule.for_ or {}).items():
             values = self.evaluate(index, ("for", name), expression, names, key)
             if values is FAILED:
-                return
+                return None
             if not isinstance(values, Sequence) or isinstance(values, str):
                 self.ledger.problem(index, ("for", name), "`for` needs a list or a `range(n)`", key)
-                return
+                return None
             ranges.append([(name, value) for value in values])
-        for combination in itertools.product(*ranges):
-            yield dict(combination)
+        return [dict(combination) for combination in itertools.product(*ranges)]
 
     # --- producing ------------------------------------------------------------------------------------
 
@@ -445,6 +488,8 @@ class PassRun:
             return
         if claims:
             self._warn_of_braces(index, rule)
+        if rule.values:
+            self.ledger.unused += [Drop(c.entry, self.ledger.ref(index), "no output uses it") for c in claims]
         outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
         for template, expression in outcomes:
             field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
@@ -455,7 +500,7 @@ class PassRun:
             if expression is not None and "xs" in expression.names:
                 yield from self._gathered(index, rule, field, members)
             else:
-                yield from self._single(index, field, members)
+                yield from self._single(index, rule, field, members)
 
     def _renamed(
         self, index: int, rule: Rule, template: Template | None, claims: Iterable[Claim]
@@ -475,13 +520,17 @@ class PassRun:
         # Most renames are by groups alone; names are made for those rules that have expressions.
         named = expression is not None or rule.for_ is not None or bool(template and template.names)
         names = self._names_of(claim) if named else {}
-        for variables in self._combinations(index, rule, names, claim.entry.key.text):
+        combinations = self._combinations(index, rule, names, claim.entry.key.text)
+        if combinations == [] and not rule.optional:
+            nothing = SurgeryError("`for` has no values, so that nothing is made", hint=OPTIONAL)
+            self.ledger.problem(index, ("for",), nothing, claim.entry.key.text)
+        for variables in combinations or ():
             scope = {**names, **variables} if variables else names
             key = self._destination(index, rule, template, claim, scope)
             if key is not None:
                 yield Member(claim, key, expression, scope)
 
-    def _single(self, index: int, field: Field, members: Iterable[Member]) -> Iterator[Entry]:
+    def _single(self, index: int, rule: Rule, field: Field, members: Iterable[Member]) -> Iterator[Entry]:
         """One leaf, one output."""
         ref = self.ledger.ref(index)
         for member in members:
@@ -489,8 +538,14 @@ class PassRun:
             if member.value is None:
                 yield Entry(member.key, entry.leaf, entry.value, ref)
                 continue
-            made = self.made(index, field, member.value, member.names, member.key, entry.leaf, entry.key.text)
-            if made is not None and self._mirrors_well(index, [member], made):
+            at = _field_of(rule, member, field)
+            made = self.made(index, at, member.value, member.names, member.key, entry.leaf, entry.key.text)
+            if made is not None and entry.leaf.kind not in HAS_ARRAY:
+                error = SurgeryError(
+                    f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
+                )
+                self.ledger.problem(index, at, error, entry.key.text)
+            elif made is not None and self._mirrors_well(index, [member], made):
                 yield made
 
     def made(
@@ -533,19 +588,23 @@ class PassRun:
         for member in members:
             groups[member.key.text].append(member)
         for text, group in groups.items():
+            if rule.by is None and len({id(m.claim) for m in group}) < len(group):
+                self.ledger.problem(index, ("for",), _twice(group), text)
+                continue
             ordered = self._ordered(index, rule, group)
             if ordered is None:
                 continue
             in_order, places = ordered
             head = in_order[0]
+            at = _field_of(rule, head, field)
             names = _shared_names([m.names for m in in_order])
             try:
                 names["xs"] = Series(tuple(array_of(m.claim.entry) for m in in_order), places)
             except SurgeryError as error:
-                self.ledger.problem(index, field, error, text)
+                self.ledger.problem(index, at, error, text)
                 continue
             assert head.value is not None
-            made = self.made(index, field, head.value, names, head.key, head.claim.entry.leaf, text)
+            made = self.made(index, at, head.value, names, head.key, head.claim.entry.leaf, text)
             if made is not None and self._mirrors_well(index, in_order, made):
                 yield made
 
@@ -572,7 +631,7 @@ class PassRun:
         assert rule.add is not None
         self._warn_of_braces(index, rule)
         used = rule.when is None and not rule.for_
-        for variables in self._combinations(index, rule, self.names, rule.add.text):
+        for variables in self._combinations(index, rule, self.names, rule.add.text) or ():
             used = used or rule.when is None
             names = {**self.names, **variables}
             if rule.when is not None:
@@ -629,9 +688,25 @@ class PassRun:
             if rule.fill is not None:
                 self.ledger.problem(index, ("fill",), "`fill` needs a target, and belongs to the last pass")
         made = self.produced()
-        return self.distinct(
+        tree = self.distinct(
             [*made, *((None, entry) for entry in self.unclaimed(entry for _, entry in made))]
         )
+        self._warn_of_slots(made, tree)
+        return tree
+
+    def _warn_of_slots(self, made: Iterable[tuple[int, Entry]], tree: Tree) -> None:
+        """New leaves of a mirrored tree have slots only where a rule adds those too."""
+        told: set[int] = set()
+        for index, entry in made if self.mirrors else ():
+            text = entry.key.text
+            for slot, params in self.mirrors:
+                missing = text.startswith(f"{params}/") and slot + text[len(params) :] not in tree
+                if missing and self.pass_.rules[index].add is not None and index not in told:
+                    told.add(index)
+                    self.ledger.warnings.append(
+                        f"{self.ledger.ref(index)} adds `{text}`, and nothing adds its slot in `{slot}`: "
+                        "`add` is not mirrored"
+                    )
 
     def distinct(self, made: Iterable[tuple[int | None, Entry]]) -> dict[str, Entry]:
         """The entries by key. Two of one name are a problem."""
@@ -650,24 +725,33 @@ class PassRun:
 
     def lookup(self, rule: Rule, text: str) -> Entry | None:
         """The entry of that key in the first of the rule's sources that has it."""
-        found = (tree.get(text) for name, tree in self.trees.items() if self.reads_from(rule, name))
+        in_order = rule.source if isinstance(rule.source, tuple) else self.trees
+        found = (self.trees[name].get(text) for name in in_order if self.reads_from(rule, name))
         return next((entry for entry in found if entry is not None), None)
 
     def unclaimed(self, used_by: Iterable[Entry]) -> list[Entry]:
         """What the policy keeps of the leaves that no rule claimed; the others are noted as dropped."""
         kept: list[Entry] = []
         loose: list[str] = []
+        looked_up = {
+            id(tree[text])
+            for name, tree in self.trees.items()
+            for text in self.sources[name].seen & tree.keys()
+        }
+        self.settled |= self.claimed | looked_up
         left = [
             (name, entry)
             for name, tree in self.trees.items()
+            # What the other trees have may be for a later pass.
+            if name == self.first or self.last
             for entry in tree.values()
-            if id(entry) not in self.claimed
+            if id(entry) not in (self.claimed if name == self.first else self.settled)
         ]
         used = _used_values(used_by) if left and self.policy == "error" else ()
         for name, entry in left:
             if name == self.first and self.policy == "keep":
                 kept.append(entry)
-            elif self.policy == "error" and id(entry.value) not in used:
+            elif self.policy == "error" and id(entry.value) not in used and id(entry) not in looked_up:
                 loose.append(entry.key.text)
             else:
                 why = "unmatched: drop" if self.policy == "drop" else "not claimed"
@@ -683,7 +767,8 @@ class PassRun:
 
     def _collision(self, text: str, index: int | None, old: Entry, later: int | None, new: Entry) -> None:
         def told(i: int | None, e: Entry) -> str:
-            made_of = few(r.leaf.key.text for r in reads(e.value))
+            several = len(self.trees) > 1
+            made_of = few(f"{r.source}:{r.leaf.key}" if several else r.leaf.key.text for r in reads(e.value))
             if i is None:
                 return f"{made_of} stays there (`unmatched: keep`)"
             return f"{self.ledger.ref(i)} makes it" + (f" from {made_of}" if made_of else "")
@@ -724,6 +809,21 @@ class _Failed:
 FAILED = _Failed()
 
 
+def _field_of(rule: Rule, member: Member, field: Field) -> Field:
+    """Where the expression of a member is written."""
+    return ("mirror_value",) if member.claim.mirror and rule.mirror_value else field
+
+
+def _twice(group: Sequence[Member]) -> SurgeryError:
+    """What to say of a leaf that `for` sends to one key more than once."""
+    counts = Counter(m.claim.entry.key.text for m in group)
+    key, count = counts.most_common(1)[0]
+    return SurgeryError(
+        f"`xs` would have `{key}` {count} times: every value of `for` sends it to this key",
+        hint="Insert the variable in `to`: `${i}`, say; where the leaf shall be repeated, give `by`.",
+    )
+
+
 def x_of(entry: Entry) -> Array | Unavailable:
     try:
         return array_of(entry)
@@ -741,7 +841,7 @@ def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
     first, *others = several
     return {
         name: value
-        if all(o[name] is value or (isinstance(value, str | int) and o[name] == value) for o in others)
+        if all(o[name] is value or (isinstance(value, Plain) and o[name] == value) for o in others)
         else Unavailable(f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`")
         for name, value in first.items()
     }

@@ -133,7 +133,7 @@ def make_plan(
     steps, dead = _steps(claims.outputs, destination)
     steps, problems = _cut_all(steps, loaded, memory)
     refused = destination.refusals([step.leaf for step in steps])
-    problems += _at_their_rules(refused, steps, loaded) if refused else []
+    problems += _at_their_rules(refused, steps, claims, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
     return Plan(
@@ -152,18 +152,25 @@ def make_plan(
 _MENTIONED = re.compile(r"`([^`]+)`")
 
 
-def _at_their_rules(sentences: Sequence[str], steps: Sequence[Step], loaded: LoadedRecipe) -> list[Problem]:
-    """What a format cannot hold, at the rule that made the first key, or a leaf in the container, named."""
+def _at_their_rules(
+    sentences: Sequence[str], steps: Sequence[Step], claims: Claims, loaded: LoadedRecipe
+) -> list[Problem]:
+    """What a format cannot hold, at the rule that made the first key, or a leaf in the container, named.
+
+    Where no rule made one, the rule that took one away: it left a gap in a list, say.
+    """
     rules: dict[str, RuleRef] = {}
-    for step in steps:
-        names = step.leaf.key.names
+    made = [(step.leaf.key.names, step.rule) for step in steps]
+    moved = [(tuple(key.split("/")), step.rule) for step in steps for _, key in step.sources]
+    dropped = [(drop.entry.key.names, drop.rule) for drop in claims.drops]
+    for names, rule in (*made, *moved, *dropped):
         for i in range(len(names)):
-            if step.rule is not None:
-                rules.setdefault(shown("/".join(names[: i + 1])), step.rule)
+            if rule is not None:
+                rules.setdefault(shown("/".join(names[: i + 1])), rule)
     problems = []
     for sentence in sentences:
-        rule = next((rules[name] for name in _MENTIONED.findall(sentence) if name in rules), None)
-        problems.append(Problem(sentence, None if rule is None else loaded.place(rule.location)))
+        blamed = next((rules[name] for name in _MENTIONED.findall(sentence) if name in rules), None)
+        problems.append(Problem(sentence, None if blamed is None else loaded.place(blamed.location)))
     return problems
 
 
@@ -281,7 +288,7 @@ def _unused_elements(steps: Sequence[Step]) -> Iterator[str]:
     taken: dict[int, tuple[Leaf, list[Region]]] = {}
     for value in applied:
         for read, region in needed(value, Region.whole(value.spec.shape)):
-            if id(read.leaf) not in whole:
+            if id(read.leaf) not in whole and read.source != TARGET:
                 taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(region)
     for leaf, regions in taken.values():
         left = uncovered(leaf, regions)

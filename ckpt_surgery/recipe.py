@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,9 @@ __all__ = [
 ]
 
 MAX_PROBLEMS = 100
+
+Check = Callable[[Recipe], Iterable[Finding]]
+"""Finds what is wrong by what only others know: which formats there are, say."""
 
 
 @dataclass(frozen=True)
@@ -90,20 +93,24 @@ class LoadedRecipe:
         return self.document.key_place(path, start, end)
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> LoadedRecipe:
+def load_recipe(
+    path: str | Path, overrides: Sequence[str] = (), check: Check = lambda recipe: ()
+) -> LoadedRecipe:
     """Read and check a recipe: a file, or with `@name` one that comes with the package.
 
-    `overrides` are `NAME=VALUE`, typed by the param's default.
+    `overrides` are `NAME=VALUE`, typed by the param's default; `check` may find more problems.
     Raises UsageError where the file cannot be read or an override does not fit, RecipeError with all
     problems where the recipe is wrong.
     """
-    return parse_recipe(read_text(recipe_path(str(path))), str(path), overrides)
+    return parse_recipe(read_text(recipe_path(str(path))), str(path), overrides, check)
 
 
-def parse_recipe(text: str, path: str, overrides: Sequence[str] = ()) -> LoadedRecipe:
+def parse_recipe(
+    text: str, path: str, overrides: Sequence[str] = (), check: Check = lambda recipe: ()
+) -> LoadedRecipe:
     """Like `load_recipe`, of a text; `path` is what messages call it."""
     document = parse_document(text, path)
-    recipe, problems = _checked(document)
+    recipe, problems = _checked(document, check)
     if recipe is None or problems:
         raise RecipeError(*_in_order(problems))
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -136,14 +143,14 @@ def _without_null(value: Any) -> Any:
 # --- checking ---------------------------------------------------------------------------------
 
 
-def _checked(document: Document) -> tuple[Recipe | None, list[Problem]]:
+def _checked(document: Document, check: Check) -> tuple[Recipe | None, list[Problem]]:
     """The recipe as far as it parses, and every problem."""
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a recipe is a mapping that starts with `version: 1`"
         return None, [*problems, Problem(message, document.place(()))]
     recipe, broken = _parsed(document.value)
-    found = [*broken, *findings(recipe, document.value, [f.path for f in broken])]
+    found = [*broken, *findings(recipe, document.value, [f.path for f in broken]), *check(recipe)]
     told = {_spot(problem.place) for problem in problems}
     for finding in found:
         problem = _problem(document, finding)
@@ -181,7 +188,8 @@ def _prune(value: dict[str | int, Any], path: DocumentPath) -> None:
         if not _has(holder, part):
             return
         holder = holder[part]
-    if isinstance(holder, list) and path[-2:-1] in (("rules",), ("passes",)):
+    in_pass = path[:1] == ("passes",) and path[2:-1] == ("rules",)
+    if isinstance(holder, list) and (in_pass or path[:-1] in (("rules",), ("passes",))):
         holder[int(path[-1])] = {}
     elif isinstance(holder, list):
         _prune(value, path[:-1])

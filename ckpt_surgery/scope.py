@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import regex
@@ -85,6 +86,8 @@ class Unavailable:
 
     message: str
     hint: str | None = None
+    listed: "Leaves | None" = None
+    """Leaves without values: whether they are there, their kinds, shapes and dtypes can be asked for."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Table:
     def entry(self, key: object) -> Constant:
         """The entry of this key, or the default entry `_`. Raises FunctionError where there is neither."""
         if isinstance(key, str | int) and not isinstance(key, bool):
-            if key in self.entries:
+            if self.has(key):
                 return self.entries[key]
             if self.DEFAULT in self.entries:
                 return self.entries[self.DEFAULT]
@@ -108,6 +111,26 @@ class Table:
             f"table `{self.name}` has no entry {key!r}{guess}",
             hint="Add it to the table, or an entry `_` that stands for all others.",
         )
+
+    def has(self, key: str | int) -> bool:
+        """Whether there is an entry of this key; `_` stands for no other.
+
+        Raises FunctionError where there is one of the same text: 0 and '0' are mistaken for each other.
+        """
+        if key in self.entries:
+            return True
+        other = self._by_text.get(str(key))
+        if other is None:
+            return False
+        if isinstance(key, str):
+            message = f"table `{self.name}` has the entry {other!r} as an integer, and {key!r} is text"
+            raise FunctionError(message, hint="Ask for int(…), or write the table's keys in quotes.")
+        message = f"table `{self.name}` has the entry {other!r} as text, and {key!r} is an integer"
+        raise FunctionError(message, hint="Ask for str(…), or write the table's keys without quotes.")
+
+    @cached_property
+    def _by_text(self) -> Mapping[str, str | int]:
+        return {str(key): key for key in self.entries}
 
 
 @dataclass(frozen=True)
@@ -129,6 +152,8 @@ class Groups:
 
 class Leaves(Protocol):
     """What a source's name, or `target`, stands for: its leaves by the text of their key."""
+
+    name: str
 
     def lookup(self, text: str) -> Array | None:
         """The leaf's array, None where there is no such leaf. Raises SurgeryError where it is no array."""

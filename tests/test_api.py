@@ -198,8 +198,19 @@ def test_a_listing_as_the_target(
     (tmp_path / "target.json").write_text(json.dumps(listed))
     plan = ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
     assert [s.leaf.key.text for s in plan.steps] == ["params/w"]
-    listed["leaves"][0]["shape"] = [64, 32]
+    listed["leaves"][0] |= {"shape": [64, 32], "dtype": "bfloat16"}
     (tmp_path / "target.json").write_text(json.dumps(listed))
+    like_the_target = """
+        version: 1
+        rules:
+          - match: .*
+            when: has(target[key]) and kind(target[key]) == 'array' and target[key].ndim == x.ndim
+            value: cast(reshape(x, target[key].shape), target[key].dtype)
+    """
+    plan = ckpt_surgery.plan(recipe(like_the_target), checkpoint("standard"), target=tmp_path / "target.json")
+    (step,) = plan.steps
+    assert str(step.leaf.spec) == "bfloat16[64,32]"
+    assert step.sources == (("source", "params/w"),)
     with pytest.raises(PlanError, match=r"`params/w` has shape \[32, 64\], the target has \[64, 32\]"):
         ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), target=tmp_path / "target.json")
 
@@ -676,6 +687,55 @@ def test_lint_takes_several(recipe: Callable[[str], Path], tmp_path: Path) -> No
     told = dict(ckpt_surgery.lint([good, bad]))
     assert told[str(good)] == ()
     assert len(told[str(bad)]) >= 1
+    missing = tmp_path / "missing.yaml"
+    told = dict(ckpt_surgery.lint([bad, missing, "@lora-mrge", good]))
+    assert list(told) == [str(bad), str(missing), "@lora-mrge", str(good)]
+    assert len(told[str(bad)]) >= 1
+    assert [p.message for p in told[str(missing)]] == [f"there is no recipe {missing}"]
+    assert "did you mean `@lora-merge`?" in told["@lora-mrge"][0].message
+
+
+@pytest.mark.parametrize(
+    ("format", "says"),
+    [
+        ("safetensor", "the format `safetensor` is not known; did you mean `safetensors`?"),
+        ("torch", "the format `torch` can be read but not written"),
+        ("''", "the format `` is not known"),
+    ],
+)
+def test_the_format_is_a_matter_of_the_recipe(
+    format: str,
+    says: str,
+    recipe: Callable[[str], Path],
+    model: Path,
+    tmp_path: Path,
+) -> None:
+    """Told with its place, whoever asks, and whatever the command line says instead."""
+    path = recipe(f"version: 1\noutput: {{format: {format}}}\n")
+    ((_, problems),) = ckpt_surgery.lint([path])
+    (problem,) = problems
+    assert problem.message == says
+    assert problem.place is not None
+    assert (problem.place.path, problem.place.line, problem.place.column) == ("output.format", 2, 18)
+    assert problem.hint is not None
+    assert "safetensors" in problem.hint
+    for run in (
+        lambda: ckpt_surgery.plan(path, model),
+        lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "out"),
+        lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "out", format="orbax"),
+    ):
+        with pytest.raises(RecipeError) as caught:
+            run()
+        assert caught.value.problems == problems
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_format_is_told_with_all_other_problems(recipe: Callable[[str], Path]) -> None:
+    ((_, problems),) = ckpt_surgery.lint(
+        [recipe("version: 1\noutput: {format: safetensor}\nrules: [{mtach: a}]")]
+    )
+    assert [p.place and p.place.line for p in problems] == [2, 3]
+    assert ckpt_surgery.lint([recipe("version: 1\noutput: {format: npz}\n")])[0][1] == ()
 
 
 def test_names_of_the_package() -> None:

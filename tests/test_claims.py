@@ -3,6 +3,7 @@
 import pytest
 
 from ckpt_surgery.errors import PlanError, SurgeryError
+from ckpt_surgery.formats.orbax_refusals import refusals
 from ckpt_surgery.passes import Clock
 from tests.plans import fates, plan_of
 
@@ -437,7 +438,7 @@ def test_unmatched_error_names_the_keys() -> None:
 
 
 def test_an_unknown_fill_key_and_a_missing_from() -> None:
-    with pytest.raises(PlanError, match="no key of the target is left for it"):
+    with pytest.raises(PlanError, match="no key of the target matches"):
         plan_of(rules("- {fill: q, from: a}"), ["a"], target=["b"])
     with pytest.raises(PlanError, match="no source leaf is called `q`"):
         plan_of(rules("- {fill: b, from: q}"), ["a"], target=["b"])
@@ -469,7 +470,7 @@ def test_a_split_that_leaves_something_out_is_told() -> None:
         ("{match: 'a(\\d)', to: 'b{1}'}", r"`{1}` stays as it is; `\1` inserts what it stands for"),
         ("{match: 'a(?P<i>\\d)', to: 'b{i}'}", "`{i}` stays as it is; `${i}` inserts what it stands for"),
         (
-            "{add: 'b{i}', for: {i: '[1]'}, value: 'zeros((1,))'}",
+            "{add: 'b{i}', for: {i: '[1]'}, value: '[1.0][0]'}",
             "`{i}` stays as it is; `${i}` inserts what it stands for",
         ),
         ("{match: 'a(\\d)', to: 'b{2}'}", None),
@@ -479,3 +480,162 @@ def test_a_split_that_leaves_something_out_is_told() -> None:
 def test_braces_without_a_dollar_sign_are_told(rule: str, told: str | None) -> None:
     plan = plan_of(rules(f"- {rule}"), ["a1"])
     assert plan.warnings == (() if told is None else (f"rules[0] (line 3): {told}",))
+
+
+# --- what would else go by without a word -------------------------------------------------------------------
+
+
+def mirrored(rule: str, slots: str = "[mu]") -> str:
+    return f"version: 1\npasses:\n- mirror: {{params: {slots}}}\n  rules: [{rule}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            mirrored("{match: 'params/a'}", "[mu, nuu]"),
+            r"mirror.params\[1\]\n.*\n.*\n  no leaf lies under `nuu`; did",
+        ),
+        (
+            mirrored("{match: 'params/a'}").replace("{params", "{param"),
+            "no leaf lies under `param`; did you mean `params`",
+        ),
+        (
+            mirrored("{add: 'params/n', value: '1.0', mirror_value: '0.0'}"),
+            "`mirror_value` goes with `match`, not with",
+        ),
+        (
+            mirrored("{match: 'params/a', to: {'params/b': x}, mirror_value: x}"),
+            "does not go with a mapping in `to`",
+        ),
+        (
+            mirrored("{match: 'params/a', to: 'params/b', value: x, mirror_value: 'xs[0]'}"),
+            "both of `x`, or both of `xs`",
+        ),
+        (
+            mirrored("{match: 'params/a', value: x, mirror_value: \"x + source['q']\"}"),
+            r"rules\[0\].mirror_value",
+        ),
+        (
+            rules("- {match: 'params/a', for: {i: 'range(0)'}, to: 'b_${i}', value: x}"),
+            "`for` has no values, so that nothing",
+        ),
+        (
+            rules("- {match: 'params/a', for: {i: 'range(3)'}, to: b, value: stack(xs)}"),
+            "would have `params/a` 3 times",
+        ),
+    ],
+)
+def test_what_is_refused(text: str, told: str) -> None:
+    with pytest.raises(SurgeryError, match=told):
+        plan_of(text, ["params/a", "mu/a", "nu/a"])
+
+
+def test_a_value_that_leaves_its_string_out_is_refused() -> None:
+    with pytest.raises(PlanError, match="`a` is a string: no value can take its place"):
+        plan_of(rules("- {match: a, value: \"zeros((2,), 'int8')\"}"), {"a": "string"})
+
+
+def test_a_rule_that_fits_both_ways_sees_a_mirrored_leaf_as_such() -> None:
+    plan = plan_of(mirrored("{match: '.*/a', value: x + 1, mirror_value: x}"), ["params/a", "mu/a"])
+    assert fates(plan) == {"params/a": "transformed", "mu/a": "kept"}
+
+
+def test_added_leaves_have_no_slots_unless_a_rule_adds_them() -> None:
+    rule = "{add: params/n, value: 'zeros((2,), \"int8\")'}"
+    plan = plan_of(mirrored(rule), ["params/a", "mu/a"])
+    assert plan.warnings == (
+        "rules[0] (line 4) adds `params/n`, and nothing adds its slot in `mu`: `add` is not mirrored".replace(
+            "rules[0]", "passes[0].rules[0]"
+        ),
+    )
+    both = mirrored(f"{rule}, {rule.replace('params/n', 'mu/n')}")
+    assert plan_of(both, ["params/a", "mu/a"]).warnings == ()
+
+
+def test_the_lists_of_another_source_are_its_own() -> None:
+    text = rules("- {match: 'l/(\\d)/a', to: 'l/\\1/b'}").replace("rules", "sources: [base, lora]\nrules")
+    plan = plan_of(text, ["l/0/a", "l/1/a"], ["l/[0]/a"])
+    assert {step.leaf.key.sequences for step in plan.steps} == {(False, False, False)}
+
+
+def test_a_leaf_that_a_value_leaves_out_is_dropped_by_its_rule() -> None:
+    text = rules("- {match: b, value: 'zeros(x.shape, x.dtype)'}")
+    assert [(d.leaf.key.text, str(d.rule)) for d in plan_of(text, ["a", "b"]).dropped] == [
+        ("b", "rules[0] (line 3)")
+    ]
+    later = "version: 1\npasses:\n- rules: [{match: b, value: x + 1}]\n- rules: [{match: b, drop: true}]\n"
+    (gone,) = plan_of(later, ["a", "b"]).dropped
+    assert (str(gone.rule), gone.why) == ("passes[1].rules[0] (line 4)", "drop")
+
+
+@pytest.mark.parametrize("order", [("base", "lora"), ("lora", "base")])
+def test_fill_takes_the_first_source_that_it_names(order: tuple[str, str]) -> None:
+    text = f"version: 1\nsources: [base, lora]\nrules:\n- {{fill: a, source: [{', '.join(order)}]}}"
+    plan = plan_of(text, ["a"], ["a"], target=["a"])
+    assert [step.sources for step in plan.steps] == [((order[0], "a"),)]
+
+
+SIDES = """version: 1
+sources: [base, lora]
+unmatched: error
+passes:
+- rules:
+  - {match: a, value: "x + lora['a']"}
+  - {match: junk, source: lora, drop: true}
+- rules:
+  - {match: a, to: b}
+"""
+
+
+def test_what_one_pass_has_settled_is_settled() -> None:
+    plan = plan_of(SIDES, ["a"], ["a", "junk"])
+    assert fates(plan) == {"junk": "dropped", "b": "transformed"}
+    assert [(d.leaf.key.text, d.why) for d in plan.dropped] == [("junk", "drop")]
+    with pytest.raises(PlanError, match="no rule claims `other`"):
+        plan_of(SIDES, ["a"], ["a", "junk", "other"])
+
+
+def test_a_leaf_of_another_source_may_wait_for_a_later_pass() -> None:
+    text = SIDES.replace("  - {match: junk, source: lora, drop: true}\n", "").replace(
+        "to: b}", "to: b}\n  - {match: junk, source: lora}"
+    )
+    assert fates(plan_of(text, ["a"], ["a", "junk"])) == {"b": "transformed", "junk": "kept"}
+
+
+def test_a_leaf_whose_shape_was_asked_for_is_used() -> None:
+    text = "version: 1\nunmatched: error\nrules:\n- {match: a, value: \"reshape(x, source['b'].shape)\"}"
+    assert fates(plan_of(text, ["a", "b"])) == {"a": "transformed", "b": "dropped"}
+
+
+def test_equal_values_are_shared() -> None:
+    text = rules(
+        "- {match: '(?P<n>.)/k', for: {r: '[(0, 2), (2, 3)]'}, to: 'l/${r[0]}', by: int(n), "
+        "value: 'stack(xs)[:, :, r[0]:r[1]]'}"
+    )
+    assert specs(plan_of(text, ["0/k", "1/k"])) == {"l/0": "float32[2,2,2]", "l/2": "float32[2,2,1]"}
+
+
+def test_elements_of_the_target_need_not_be_used() -> None:
+    text = rules("- {fill: e, value: \"concat([x, target['e'][2:]])\"}")
+    plan = plan_of(text, {"e": "float32[2,3]"}, target={"e": "float32[6,3]"})
+    assert plan.warnings == ()
+
+
+def test_leaves_of_several_sources_are_told_apart() -> None:
+    text = "version: 1\nsources: [base, lora]\nrules: [{match: 'a', source: '*', to: b}]"
+    with pytest.raises(PlanError, match=r"from `base:a`; .* from `lora:a`"):
+        plan_of(text, ["a"], ["a"])
+
+
+def test_a_gap_in_a_list_is_told_at_the_rule_that_made_it() -> None:
+    for rule in ("{match: 'l/1', drop: true}", "{match: 'l/1', to: other}"):
+        with pytest.raises(PlanError, match=r"recipe.yaml:3:3  rules\[0\]\n(.|\n)*none at index 1"):
+            plan_of(rules(f"- {rule}"), ["l/[0]", "l/[1]", "l/[2]"], refusals=refusals)
+
+
+def test_why_a_fill_rule_was_not_used() -> None:
+    with pytest.raises(PlanError, match="`when` is false for `a`"):
+        plan_of(rules("- {fill: a, when: x.ndim == 3}"), ["a"], target=["a"])
+    with pytest.raises(PlanError, match="earlier rules claimed the one key that it matches"):
+        plan_of(rules("- {fill: '.*'}\n- {fill: a}"), ["a"], target=["a"])

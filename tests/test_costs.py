@@ -1,6 +1,7 @@
 """Chunks and tasks that stay within a budget."""
 
 import math
+import re
 import tracemalloc
 
 import numpy as np
@@ -40,6 +41,7 @@ from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Flip, Index, Item, Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
+from ckpt_surgery.functions.reductions import Sum
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Node, Read
 
@@ -129,9 +131,35 @@ def test_a_stack_reads_every_part_once() -> None:
 
 
 def test_a_chunk_larger_than_the_budget_is_refused_with_both_numbers() -> None:
-    with pytest.raises(PlanError, match=r"needs 8\.0 GiB at a time .* the budget is 512\.0 MiB") as caught:
+    with pytest.raises(PlanError, match=r"needs 8\.0 GiB .* the budget of 512\.0 MiB, 448\.0") as caught:
         cut(leaf((1 << 20, 1 << 10), (1 << 20, 1 << 10)), 512 * MIB)
     assert "--memory 9GiB" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (leaf((4096, 1024), (4096, 1024)), "the chunks of its sources are that large"),
+        (Apply(Sum(None), (raw_leaf((4096, 1024)),)), "all of what it reads is needed at once"),
+        (raw_leaf((4096, 1024)), "reading a file takes that much"),
+    ],
+)
+def test_the_budget_that_a_refusal_names_is_enough(value: Node, why: str) -> None:
+    with pytest.raises(PlanError, match=why) as caught:
+        cut(value, 1000)
+    found = re.search(r"--memory (\d+)MiB", str(caught.value))
+    assert found is not None
+    assert cut(value, int(found[1]) * MIB).working_set <= int(found[1]) * MIB
+
+
+@pytest.mark.parametrize("budget", [3, 4, 5, 6, 7, 8, 9, 10, 12, 16])
+def test_a_small_budget_does_not_end_in_single_elements(budget: int) -> None:
+    """What reading takes in any case is most of a small budget: a smaller block would not help."""
+    value = Apply(Cast(np.dtype(np.float16)), (raw_leaf((1024, 640)),))
+    made = cut(value, budget * MIB)
+    assert made.working_set <= budget * MIB // 2
+    assert math.prod(made.block) >= 10_000
+    assert made.read < 1.2 * 1024 * 640 * 4
 
 
 SHAPES = st.lists(st.integers(1, 40), min_size=0, max_size=3).map(tuple)

@@ -48,6 +48,7 @@ class FakeLeaves:
     """A source with a few leaves."""
 
     arrays: Mapping[str, Array]
+    name: str = "source"
     asked: list[str] = field(default_factory=list)
 
     def lookup(self, text: str) -> Array | None:
@@ -90,9 +91,11 @@ NAMES: dict[str, Any] = {
     "shape": (2, 3),
     "matrix": Table("matrix", {"q": "query", "k": "key", 7: "seven"}),
     "sizes": Table("sizes", {"q": 64, "_": 128}),
+    "depths": Table("depths", {0: "first", "1": "second", "_": "other"}),
     "g": Groups(MATCH),
     "source": FakeLeaves({"a/b": stored((4, 6)), "a/c": stored((6, 4))}),
     "target": Unavailable("there is no target"),
+    "listed": Unavailable("it has no values", listed=FakeLeaves({"a/b": stored((4, 6))}, "listed")),
     "hooks": FakeHooks(),
 }
 
@@ -175,6 +178,8 @@ def refusal(text: str) -> ExpressionError:
         ("len(range(2, 5))", 3),
         ("matrix[m]", "query"),
         ("matrix[7]", "seven"),
+        ("depths[int('0')] + depths['1'] + depths['_'] + depths['x']", "firstsecondotherother"),
+        ("0 in depths and '1' in depths and 2 not in depths and '2' not in depths", True),
         ("sizes[m] + sizes['anything']", 192),
         ("g[1] + g['m']", "12q"),
         ("g[0]", "12/q"),
@@ -186,6 +191,12 @@ def refusal(text: str) -> ExpressionError:
         ("has(source['a/string'])", True),
         ("kind(source['a/b'])", "array"),
         ("kind(source[f'a/{\"string\"}']) == 'array'", False),
+        ("listed['a/b'].shape", (4, 6)),
+        ("listed[f'a/{\"b\"}'].dtype", "float32"),
+        ("(listed['a/b']).ndim + listed['a/b'].size + len(listed['a/b'].shape[:1])", 27),
+        ("has(listed['a/b']) and not has(listed['a/z'])", True),
+        ("kind(listed['a/b'])", "array"),
+        ("kind(listed['a/string'])", "string"),
         ("x.shape", (4, 6)),
         ("x.shape[0] + x.ndim + x.size", 30),
         ("b.dtype", "bfloat16"),
@@ -415,6 +426,8 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("not x", 4, 5, "is neither true nor false"),
         ("0 < x < 1", 0, 9, "is neither true nor false"),
         ("source and 1", 0, 6, "a source is neither true nor false"),
+        ("g + 1", 0, 5, "`+` does not take the groups of the match and the number 1"),
+        ("hooks + 1", 0, 9, "`+` does not take the hooks and the number 1"),
         ("x[m]", 0, 4, "an array is not indexed with the text 'q'"),
         ("x[[0, 1]]", 0, 9, "an array is not indexed with a list"),
         ("x[True]", 0, 7, "an array is not indexed with True"),
@@ -426,10 +439,27 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("i[0]", 0, 4, "the number 3 has no elements"),
         ("matrix['z']", 0, 11, "table `matrix` has no entry 'z'"),
         ("matrix[True]", 0, 12, "table `matrix` has no entry True"),
+        ("depths['0']", 0, 11, "table `depths` has the entry 0 as an integer, and '0' is text"),
+        ("'0' in depths", 0, 13, "table `depths` has the entry 0 as an integer, and '0' is text"),
+        ("'0' not in depths", 0, 17, "table `depths` has the entry 0 as an integer"),
+        ("depths[1]", 0, 9, "table `depths` has the entry '1' as text, and 1 is an integer"),
+        ("1 in depths", 0, 11, "table `depths` has the entry '1' as text, and 1 is an integer"),
+        ("matrix['7']", 0, 11, "table `matrix` has the entry 7 as an integer, and '7' is text"),
         ("g[5]", 0, 4, "the regular expression has no group 5"),
         ("source[1]", 0, 9, "the key in `source[…]` has to be text"),
+        ("source[1:]", 0, 10, "has to be text, not a slice"),
+        ("source[...]", 0, 11, "has to be text, not a slice"),
         ("target['a']", 0, 6, "there is no target"),
         ("has(target['a'])", 4, 10, "there is no target"),
+        ("target['a'].shape", 0, 6, "there is no target"),
+        ("listed['a/b']", 0, 6, "it has no values"),
+        ("x + listed['a/b']", 4, 10, "it has no values"),
+        ("listed['a/b'].T.shape", 0, 6, "it has no values"),
+        ("listed['a/b'][0].shape", 0, 6, "it has no values"),
+        ("listed.shape", 0, 6, "it has no values"),
+        ("listed['a/z'].shape", 0, 13, "`listed` has no leaf 'a/z'; did you mean `a/b`?"),
+        ("listed['a/string'].shape", 0, 18, "`a/string` is a string, not an array"),
+        ("matrix[listed['a/b'].T]", 7, 13, "it has no values"),
         ("has(matrix['a'])", 0, 16, "`has` looks into a source"),
         ("kind(target['a'])", 5, 11, "there is no target"),
         ("kind(matrix['a'])", 0, 17, "`kind` looks into a source"),

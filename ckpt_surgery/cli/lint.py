@@ -2,7 +2,7 @@
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal, problem_text
+from ckpt_surgery.cli.console import open_terminal, print_error, problem_text
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.errors import RecipeError
 from ckpt_surgery.keys import shown
@@ -18,14 +18,18 @@ def command(ctx: click.Context, recipes: tuple[str, ...]) -> int:
 
     from ckpt_surgery import api
 
-    terminal = open_terminal(ctx.find_root().obj)
+    settings = ctx.find_root().obj
+    terminal = open_terminal(settings)
     found = api.lint(recipes)
+    total = 0
     for path, problems in found:
-        for problem in problems:
-            terminal.show([Text(problem_text(problem)), Text()])
         if not problems:
             terminal.show([Text(f"{shown(path)}: ").append("no problems", "green")])
-    total = sum(len(problems) for _, problems in found)
+        elif all(problem.place is None for problem in problems):  # it could not be read
+            print_error("\n\n".join(map(problem_text, problems)), settings)
+        else:
+            terminal.show(line for p in problems for line in (Text(problem_text(p)), Text()))
+            total += len(problems)
     if total:
         terminal.show([Text(f"{total} problem{'' if total == 1 else 's'}", "bold red")])
-    return RecipeError.exit_code if total else 0
+    return RecipeError.exit_code if any(problems for _, problems in found) else 0

@@ -389,6 +389,20 @@ def test_lint(library):
     )
 
 
+def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp_path):
+    bad, missing = tmp_path / "bad.yaml", tmp_path / "missing.yaml"
+    bad.write_text("version: 1\nrules: [{mtach: a}]\n")
+    for options in ([], ["-q"]):
+        done = run("lint", *map(str, (missing, bad)), *options)
+        assert done.exit_code == 2
+        assert done.stderr == f"error: there is no recipe {missing}\n"
+    assert done.stdout == ""
+    done = run("lint", str(bad), str(missing))
+    assert done.stdout.startswith(f"{bad}:2:10  rules[0].mtach\n")
+    assert done.stdout.endswith("\n1 problem\n")
+    assert done.stderr == f"error: there is no recipe {missing}\n"
+
+
 def test_lint_without_problems(library):
     library("lint", [("r.yaml", ())])
     done = run("lint", "r.yaml")
