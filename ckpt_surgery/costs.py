@@ -168,8 +168,8 @@ def grid_of(node: Node) -> Shape:
     """For each axis of the output, the period after which it reads other chunks of its sources.
 
     Found by looking where one step along the axis moves what is needed: along one axis of an input,
-    one for one, it has that axis' period; to another input, every step is a period of its own. A
-    function that does anything else (a reshape, say) has one period over the whole axis.
+    one for one, forwards or backwards, it has that axis' period; to another input, every step is a period
+    of its own. A function that does anything else (a reshape, say) has one period over the whole axis.
     """
     shape = tuple(max(1, n) for n in node.spec.shape)
     if isinstance(node, Read):
@@ -193,7 +193,7 @@ def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
         return 1 if here and there else length
     index, start = here[0]
     moved = [a for a, (p, q) in enumerate(zip(start, there[0][1], strict=True)) if q != p]
-    if len(moved) != 1 or there[0][1][moved[0]] - start[moved[0]] != 1:
+    if len(moved) != 1 or abs(there[0][1][moved[0]] - start[moved[0]]) != 1:
         return length
     return grid(index)[moved[0]]
 

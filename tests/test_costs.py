@@ -94,6 +94,7 @@ def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
         (Apply(Transpose(), (leaf((64, 32), (16, 32)),)), (32, 16)),  # the periods go with their axes
         (Apply(Cast(np.dtype(np.float64)), (leaf((64,), (8,)),)), (8,)),
         (Apply(Stack(), (leaf((6, 4), (3, 4)), leaf((6, 4), (3, 4)))), (1, 3, 4)),  # a part of its own each
+        (Apply(Flip((0,)), (leaf((64, 32), (16, 32)),)), (16, 32)),  # backwards too
         (Apply(Reshape((8, 8)), (leaf((64,), (8,)),)), (8, 8)),  # anything else: the whole axis
     ],
 )
