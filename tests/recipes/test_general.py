@@ -204,7 +204,22 @@ def test_stacking_names_with_dots() -> None:
         "model.layers.mlp.up_proj.weight": "bfloat16[12,8,4]",
         "lm_head.weight": "bfloat16[9,4]",
     }
+    assert (plan.dropped, plan.warnings) == ((), ())
     assert [key for _, key in plan.steps[0].sources] == list(leaves)  # 10 after 9
+
+
+def test_stacks_of_different_heights() -> None:
+    """Layers are counted for each stack, whatever stands between name and number; lists are layers too."""
+    leaves = [f"encoder/layers_{n}/{leaf}" for n in range(2) for leaf in "kb"]
+    leaves += [f"decoder/layers/[{n}]/k" for n in range(3)]
+    leaves += ["a(b[c/h_0/k", "a(b[c/h/1/k"]
+    plan = planned("stack-layers", leaves)
+    assert {s.leaf.key.text: s.leaf.spec.shape[0] for s in plan.steps if s.leaf.spec} == {
+        "encoder/layers/k": 2,
+        "encoder/layers/b": 2,
+        "decoder/layers/k": 3,
+        "a(b[c/h/k": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -216,6 +231,14 @@ def test_stacking_names_with_dots() -> None:
         ({"layers_0/w": "string", "layers_1/w": "string"}, "`layers_0/w` is a string, not an array"),
         ({"layers_0/w": "float32[2]", "layers/0/w": "float32[2]"}, "gives 0 for 2 leaves"),
         ({"stages_0/w": "float32[2]"}, "the rule claims nothing: no key matches"),
+        (
+            dict.fromkeys(["p/layers_0/k", "p/layers_1/k", "p/layers_2/k", "p/layers_0/b"], "float32[2]"),
+            "there is a layer 1, and it does not have this leaf (at `p/layers/b`)",
+        ),
+        (  # the last layer has none of the others' leaves
+            dict.fromkeys(["h.0.k", "h.1.k", "h.2.b"], "float32[2]"),
+            "there is a layer 2, and it does not have this leaf (at `h.k`)",
+        ),
     ],
 )
 def test_what_stacking_refuses(leaves: Mapping[str, str], says: str) -> None:
@@ -331,6 +354,37 @@ def test_new_layers_in_a_stack(at: int, axis: int, save: Save, run: Run) -> None
             ["at=0"],
             "no source leaf is called `layers_1/w`",
         ),
+        (  # no deeper: the last layer would have no place
+            {"layers_0/w": "float32[2]", "layers_1/w": "float32[2]"},
+            {"layers_0/w": "float32[2]", "layers_1/w": "float32[2]"},
+            ["at=1"],
+            "the target does not have the old layers and 1 more (at `layers_1/w`)",
+        ),
+        (  # no deeper: no new layer follows the last one
+            ["layers_0/w", "layers_1/w"],
+            ["layers_0/w", "layers_1/w"],
+            ["at=2"],
+            "the target does not have the old layers and 1 more (at `layers_1/w`)",
+        ),
+        (["h.0.w", "h.1.w"], ["h.0.w", "h.1.w", "h.2.w"], ["at=2", "new=2"], "the old layers and 2 more"),
+        (  # shallower
+            ["layers_0/w", "layers_1/w", "layers_2/w"],
+            ["layers_0/w", "layers_1/w"],
+            ["at=2"],
+            "the target does not have the old layers and 1 more (at `layers_2/w`)",
+        ),
+        (
+            ["layers_0/w", "layers_1/w"],
+            ["layers_0/w", "layers_1/w"],
+            ["at=3"],
+            "at is 3, and there is no layer 2 that the new ones could follow",
+        ),
+        (
+            {"layers/w": "float32[3,2]"},
+            {"layers/w": "float32[3,2]"},
+            ["at=1"],
+            "`layers/w` has shape [4, 2], the target has [3, 2]",
+        ),
         (
             {"layers/w": "float32[3,2]"},
             {"layers/w": "float32[5,2]"},
@@ -342,6 +396,15 @@ def test_new_layers_in_a_stack(at: int, axis: int, save: Save, run: Run) -> None
 )
 def test_what_inserting_refuses(source: Any, target: Any, options: Sequence[str], says: str) -> None:
     fails(says, lambda: planned("insert-layers", source, target=target, overrides=options))
+
+
+def test_inserting_where_layers_differ_and_the_target_has_less() -> None:
+    """The new layer need not look like the one before; what the target has in no layer is dropped."""
+    source = ["layers_0/w", "layers_0/dense", "layers_1/w", "layers_1/moe", "mu/layers_0/w", "mu/layers_1/w"]
+    target = [*source[:4], "layers_2/w", "layers_2/moe"]
+    plan = planned("insert-layers", source, target=target, overrides=["at=1"])
+    assert [s.leaf.key.text for s in plan.steps] == target
+    assert [d.leaf.key.text for d in plan.dropped] == ["mu/layers_0/w", "mu/layers_1/w"]
 
 
 # --- average --------------------------------------------------------------------------------------
@@ -375,15 +438,39 @@ def test_any_number_of_checkpoints_is_averaged(count: int, save: Save, run: Run)
     ("sources", "says"),
     [
         ((["a", "b"], ["a"]), "1 of 2 checkpoints have it as an array of floating-point numbers (at `b`)"),
-        ((["a"], ["a", "b"]), "`first` has no leaf 'b' (at `b`)"),
+        ((["a"], ["a", "b"]), "1 of 2 checkpoints have it as an array of floating-point numbers (at `b`)"),
         (({"a": "float32[2]"}, {"a": "float32[3]"}), "shapes have to be equal"),
         (({"a": "float32[2]"}, {"a": "int32[2]"}), "1 of 2 checkpoints have it"),
+        (
+            ({"a": "bfloat16[2]"}, {"a": "float32[2]"}),
+            "float32 in one checkpoint, bfloat16 in the first: cast them to one type before (at `a`)",
+        ),
+        (({"a": "int32[2]"}, {"a": "float32[2]"}), "float32 in one checkpoint, int32 in the first"),
         (({"a": "float32[2]"}, {"a": "string"}), "`a` is a string, not an array"),
         (({"a": "int32[2]"}, {"a": "int32[2]"}), "the rule claims nothing"),
     ],
 )
 def test_what_averaging_refuses(sources: Sequence[Any], says: str) -> None:
     fails(says, lambda: planned("average", *sources))
+
+
+def test_what_only_others_have_is_not_taken() -> None:
+    more = {"n": "int32[2]", "name": "string", "rng": "prng_key", "none": "empty", "rate": "scalar:float32"}
+    plan = planned("average", {"a": "float32[2]"}, {"a": "float32[2]"} | more)
+    assert [s.leaf.key.text for s in plan.steps] == ["a"]
+    assert {d.leaf.key.text for d in plan.dropped} == set(more)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "complex64"]
+)
+def test_every_type_of_floating_point_numbers_is_averaged(dtype: str, save: Save, run: Run) -> None:
+    kept = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    trees = [
+        {"w": np.array(values, np.float32).astype(kept)} for values in ([1.0, 4.0, -2.0], [2.0, 6.0, 5.0])
+    ]
+    found = run("@average", *(save(f"run-{i}", tree) for i, tree in enumerate(trees)))
+    assert_same(found, {"w": np.array([1.5, 5.0, 1.5], np.float32).astype(kept)})
 
 
 def test_one_checkpoint_has_no_average(save: Save, run: Run) -> None:
@@ -456,6 +543,30 @@ A, B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
 )
 def test_what_merging_refuses(lora: Mapping[str, str], options: Sequence[str], says: str) -> None:
     fails(says, lambda: planned("lora-merge", {"q.weight": "float32[6,8]"}, lora, overrides=options))
+
+
+OTHER_PRODUCT = "the weight and the product of its factors have different shapes"
+
+
+@pytest.mark.parametrize(
+    ("base", "lora", "says"),
+    [
+        ({"q.weight": "float32[1,8]"}, {A: "float32[2,8]", B: "float32[6,2]"}, OTHER_PRODUCT),
+        ({"q.weight": "float32[6,8]"}, {A: "float32[2,1]", B: "float32[6,2]"}, OTHER_PRODUCT),
+        (
+            {"d/kernel": "float32[1,4]"},
+            {"d/lora_a": "float32[6,2]", "d/lora_b": "float32[2,4]"},
+            OTHER_PRODUCT,
+        ),
+        (
+            {"q.weight": "float32[4,4]"},
+            {"base_model.model.q.weight": "float32[3,3]"},
+            "the tensor has another shape in the adapter (at `q.weight`)",
+        ),
+    ],
+)
+def test_merging_refuses_other_shapes(base: Mapping[str, str], lora: Mapping[str, str], says: str) -> None:
+    fails(says, lambda: planned("lora-merge", base, lora, overrides=["alpha=8"]))
 
 
 # --- merge-two-towers -----------------------------------------------------------------------------

@@ -288,7 +288,12 @@ THERE = [
     ("llama3", "rope=halves", {}, "table `rope_order` has no entry 'halves'; did you mean `half`?"),
     ("llama3", "num_layers=10", {}, "`stack`: an array has place 10, and count is 10"),
     ("llama3", "num_layers=12", {}, "`stack`: nothing for 11 of 0..11"),
-    ("gemma2", "num_layers=5", {}, "layers are missing, or num_layers is not theirs"),
+    ("gemma2", "num_layers=5", {}, "num_layers is an even number"),
+    ("gemma2", "num_layers=6", {}, "layers are missing, or num_layers is not theirs"),
+    ("llama3", "layer_axis=-1", {}, "layer_axis is 0 or 1"),
+    ("gemma2", "layer_axis=-1", {}, "layer_axis is 0 or 1"),
+    ("qwen3", "layer_axis=2", {}, "layer_axis is 0 or 1"),
+    ("mixtral", "layer_axis=-1", {}, "layer_axis is 0 or 1"),
     ("llama3", "tied=false", {"lm_head.weight": None}, "there is no lm_head.weight: --set tied=true"),
     ("llama3", "vocab_size_padded=32", {}, "axis 0 of float32[33,10] is longer than 32 already"),
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.bias": (14,)}, "no rule claims"),
@@ -311,7 +316,7 @@ def test_mistakes_on_the_way_there(
     family: str, given: str, edits: dict[str, tuple[int, ...] | None], message: str
 ) -> None:
     d = NARROW[family]
-    layout = Layout(scan=given not in ("num_layers=5", "scan=false"))
+    layout = Layout(scan=given not in ("num_layers=6", "scan=false"))
     shapes = without(hf_shapes(d), *(k for k, v in edits.items() if v is None))
     shapes |= {k: v for k, v in edits.items() if v is not None}
     told = {key: f"float32[{','.join(map(str, shape))}]" for key, shape in shapes.items()}
@@ -326,6 +331,11 @@ BACK = [
     ("llama3", Layout(), "layer_axis=2", "layer_axis is 0 or 1"),
     ("gemma2", Layout(), "num_layers=6", "the stack is not half of num_layers long along layer_axis"),
     ("gemma2", Layout(scan=False), "num_layers=6", "layers are missing, or num_layers is not theirs"),
+    ("gemma2", Layout(scan=False), "num_layers=5", "num_layers is an even number"),
+    *(
+        (family, Layout(), "layer_axis=-1", "layer_axis is 0 or 1")
+        for family in ("gemma2", "qwen3", "mixtral")
+    ),
     ("qwen3", Layout(scan=False), "num_layers=4", "layers are missing, or num_layers is not theirs"),
     ("llama3", Layout(), "num_heads=8", "does not divide into h=8"),
     ("llama3", Layout(), "rope=pairs", "table `rope_order` has no entry 'pairs'"),
@@ -348,6 +358,22 @@ def test_mistakes_on_the_way_back(family: str, layout: Layout, given: str, messa
             overrides=[*params(d, layout, True), given],
         )
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["llama3", "gemma2", "qwen3", "mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("back", [False, True])
+def test_layers_that_are_numbered_wrongly(family: str, back: bool) -> None:
+    """As many layers as there are to be, and one of them is not theirs."""
+    d, layout = NARROW[family], Layout(scan=False)
+    shapes = jax_shapes(d, layout) if back else hf_shapes(d)
+    last = (d.layers // 2 if back and family == "gemma2" else d.layers) - 1
+    name = "layers_{}/" if back else "layers.{}."
+    moved = {k.replace(name.format(last), name.format(last + 1)): v for k, v in shapes.items()}
+    assert len(moved) == len(shapes)
+    assert moved != shapes
+    with pytest.raises(PlanError) as caught:
+        plan_of(recipe_names(d)[back].read_text(), listed(moved), overrides=params(d, layout, back))
+    assert "layers are missing, or num_layers is not theirs" in str(caught.value)
 
 
 def test_rows_that_are_cut_are_told() -> None:
