@@ -12,7 +12,7 @@ import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Leaf, Manifest
 from ckpt_surgery.functions import Function
-from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.values import frozen
 
 
@@ -62,7 +62,7 @@ class Array:
         """The node, rounded to the nominal dtype where it was computed wider."""
         if self.node.spec.dtype == self.dtype:
             return self.node
-        return Apply(Cast(self.dtype), (self.node,))
+        return Apply(Rounded(self.dtype), (self.node,))
 
 
 @dataclass(frozen=True, eq=False)

@@ -372,7 +372,9 @@ def _argument(value: Any) -> Any:
     """What a function is given for a value: `xs` is a list of arrays, a range a list of numbers."""
     if isinstance(value, Series):
         return list(gathered(value))
-    if isinstance(value, Array | Number | str | list | tuple | range) or value is None:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_argument, value))
+    if isinstance(value, Array | Number | str | range) or value is None:
         return value
     raise FunctionError(f"{told(value)} cannot be an argument")
 

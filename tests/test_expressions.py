@@ -29,7 +29,7 @@ from ckpt_surgery.expressions import (
 )
 from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.create import Init
-from ckpt_surgery.functions.dtypes import Bitcast, Cast
+from ckpt_surgery.functions.dtypes import Bitcast, Rounded
 from ckpt_surgery.functions.layout import Index, Transpose
 from ckpt_surgery.functions.merge import MeanOfList, Stack
 from ckpt_surgery.functions.quantize import Quantize
@@ -257,7 +257,7 @@ def test_narrow_floats_stay_wide_until_the_end() -> None:
     assert array.dtype == np.dtype(ml_dtypes.bfloat16)
     assert array.node.spec.dtype == np.float32
     settled = array.settled()
-    assert settled.function == Cast(np.dtype(ml_dtypes.bfloat16))
+    assert settled.function == Rounded(np.dtype(ml_dtypes.bfloat16))
     assert settled.spec == ArraySpec((4, 6), np.dtype(ml_dtypes.bfloat16))
     assert value("(b * 2).dtype") == "bfloat16"
 
@@ -265,7 +265,7 @@ def test_narrow_floats_stay_wide_until_the_end() -> None:
 def test_bits_are_cast_from_what_the_user_sees() -> None:
     outer = value("bitcast(b * 2, 'int16')").node
     assert isinstance(outer.function, Bitcast)
-    assert outer.inputs[0].function == Cast(np.dtype(ml_dtypes.bfloat16))
+    assert outer.inputs[0].function == Rounded(np.dtype(ml_dtypes.bfloat16))
     wide = value("cast(b * 2, 'float32')").node
     assert isinstance(wide.inputs[0].function, Binary)  # an explicit cast sees the wide value
 
@@ -470,6 +470,9 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("stack(x)", 0, 8, "has to be a list of arrays"),
         ("stack([x, i32])", 0, 15, "arrays of float32 and int32 in one list"),
         ("transpose(source)", 0, 17, "a source cannot be an argument"),
+        ("stack([x, source])", 0, 18, "a source cannot be an argument"),
+        ("stack([xs])", 0, 11, "has to be a list of arrays; a list of 3 arrays is in it"),
+        ("lower([x, x])", 0, 13, "`lower` is for text, not a list of 2 values"),
         ("cast(x, 'flot32')", 0, 17, "unknown dtype `flot32`; did you mean `float32`?"),
         ("rearrange(x, 'a b')", 0, 19, "->"),
         ("i32 * 0.5", 0, 9, "0.5 is not an integer, and the array is int32"),

@@ -118,6 +118,20 @@ ONLY_VALUES = [
         np.float32([np.nan]),
         "cast to uint8: NaN has no value in this type; replace it first (`where`)",
     ),
+    (
+        "sum(x)",
+        np.int8([100, 100]),
+        "the result is int8: 200 is out of range, -128 to 127 (1 of 1 values here)\n"
+        "  cast(…, 'int64') around it keeps what was computed; "
+        "cast(…, 'int8', on_overflow='saturate') clamps it.",
+    ),
+    (
+        "x * 2",
+        np.float16([1, 60000]),
+        "the result is float16: 120000.0 is out of range, -65504.0 to 65504.0 (1 of 2 values here)\n"
+        "  cast(…, 'float32') around it keeps what was computed; "
+        "cast(…, 'float16', on_overflow='saturate') clamps it.",
+    ),
     ("7 // x", np.int32([0]), "`//`: an integer is divided by zero"),
     (
         "x ** source['a']",

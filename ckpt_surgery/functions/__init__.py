@@ -15,7 +15,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -47,7 +47,8 @@ class Function:
     """What expressions call; empty for those that only syntax reaches (operators, subscripts)."""
     parameters: ClassVar[tuple[str, ...] | None] = None
     """The call's positional parameters, in order; None: `x`, then the fields. A name that is not a field
-    is an array; `*name` is a list of arrays, or, in last place after others, all remaining arguments."""
+    is an array; `*name` is a list of arrays, or, in last place after others, all remaining arguments. Those
+    before a `/` are given by place only, as in Python."""
     remaining: ClassVar[str | None] = None
     """The field that collects keywords of free names, as `tuple[tuple[str, value], ...]`."""
     context: ClassVar[tuple[str, ...]] = ()
@@ -158,6 +159,8 @@ class _Parameter:
     """`array`, `arrays` (a list of them), `operand` (an array or a number), or `static`."""
     required: bool
     annotation: Any = None
+    by_name: bool = True
+    """It can be given as a keyword."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,11 @@ class _Signature:
     free: Any = None
     """The annotation of the values of keywords of free names; None where there are none."""
 
+    @property
+    def keywords(self) -> frozenset[str]:
+        """The names of parameters that are not free."""
+        return frozenset(p.name for p in self.parameters if p.by_name)
+
 
 @functools.cache
 def _signature(cls: type[Function], called: str) -> _Signature:
@@ -180,7 +188,12 @@ def _signature(cls: type[Function], called: str) -> _Signature:
     if names is None:
         hidden = {*cls.context, cls.remaining, "part" if cls.parts else None}
         names = ("x", *(name for name in defaults if name not in hidden))
-    parameters = tuple(_parameter(name, hints.get(name), defaults) for name in names)
+    unnamed = names.index("/") if "/" in names else 0
+    names = tuple(name for name in names if name != "/")
+    parameters = tuple(
+        replace(_parameter(name, hints.get(name), defaults), by_name=i >= unnamed)
+        for i, name in enumerate(names)
+    )
     # `tuple[tuple[str, value], ...]`
     free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
     return _Signature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
@@ -222,11 +235,13 @@ def _problem(signature: _Signature, positional: int, keywords: tuple[str, ...]) 
     if positional > len(names) and not signature.collects:
         return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {_usage(signature)}"
     for keyword in keywords:
-        if keyword in names[:positional]:
+        if keyword in names[:positional] and keyword in signature.keywords:
             return f"`{signature.name}`: `{keyword}` is given twice"
         if keyword not in names and signature.free is None:
             return f"`{signature.name}` has no argument `{keyword}`{did_you_mean(keyword, names)}"
     for parameter in signature.parameters[positional:]:
+        if not parameter.by_name and parameter.name in keywords:
+            return f"`{signature.name}`: `{parameter.name}` is given by its place: {_usage(signature)}"
         if parameter.required and parameter.name not in keywords:
             return f"`{signature.name}` needs `{parameter.name}`: {_usage(signature)}"
     return None
@@ -263,14 +278,13 @@ def bind(
     if problem := _problem(signature, len(arguments), tuple(keywords)):
         raise FunctionError(problem)
     given = _given(signature, arguments, keywords)
-    names = {p.name for p in signature.parameters}
     fields = _context_fields(cls, called, context)
     inputs: list[Any] = []
     for parameter in signature.parameters:
         if parameter.name in given:
             _place(parameter, given[parameter.name], called, is_array, fields, inputs)
     if cls.remaining is not None:
-        free = {k: v for k, v in keywords.items() if k not in names}
+        free = {k: v for k, v in keywords.items() if k not in signature.keywords}
         fields[cls.remaining] = tuple(
             (k, _static(v, signature.free, f"`{k}` of `{called}`", is_array)) for k, v in free.items()
         )
@@ -280,7 +294,8 @@ def bind(
 def _given(signature: _Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by the name of their parameter."""
     names = [p.name for p in signature.parameters]
-    given = {**dict(zip(names, arguments, strict=False)), **keywords}
+    named = {name: value for name, value in keywords.items() if name in signature.keywords}
+    given = {**dict(zip(names, arguments, strict=False)), **named}
     rest = arguments[len(names) - 1 :] if signature.collects else ()
     if rest and not (len(rest) == 1 and isinstance(rest[0], list | tuple)):
         given[names[-1]] = list(rest)
@@ -314,7 +329,9 @@ def _place(
         fields[parameter.name] = value
     else:
         wanted = "an array" if parameter.role == "array" else "an array or a number"
-        raise FunctionError(f"{where} has to be {wanted}, not {_told(value, is_array)}")
+        listed = isinstance(value, list | tuple) and bool(value) and all(map(is_array, value))
+        hint = "stack(…) makes one array of them." if listed else None
+        raise FunctionError(f"{where} has to be {wanted}, not {_told(value, is_array)}", hint=hint)
 
 
 def _array_list(value: Any, where: str, is_array: Callable[[Any], bool]) -> list[Any]:
@@ -410,5 +427,15 @@ def _wanted(annotation: Any) -> str:
 def _told(value: Any, is_array: Callable[[Any], bool]) -> str:
     if is_array(value):
         return "an array"
+    if isinstance(value, list | tuple) and _has_array(value, is_array):
+        return f"a list of {len(value)} {'arrays' if all(map(is_array, value)) else 'values'}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _has_array(values: Iterable[Any], is_array: Callable[[Any], bool]) -> bool:
+    """Whether there is one in a list, or in a list of the list."""
+    return any(
+        is_array(value) or (isinstance(value, list | tuple) and _has_array(value, is_array))
+        for value in values
+    )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.errors import DataError, FunctionError, did_you_mean
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import Cast, computation, converted, is_integer, kind, number_as, rank
 
@@ -148,7 +148,8 @@ class Init(_Created):
     Further keywords are the initializer's own: `init('normal', (8, 8), 'float32', stddev=0.02)`. The PRNG
     key is `seed` with the SHA-256 of the leaf's key folded in, so a value depends on nothing but seed, key,
     shape, options and JAX's version. Computed by JAX on the CPU as a whole, in float64 where `dtype` is
-    that and in float32 otherwise, and rounded once. Raises FunctionError for what the initializer refuses.
+    that and in float32 otherwise, and rounded once. Raises FunctionError for what the initializer refuses,
+    DataError where a value is not finite or beyond what `dtype` holds.
     """
 
     name: ClassVar[str] = "init"
@@ -177,7 +178,21 @@ class Init(_Created):
         whole = _initialized(
             self.initializer, self.options, shape, computation(self.dtype), self.seed, self.leaf_key
         )
-        return Cast(self.dtype).apply(region, (), [whole[region.slices]])
+        block = whole[region.slices]
+        try:
+            if np.isfinite(block).all():
+                return Cast(self.dtype).apply(region, (), [block])
+        except DataError as error:  # it speaks of a cast, and there is none in the recipe
+            raise self._beyond(block) from error
+        raise self._beyond(block)
+
+    def _beyond(self, block: np.ndarray) -> DataError:
+        largest = float(np.abs(block).max())
+        found = "NaN" if math.isnan(largest) else f"magnitudes up to {largest!r}"
+        return DataError(
+            f"`init`: `{self.initializer}` gives {found}; {self.dtype.name} does not hold that",
+            hint="Other options of the initializer help, or a wider dtype.",
+        )
 
 
 def _factories() -> dict[str, Callable[..., Any]]:
@@ -214,9 +229,21 @@ def _check(initializer: str, options: Options, shape: Shape) -> None:
 
     try:
         built = _built(initializer, options)
-        jax.eval_shape(lambda key: built(key, shape, np.float32), jax.random.key(0))
-    except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+        _check_axes(options, shape)
+        with np.errstate(all="ignore"):
+            jax.eval_shape(lambda key: built(key, shape, np.float32), jax.random.key(0))
+    except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError, AssertionError) as error:
         raise FunctionError(f"`init`: `{initializer}` for shape {list(shape)}: {error}") from None
+
+
+def _check_axes(options: Options, shape: Shape) -> None:
+    """FunctionError where `in_axis`, `out_axis` or the like names an axis that the shape does not have."""
+    for name, value in options:
+        for axis in value if isinstance(value, tuple) else (value,):
+            if name.endswith("_axis") and type(axis) is int and not -len(shape) <= axis < len(shape):
+                raise FunctionError(
+                    f"`init`: there is no `{name}` {axis} in {list(shape)}, of {len(shape)} axes"
+                )
 
 
 def leaf_prng_key(seed: int, leaf_key: str) -> Any:
@@ -240,6 +267,7 @@ def _initialized(
 ) -> np.ndarray:
     import jax
 
-    with jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(dtype == np.float64):
+    cpu, wide = jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(dtype == np.float64)
+    with cpu, wide, np.errstate(all="ignore"):
         values = _built(initializer, options)(leaf_prng_key(seed, leaf_key), shape, dtype)
         return np.asarray(values)

@@ -248,20 +248,47 @@ class Cast(Function):
             return result
         nan_is_lost = not has_nan(self.dtype) and bool(np.isnan(wide).any())
         if self.on_overflow == "error" or nan_is_lost or kind(self.dtype) == "c":
-            raise DataError(self._overflow(wide[lost], wide.size))
+            raise self._overflow(wide[lost], wide.size)
         low, high = limits(self.dtype)
         result[lost] = np.where(wide[lost] < low, low, high).astype(self.dtype)
         return result
 
-    def _overflow(self, offending: np.ndarray, total: int) -> str:
-        if np.isnan(offending).any():
-            return f"cast to {self.dtype.name}: NaN has no value in this type; replace it first (`where`)"
-        low, high = limits(_real(self.dtype))
-        advice = "; on_overflow='saturate' clamps" if kind(self.dtype) != "c" else ""
-        return (
-            f"cast to {self.dtype.name}: {_furthest(offending)!r} is out of range, {low} to {high} "
-            f"({offending.size:,} of {total:,} values here){advice}"
+    def _overflow(self, offending: np.ndarray, total: int) -> DataError:
+        clamps = not np.isnan(offending).any() and kind(self.dtype) != "c"
+        advice = "; on_overflow='saturate' clamps" if clamps else ""
+        return DataError(f"cast to {self.dtype.name}: {_no_value(offending, total, self.dtype)}{advice}")
+
+
+@dataclass(frozen=True)
+class Rounded(Cast):
+    """What an expression computed in a wider type, as the dtype that its result has for the user.
+
+    No call makes one: the planner puts it where such a result is stored, or is needed exactly.
+    """
+
+    name: ClassVar[str] = ""
+
+    def _overflow(self, offending: np.ndarray, total: int) -> DataError:
+        hint = None
+        if not np.isnan(offending).any():
+            hint = f"cast(…, '{offending.dtype.name}') around it keeps what was computed"
+            if kind(self.dtype) != "c":
+                hint += f"; cast(…, '{self.dtype.name}', on_overflow='saturate') clamps it"
+            hint += "."
+        return DataError(
+            f"the result is {self.dtype.name}: {_no_value(offending, total, self.dtype)}", hint=hint
         )
+
+
+def _no_value(offending: np.ndarray, total: int, dtype: DType) -> str:
+    """Why `dtype` does not hold these of `total` values."""
+    if np.isnan(offending).any():
+        return "NaN has no value in this type; replace it first (`where`)"
+    low, high = limits(_real(dtype))
+    return (
+        f"{_furthest(offending)!r} is out of range, {low} to {high} "
+        f"({offending.size:,} of {total:,} values here)"
+    )
 
 
 def _real(dtype: DType) -> DType:

@@ -519,6 +519,7 @@ class Rearrange(Function):
 
     name: ClassVar[str] = "rearrange"
     moves_only: ClassVar[bool] = True
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "/", "pattern")  # an axis may be called `x`
     remaining: ClassVar[str | None] = "axes"
     pattern: str
     axes: tuple[tuple[str, int], ...] = ()

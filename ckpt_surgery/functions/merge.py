@@ -229,7 +229,11 @@ def summation(dtype: DType) -> DType:
 
 @dataclass(frozen=True)
 class SumOfList(_OfList):
-    """`sum(xs)`. Integers are summed in 64 bits, bools are counted in int64."""
+    """`sum(xs)`, of the dtype of the first array that is not bool; bools alone are counted, in int64.
+
+    Integers are added up in 64 bits. A sum that this dtype does not hold is a DataError;
+    `cast(sum(xs), 'int64')` keeps all of it.
+    """
 
     called: ClassVar[str] = "sum"
 

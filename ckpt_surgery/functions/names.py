@@ -15,7 +15,7 @@ LONGEST_TEXT = 64 * 1024
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise FunctionError(f"`{name}` is for text, not {value!r}")
+        raise FunctionError(f"`{name}` is for text, not {_told(value)}")
     return value
 
 
@@ -37,6 +37,10 @@ def int_(x: Any) -> int:
 
 
 def _told(value: Any) -> str:
+    if isinstance(value, list | tuple) and not all(
+        item is None or isinstance(item, str | int | float) for item in value
+    ):
+        return f"a list of {len(value)} values"  # arrays, it may be, of which nobody wants to see the inside
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -21,6 +21,8 @@ _TARGETS = (
     *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float4_e2m1fn"),
 )
 
+_PER_CHANNEL = "A scale of one number per channel goes with block=None."
+
 
 @dataclass(frozen=True)
 class Quantize(Function):
@@ -125,7 +127,7 @@ class Dequantize(Function):
             )
             raise FunctionError(
                 f"`dequantize`: {x} needs a scale {told}, this one is {list(scale.shape)}",
-                hint="A scale of one number per channel goes with block=None." if self.block else None,
+                hint=_PER_CHANNEL if self.block else None,
             )
         return ArraySpec(x.shape, self._work(ins))
 
@@ -156,7 +158,10 @@ class Dequantize(Function):
         """The block's length along every axis of `x`."""
         block = self.block or ()
         if len(block) > ndim or min(block, default=1) < 1:
-            raise FunctionError(f"`dequantize`: blocks of {block} for an array of {ndim} axes")
+            raise FunctionError(
+                f"`dequantize`: blocks of {block} for an array of {ndim} axes",
+                hint=_PER_CHANNEL if len(block) > ndim else None,
+            )
         return (1,) * (ndim - len(block)) + block
 
     def _scale_shape(self, shape: Shape) -> Shape:

@@ -93,7 +93,11 @@ class Reduction(Function):
 
 @dataclass(frozen=True)
 class Sum(Reduction):
-    """`sum(x, axis=None, keepdims=False)`. Integers are summed in 64 bits; bools are counted, in int64."""
+    """`sum(x, axis=None, keepdims=False)`, of the dtype of `x`; bools are counted, in int64.
+
+    Integers are added up in 64 bits. A sum that the dtype of `x` does not hold is a DataError;
+    `cast(sum(x), 'int64')` keeps all of it.
+    """
 
     name: ClassVar[str] = "sum"
     list_form: ClassVar[type[Function] | None] = SumOfList
@@ -293,7 +297,7 @@ class Einsum(Function):
 
     The summation convention of `numpy.einsum` for any number of arrays: a letter that an array has twice is
     its diagonal, and without `->` the result has the letters that occur once, in alphabetical order. `...`
-    is refused. An axis of length 1 goes with any length.
+    is refused. An axis of length 1 goes with any length of another array.
     """
 
     name: ClassVar[str] = "einsum"
@@ -341,7 +345,13 @@ class Einsum(Function):
         for term, spec in zip(self._letters(len(ins))[0], ins, strict=True):
             if len(term) != spec.ndim:
                 raise FunctionError(f"`einsum`: `{term}` is for {len(term)} axes, the array is {spec}")
+            own: dict[str, int] = {}
             for letter, length in zip(term, spec.shape, strict=True):
+                if own.setdefault(letter, length) != length:
+                    raise FunctionError(
+                        f"`einsum`: `{letter}` of `{term}` is {own[letter]} and {length} long in {spec}; "
+                        "a diagonal has axes of one length"
+                    )
                 known = lengths.get(letter, 1)
                 if 1 not in (known, length) and known != length:
                     raise FunctionError(

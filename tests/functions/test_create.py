@@ -9,7 +9,7 @@ import pytest
 from jax.nn import initializers
 
 from ckpt_surgery.arrays import Region
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.errors import DataError, FunctionError
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
 from ckpt_surgery.functions.dtypes import dtype_named
@@ -146,6 +146,10 @@ def test_regions_of_two_leaves_in_turn() -> None:
             made("lecun_normal", 2),
             "`init`: `lecun_normal` for shape [2]: Can't compute input and output sizes",
         ),
+        (made("lecun_normal", 2, 2, in_axis=5), "`init`: there is no `in_axis` 5 in [2, 2], of 2 axes"),
+        (made("lecun_normal", 2, 2, out_axis=-3), "`init`: there is no `out_axis` -3"),
+        (made("he_uniform", 2, 2, 2, batch_axis=(0, 3)), "`init`: there is no `batch_axis` 3"),
+        (made("orthogonal", 2, 2, column_axis=2), "`init`: there is no `column_axis` 2"),
         (made("normal", 2, std=1.0), "`init`: `normal` has no option `std`; did you mean `stddev`?"),
         (made("normal", 2, dtype=INT8), "`init` is for float types, not int8"),
         (made("normal", -2), "-2 in the shape"),
@@ -160,3 +164,28 @@ def test_what_is_refused_before_anything_is_made(function: Function, message: st
     with pytest.raises(FunctionError) as caught:
         function.infer([])
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            made("constant", 2, value=1e39),
+            "`constant` gives magnitudes up to inf; float32 does not hold that",
+        ),
+        (made("normal", 9, stddev=1e39), "`normal` gives magnitudes up to inf; float32 does not hold that"),
+        (made("constant", 2, dtype=BF16, value=1e39), "magnitudes up to inf; bfloat16 does not"),
+        (
+            made("constant", 2, dtype=dtype_named("float16"), value=70000.0),
+            "`constant` gives magnitudes up to 70000.0; float16 does not hold that\n  Other options",
+        ),
+        (made("constant", 2, dtype=dtype_named("float4_e2m1fn"), value=9.0), "magnitudes up to 9.0; float4"),
+        (made("constant", 2, value=float("nan")), "`constant` gives NaN; float32 does not hold that"),
+    ],
+    ids=str,
+)
+def test_values_that_are_not_finite_are_refused(function: Function, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        evaluate(function, [])
+    assert message in str(caught.value)
+    assert "cast" not in str(caught.value)

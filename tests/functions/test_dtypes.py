@@ -12,6 +12,7 @@ from ckpt_surgery.errors import DataError, FunctionError
 from ckpt_surgery.functions.dtypes import (
     Bitcast,
     Cast,
+    Rounded,
     bits,
     computation,
     dtype_named,
@@ -163,6 +164,49 @@ def test_casts_that_do_not_fit(
     else:
         found = cast(values, source, target, "inf").astype(np.float64)
         np.testing.assert_array_equal(found, ieee)  # a NaN may have a sign
+
+
+ROUNDED = [
+    # values, computed in, result, what is said
+    (
+        [5, -323718],
+        "int64",
+        "int8",
+        "the result is int8: -323718 is out of range, -128 to 127 (1 of 2 values here)\n"
+        "  cast(…, 'int64') around it keeps what was computed; "
+        "cast(…, 'int8', on_overflow='saturate') clamps it.",
+    ),
+    (
+        [70000],
+        "float32",
+        "float16",
+        "the result is float16: 70000.0 is out of range, -65504.0 to 65504.0 (1 of 1 values here)\n"
+        "  cast(…, 'float32') around it keeps what was computed; "
+        "cast(…, 'float16', on_overflow='saturate') clamps it.",
+    ),
+    (
+        [NAN],
+        "float32",
+        "float4_e2m1fn",
+        "the result is float4_e2m1fn: NaN has no value in this type; replace it first (`where`)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "source", "target", "says"), ROUNDED)
+def test_a_result_that_its_dtype_does_not_hold(
+    values: list[float], source: str, target: str, says: str
+) -> None:
+    """Nobody wrote a cast, so none is spoken of but as the remedy."""
+    with pytest.raises(DataError) as caught:
+        evaluate(Rounded(dtype_named(target)), [np.array(values, dtype_named(source))])
+    assert str(caught.value) == says
+
+
+def test_a_complex_result_cannot_be_clamped() -> None:
+    with pytest.raises(DataError) as caught:
+        evaluate(Rounded(np.dtype(np.complex64)), [np.array([1e40j])])
+    assert str(caught.value).endswith("cast(…, 'complex128') around it keeps what was computed.")
 
 
 @pytest.mark.parametrize("on_overflow", ["error", "saturate"])

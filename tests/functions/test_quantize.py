@@ -99,7 +99,11 @@ def test_stacked_experts_have_a_grid_of_scales_each() -> None:
         ),
         (Dequantize(None), ("int8[3,4]", "float32[3]"), "needs a scale that broadcasts, this one is [3]"),
         (Dequantize(None), ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
-        (Dequantize((2, 2)), ("int8[3]", "float32[2]"), "blocks of (2, 2) for an array of 1 axes"),
+        (
+            Dequantize((2, 2)),
+            ("int8[3]", "float32[2]"),
+            "for an array of 1 axes\n  A scale of one number per channel goes with block=None.",
+        ),
         (Dequantize((0,)), ("int8[3]", "float32[2]"), "blocks of (0,)"),
         (Dequantize(None), ("int8[3]", "int8[3]"), "is for numbers and float scales"),
     ],

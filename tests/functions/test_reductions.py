@@ -132,6 +132,7 @@ SUBSCRIPTS = [
     ("ij->", "float64[2,3]"),
     ("ii", "float64[3,3]"),
     ("ii->i", "float64[3,3]"),
+    ("ii,i->i", "float64[1,1]", "float64[4]"),  # between arrays, a length of 1 goes with any
     ("i,j,k->kij", "float64[2]", "float64[3]", "float64[4]"),
     ("ij,ij->i", "float64[2,3]", "float64[2,3]"),
     ("iij,jk->ik", "float64[3,3,2]", "float64[2,4]"),
@@ -163,6 +164,8 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Einsum("ij,jk"), ("float32[3,4]",), "`einsum`: 'ij,jk' is for 2 arrays, 1 given"),
     (Einsum("ij->i"), ("float32[3]",), "`einsum`: `ij` is for 2 axes, the array is float32[3]"),
     (Einsum("ij,jk"), ("float32[3,4]", "float32[3,4]"), "`j` of 'ij,jk' is 4 and 3 long"),
+    (Einsum("ii->i"), ("float32[1,4]",), "`i` of `ii` is 1 and 4 long in float32[1,4]; a diagonal has"),
+    (Einsum("iji,i->j"), ("float32[4,2,1]", "float32[4]"), "`i` of `iji` is 4 and 1 long"),
     (Einsum("...i->i"), ("float32[3,4]",), "may have letters, commas and one `->` only"),
     (Einsum("i->ii"), ("float32[3]",), "the result of 'i->ii' has to name letters of the inputs, once"),
     (Einsum("i->k"), ("float32[3]",), "has to name letters of the inputs, once"),
