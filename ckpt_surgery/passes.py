@@ -88,6 +88,8 @@ class Candidate:
     rule: Rule
     pattern: regex.Pattern[str]
     literals: Literals
+    quick: int
+    """Keys up to this length are matched without watching the time."""
 
 
 class Candidates:
@@ -310,7 +312,7 @@ class PassRun:
     def _claim_all(self) -> None:
         for name, tree in self.trees.items():
             rules = [
-                Candidate(i, rule, rule.match, literals(rule.match))
+                Candidate(i, rule, rule.match, literals(rule.match), quick_length(rule.match))
                 for i, rule in enumerate(self.pass_.rules)
                 if rule.match is not None and self.reads_from(rule, name)
             ]
@@ -320,7 +322,10 @@ class PassRun:
 
     def _claim(self, entry: Entry, candidates: Candidates) -> None:
         for candidate, text, mirror in self._possible(entry.key.text, candidates):
-            match = self.match(candidate.index, ("match",), candidate.pattern, text)
+            if len(text) <= candidate.quick:
+                match = candidate.pattern.fullmatch(text)
+            else:
+                match = self.match(candidate.index, ("match",), candidate.pattern, text)
             if match is None:
                 continue
             claim = Claim(entry, match, mirror)

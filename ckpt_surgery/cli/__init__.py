@@ -118,6 +118,8 @@ def main() -> NoReturn:
     """The program: runs `sys.argv` and exits."""
     # A plan of a large checkpoint is millions of small values and no cycles; `expect_arrays` undoes this.
     gc.disable()
+    # The program's own threads share out the work; NumPy's would take the same cores, to no use.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         cli(prog_name=PROGRAM)
         leave(0)

@@ -32,7 +32,7 @@ class Store:
     def _by_path(self) -> Mapping[str, FileStat]:
         return {os.path.join(self.directory, name): stat for name, stat in self.files.items()}
 
-    @property
+    @cached_property
     def stored(self) -> int:
         """How many values there are: no array has more chunks."""
         return len(self.files) if self.database is None else len(self.database.entries)

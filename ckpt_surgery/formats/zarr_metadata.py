@@ -70,7 +70,7 @@ class ZarrArray:
     definition: dict[str, Any]
     """The metadata as it was read."""
 
-    @property
+    @functools.cached_property
     def raw(self) -> bool:
         """Stored chunks are the elements and nothing else."""
         return self.codec.name == "raw"
