@@ -11,9 +11,10 @@ from ckpt_surgery.entries import Claims, Drop, Entry, Tree
 from ckpt_surgery.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.expressions import ExpressionError, Scope
 from ckpt_surgery.fitting import Target, fitted, target_leaves
+from ckpt_surgery.ledger import Ledger
 from ckpt_surgery.nodes import Read
 from ckpt_surgery.operations import truth
-from ckpt_surgery.passes import Ledger, PassRun, SourceLeaves, count_of
+from ckpt_surgery.passes import PassRun, SourceLeaves, count_of
 from ckpt_surgery.recipe import LoadedRecipe, Pass
 from ckpt_surgery.scope import SOURCES
 

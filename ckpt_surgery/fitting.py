@@ -12,8 +12,9 @@ from ckpt_surgery.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Unavailable
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.ledger import few
 from ckpt_surgery.nodes import Apply, Read
-from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, few, match_names, x_of
+from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
 from ckpt_surgery.regexes import fullmatch
 

@@ -1,26 +1,24 @@
 """One pass: rules claim entries, and what they say becomes new entries.
 
 The first rule that matches a leaf, and whose `when` is true, claims it. An entry's value is a node, so
-nothing is read. Problems are collected in a ledger, with the rule's place and the keys.
+nothing is read. Problems are collected in the pass' ledger.
 """
 
 import itertools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import regex
 
 from ckpt_surgery.arrays import Leaf
-from ckpt_surgery.documents import DocumentPath
 from ckpt_surgery.entries import (
     HAS_ARRAY,
     KINDS,
     Drop,
     Entry,
-    RuleRef,
     Tree,
     array_of,
     computed,
@@ -28,36 +26,25 @@ from ckpt_surgery.entries import (
     key_of,
     under,
 )
-from ckpt_surgery.errors import Place, PlanError, Problem, SurgeryError, did_you_mean
-from ckpt_surgery.expressions import Expression, ExpressionError, Groups, Scope, Unavailable
+from ckpt_surgery.errors import SurgeryError, did_you_mean
+from ckpt_surgery.expressions import Expression, Groups, Scope, Unavailable
 from ckpt_surgery.keys import Key, natural_order
+from ckpt_surgery.ledger import Field, Ledger, few
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.operations import truth
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
 from ckpt_surgery.regexes import REGEX_TIMEOUT, Literals, compile_pattern, fullmatch, literals, quick_length
-from ckpt_surgery.scope import SOURCES
+from ckpt_surgery.scope import SOURCES, Scalar
 from ckpt_surgery.templates import Template
 from ckpt_surgery.values import frozen
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""
 
-Field = tuple[str, ...]
-"""A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
-
 Mirror = tuple[str, str]
 """(`params`, `opt_state/0/mu`): what lies under the second is matched as though it lay under the first."""
 
 OPTIONAL = "Write `optional: true` if that is fine."
-
-Plain = str | int | float | tuple  # type: ignore[type-arg]
-"""Values that are the same where they are equal."""
-
-MANY = 20
-"""How many problems that belong to no rule are told."""
-
-FEW = 3
-"""How many keys a message names before it counts the rest."""
 
 
 @frozen(eq=False)
@@ -88,8 +75,6 @@ class Candidate:
     rule: Rule
     pattern: regex.Pattern[str]
     literals: Literals
-    quick: int
-    """Keys up to this length are matched without watching the time."""
 
 
 class Candidates:
@@ -112,100 +97,6 @@ class Candidates:
             for rule, prefix, inner in near
             if inner in text and text.startswith(prefix)  # few have the inner text, so that comes first
         ]
-
-
-class Ledger:
-    """What was found wrong, and what was dropped, in one pass. Equal problems of one rule are told once."""
-
-    def __init__(self, loaded: LoadedRecipe, pass_index: int):
-        self.loaded = loaded
-        self.pass_index = pass_index
-        self.drops: list[Drop] = []
-        self.unused: list[Drop] = []
-        """Leaves that rules with expressions claimed: dropped if nothing uses them after all."""
-        self.warnings: list[str] = []
-        self._refs: dict[int, RuleRef] = {}
-        self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
-
-    def ref(self, rule: int) -> RuleRef:
-        """The rule's name and line, for plans and messages."""
-        if rule not in self._refs:
-            location = self.loaded.rule_location(self.pass_index, rule)
-            line = self.loaded.place(location).line
-            value = (*location, "value")
-            place = self.loaded.place(value if value in self.loaded.document.marks else location)
-            self._refs[rule] = RuleRef(self.loaded.rule_path(self.pass_index, rule), line, location, place)
-        return self._refs[rule]
-
-    def problem(
-        self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
-    ) -> None:
-        """Note a problem of a field of a rule, met at one key; `at_key`: of the field's name."""
-        start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
-        where = (*self.loaded.rule_location(self.pass_index, rule), *field)
-        place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
-        for message, hint in _sentences(error):
-            found = Problem(message, place, hint)
-            self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
-
-    def about(self, entry: Entry, error: SurgeryError | str) -> None:
-        """Note a problem of an entry, at the rule that last decided about it."""
-        place = None if entry.rule is None else self.loaded.place(entry.rule.location)
-        for message, hint in _sentences(error):
-            found = Problem(message, place, hint)
-            self._problems.setdefault((entry.rule, message), (found, []))
-
-    def general(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
-        """Note a problem that belongs to no rule."""
-        self._problems.setdefault((message,), (Problem(message, place, hint), []))
-
-    @property
-    def clean(self) -> bool:
-        """Nothing wrong so far."""
-        return not self._problems
-
-    def own(self, field: str) -> DocumentPath:
-        """Where a field of the pass is written: on itself, or on the recipe."""
-        own = ("passes", self.pass_index, field)
-        return own if own in self.loaded.document.marks else (field,)
-
-    def unmatched_place(self) -> Place:
-        """Where it says what becomes of leaves that no rule claims."""
-        return self.loaded.place(self.own("unmatched"))
-
-    def close(self) -> None:
-        """Raise what was found, if anything was."""
-        if self._problems:
-            found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
-            raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
-
-
-def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
-    return [(error, None)] if isinstance(error, str) else [(p.message, p.hint) for p in error.problems]
-
-
-def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """The first few of each place: what is wrong for one key is wrong for thousands of the same layout."""
-    places: dict[Place | None, list[Problem]] = defaultdict(list)
-    for problem in problems:
-        places[problem.place].append(problem)
-    for place, found in places.items():
-        most = FEW if place is not None else MANY
-        *before, last = found[:most]
-        more = len(found) - most
-        told = replace(last, message=f"{last.message}, and {more} more like it") if more > 0 else last
-        yield from (*before, told)
-
-
-def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
-    return problem if not keys else replace(problem, message=f"{problem.message} (at {few(keys)})")
-
-
-def few(keys: Iterable[str]) -> str:
-    """The first keys in backticks, and how many more there are."""
-    known = list(dict.fromkeys(keys))
-    more = f", and {len(known) - FEW} more" if len(known) > FEW else ""
-    return ", ".join(f"`{key}`" for key in known[:FEW]) + more
 
 
 class SourceLeaves:
@@ -262,16 +153,18 @@ class PassRun:
         trees: Mapping[str, Tree],
         target: "SourceLeaves | Unavailable",
         ledger: Ledger,
-        settled: set[int] | None = None,
-        last: bool = True,
+        settled: set[int],
+        last: bool,
     ):
-        """`settled`: entries of the other trees that a pass before has claimed or used; it is added to."""
+        """`settled`: entries of the other trees that a pass before has claimed or used; it is added to.
+        `last`: what is left of them is not for a later pass.
+        """
         self.pass_ = pass_
         self.trees = trees
         self.first = next(iter(trees))
         self.ledger = ledger
         self.lists = container_paths([trees[self.first]])
-        self.settled = set() if settled is None else settled
+        self.settled = settled
         self.last = last
         self.policy = pass_.unmatched or loaded.recipe.unmatched
         self.mirrors = [(slot, params) for params, slots in pass_.mirror.items() for slot in slots]
@@ -312,7 +205,7 @@ class PassRun:
     def _claim_all(self) -> None:
         for name, tree in self.trees.items():
             rules = [
-                Candidate(i, rule, rule.match, literals(rule.match), quick_length(rule.match))
+                Candidate(i, rule, rule.match, literals(rule.match))
                 for i, rule in enumerate(self.pass_.rules)
                 if rule.match is not None and self.reads_from(rule, name)
             ]
@@ -322,10 +215,7 @@ class PassRun:
 
     def _claim(self, entry: Entry, candidates: Candidates) -> None:
         for candidate, text, mirror in self._possible(entry.key.text, candidates):
-            if len(text) <= candidate.quick:
-                match = candidate.pattern.fullmatch(text)
-            else:
-                match = self.match(candidate.index, ("match",), candidate.pattern, text)
+            match = self.match(candidate.index, ("match",), candidate.pattern, text)
             if match is None:
                 continue
             claim = Claim(entry, match, mirror)
@@ -846,7 +736,7 @@ def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
     first, *others = several
     return {
         name: value
-        if all(o[name] is value or (isinstance(value, Plain) and o[name] == value) for o in others)
+        if all(o[name] is value or (isinstance(value, Scalar | tuple) and o[name] == value) for o in others)
         else Unavailable(f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`")
         for name, value in first.items()
     }

@@ -31,6 +31,7 @@ LAYERS = (
     "hooks",  # the user's own functions
     "reference",  # the language's documentation
     "entries",  # what passes hand to each other
+    "ledger",  # what a pass finds wrong
     "passes",
     "fitting",  # the target
     "listings",  # a target without values

@@ -1,0 +1,115 @@
+"""What one pass finds wrong, and what it drops: told together at its end, each at its place in the recipe."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ckpt_surgery.documents import DocumentPath
+from ckpt_surgery.entries import Drop, Entry, RuleRef
+from ckpt_surgery.errors import Place, PlanError, Problem, SurgeryError
+from ckpt_surgery.expressions import ExpressionError
+from ckpt_surgery.recipe import LoadedRecipe
+
+Field = tuple[str, ...]
+"""A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
+
+MANY = 20
+"""How many problems that belong to no rule are told."""
+
+FEW = 3
+"""How many keys a message names before it counts the rest."""
+
+
+class Ledger:
+    """What was found wrong, and what was dropped, in one pass. Equal problems of one rule are told once."""
+
+    def __init__(self, loaded: LoadedRecipe, pass_index: int):
+        self.loaded = loaded
+        self.pass_index = pass_index
+        self.drops: list[Drop] = []
+        self.unused: list[Drop] = []
+        """Leaves that rules with expressions claimed: dropped if nothing uses them after all."""
+        self.warnings: list[str] = []
+        self._refs: dict[int, RuleRef] = {}
+        self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
+
+    def ref(self, rule: int) -> RuleRef:
+        """The rule's name and line, for plans and messages."""
+        if rule not in self._refs:
+            location = self.loaded.rule_location(self.pass_index, rule)
+            line = self.loaded.place(location).line
+            value = (*location, "value")
+            place = self.loaded.place(value if value in self.loaded.document.marks else location)
+            self._refs[rule] = RuleRef(self.loaded.rule_path(self.pass_index, rule), line, location, place)
+        return self._refs[rule]
+
+    def problem(
+        self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
+    ) -> None:
+        """Note a problem of a field of a rule, met at one key; `at_key`: of the field's name."""
+        start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
+        where = (*self.loaded.rule_location(self.pass_index, rule), *field)
+        place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
+        for message, hint in _sentences(error):
+            found = Problem(message, place, hint)
+            self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
+
+    def about(self, entry: Entry, error: SurgeryError | str) -> None:
+        """Note a problem of an entry, at the rule that last decided about it."""
+        place = None if entry.rule is None else self.loaded.place(entry.rule.location)
+        for message, hint in _sentences(error):
+            found = Problem(message, place, hint)
+            self._problems.setdefault((entry.rule, message), (found, []))
+
+    def general(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
+        """Note a problem that belongs to no rule."""
+        self._problems.setdefault((message,), (Problem(message, place, hint), []))
+
+    @property
+    def clean(self) -> bool:
+        """Nothing wrong so far."""
+        return not self._problems
+
+    def own(self, field: str) -> DocumentPath:
+        """Where a field of the pass is written: on itself, or on the recipe."""
+        own = ("passes", self.pass_index, field)
+        return own if own in self.loaded.document.marks else (field,)
+
+    def unmatched_place(self) -> Place:
+        """Where it says what becomes of leaves that no rule claims."""
+        return self.loaded.place(self.own("unmatched"))
+
+    def close(self) -> None:
+        """Raise what was found, if anything was."""
+        if self._problems:
+            found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
+            raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
+
+
+def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
+    return [(error, None)] if isinstance(error, str) else [(p.message, p.hint) for p in error.problems]
+
+
+def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The first few of each place: what is wrong for one key is wrong for thousands of the same layout."""
+    places: dict[Place | None, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        places[problem.place].append(problem)
+    for place, found in places.items():
+        most = FEW if place is not None else MANY
+        *before, last = found[:most]
+        more = len(found) - most
+        told = replace(last, message=f"{last.message}, and {more} more like it") if more > 0 else last
+        yield from (*before, told)
+
+
+def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
+    return problem if not keys else replace(problem, message=f"{problem.message} (at {few(keys)})")
+
+
+def few(keys: Iterable[str]) -> str:
+    """The first keys in backticks, and how many more there are."""
+    known = list(dict.fromkeys(keys))
+    more = f", and {len(known) - FEW} more" if len(known) > FEW else ""
+    return ", ".join(f"`{key}`" for key in known[:FEW]) + more
