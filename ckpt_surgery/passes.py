@@ -32,8 +32,9 @@ from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.ledger import Field, Ledger, few
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.operations import truth
+from ckpt_surgery.prefilters import Literals, Texts, literals, quick_length
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import REGEX_TIMEOUT, Literals, compile_pattern, fullmatch, literals, quick_length
+from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch
 from ckpt_surgery.scope import SOURCES, Scalar
 from ckpt_surgery.templates import Template
 from ckpt_surgery.values import frozen
@@ -82,20 +83,31 @@ class Candidates:
 
     def __init__(self, rules: Sequence[Candidate]):
         self._rules = rules
-        self._length = min((len(rule.literals.prefix) for rule in rules if rule.literals.prefix), default=0)
-        self._by_head: dict[str, list[tuple[Candidate, str, str]]] = {}
+        lengths = [min(map(len, rule.literals.prefixes)) for rule in rules]
+        self._length = min(filter(None, lengths), default=0)
+        self._by_head: dict[str, list[tuple[Candidate, str, Texts, Texts, Texts]]] = {}
 
     def of(self, text: str, mirror: Mirror | None) -> list[tuple[Candidate, str, Mirror | None]]:
         """Those that have a chance to match a key, in order, each with the key and its mirror."""
         head = text[: self._length]
         near = self._by_head.get(head)
         if near is None:
-            texts = [(rule, rule.literals.prefix, rule.literals.inner) for rule in self._rules]
-            near = self._by_head[head] = [t for t in texts if head.startswith(t[1][: self._length])]
+            near = self._by_head[head] = self._near(head)
         return [
             (rule, text, mirror)
-            for rule, prefix, inner in near
-            if inner in text and text.startswith(prefix)  # few have the inner text, so that comes first
+            for rule, inner, others, prefixes, suffixes in near
+            if (inner in text or (others and any(other in text for other in others)))
+            and text.endswith(suffixes)
+            and text.startswith(prefixes)  # few have the inner text, so that comes first
+        ]
+
+    def _near(self, head: str) -> list[tuple[Candidate, str, Texts, Texts, Texts]]:
+        """The rules that leaves with these first characters may fit, with the texts of their matches."""
+        known = [(rule, rule.literals) for rule in self._rules]
+        return [
+            (rule, texts.inner[0], texts.inner[1:], texts.prefixes, texts.suffixes)
+            for rule, texts in known
+            if head.startswith(tuple([prefix[: self._length] for prefix in texts.prefixes]))
         ]
 
 
@@ -375,9 +387,10 @@ class PassRun:
         return made
 
     def _matched(self, index: int, rule: Rule) -> Iterator[Entry]:
+        assert rule.match is not None
         claims = self.claims[index]
         if not claims and not rule.optional:
-            self.ledger.problem(index, ("match",), self._why_unused(rule))
+            self.ledger.problem(index, ("match",), self._why_unused(index, rule))
         if rule.drop:
             self.ledger.drops += [Drop(c.entry, self.ledger.ref(index), "drop") for c in claims]
             return
@@ -388,7 +401,8 @@ class PassRun:
         outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
         for template, expression in outcomes:
             field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
-            if not (expression or rule.mirror_value or rule.for_ or (template and template.names)):
+            spelled = template is not None and template.names_beyond(rule.match)
+            if not (expression or rule.mirror_value or rule.for_ or spelled):
                 yield from self._renamed(index, rule, template, claims)
                 continue
             members = [m for claim in claims for m in self._members(index, rule, template, expression, claim)]
@@ -412,9 +426,7 @@ class PassRun:
     ) -> Iterator[Member]:
         if claim.mirror is not None:
             expression = rule.mirror_value or expression
-        # Most renames are by groups alone; names are made for those rules that have expressions.
-        named = expression is not None or rule.for_ is not None or bool(template and template.names)
-        names = self._names_of(claim) if named else {}
+        names = self._names_of(claim)
         combinations = self._combinations(index, rule, names, claim.entry.key.text)
         if combinations == [] and not rule.optional:
             nothing = SurgeryError("`for` has no values, so that nothing is made", hint=OPTIONAL)
@@ -550,20 +562,25 @@ class PassRun:
         if mistaken is not None:
             self.ledger.warnings.append(f"{self.ledger.ref(index)}: {mistaken}")
 
-    def _why_unused(self, rule: Rule) -> SurgeryError:
+    def _why_unused(self, index: int, rule: Rule) -> SurgeryError:
         """Why a rule claimed nothing, from a second look at the keys."""
-        assert rule.match is not None
+        pattern = rule.match
+        assert pattern is not None
+        known = literals(pattern)
         fits = [
             entry
             for name, tree in self.trees.items()
             if self.reads_from(rule, name)
             for entry in tree.values()
-            if any(fullmatch(rule.match, view) for view, _ in self._views(entry.key.text))
+            if any(
+                known.fit(view) and self.match(index, ("match",), pattern, view)
+                for view, _ in self._views(entry.key.text)
+            )
         ]
         if not fits:
             keys = [text for name, tree in self.trees.items() if self.reads_from(rule, name) for text in tree]
             return SurgeryError(
-                f"the rule claims nothing: no key matches{did_you_mean(rule.match.pattern, keys)}",
+                f"the rule claims nothing: no key matches{did_you_mean(pattern.pattern, keys)}",
                 hint=OPTIONAL,
             )
         refused = [entry.key.text for entry in fits if id(entry) not in self.claimed]

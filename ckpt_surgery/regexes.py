@@ -7,13 +7,12 @@ import functools
 import math
 import re
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import regex
 
 from ckpt_surgery.errors import RecipeError
 from ckpt_surgery.keys import shown
+from ckpt_surgery.prefilters import quick_length
 from ckpt_surgery.scope import ExpressionError
 
 REGEX_TIMEOUT = 1.0
@@ -101,87 +100,6 @@ def _count_of(match: re.Match[str]) -> int:
     if len(digits) > math.ceil(math.log10(MAX_REPEATS)) + 1:
         raise ExpressionError(f"the count {{{digits}}} is too large", *match.span())
     return int(digits)
-
-
-_PLAIN = re.compile(r"(?:[\w/ :@%=,~-]|\\[./\[\](){}*+?^$|\\-])*", re.ASCII)
-_OPTIONAL = ("*", "?", "+", "{")
-"""What a count follows may be absent."""
-
-
-@dataclass(frozen=True)
-class Literals:
-    """Text that is in every match, as far as it is easily told: a cheap test before the match."""
-
-    prefix: str
-    """What every match begins with."""
-    inner: str
-    """The longest run of plain characters after that, outside groups that may be absent."""
-
-
-@functools.lru_cache(maxsize=1024)
-def literals(pattern: regex.Pattern[str]) -> Literals:
-    """The text that every match of a pattern has."""
-    text = pattern.pattern
-    if "|" in text or pattern.flags & (regex.IGNORECASE | regex.VERBOSE):
-        return Literals("", "")
-    prefix, end = _run(text, 0)
-    return Literals(prefix, max(_runs(text, end), key=len, default=""))
-
-
-def _run(text: str, start: int) -> tuple[str, int]:
-    """The plain characters from `start` on that every match has there, and where they end."""
-    found = _PLAIN.match(text, start)
-    assert found is not None
-    plain = re.findall(r"\\?.", found[0])
-    if text.startswith(_OPTIONAL, found.end()):
-        plain = plain[:-1]
-    return "".join(token[-1] for token in plain), found.end()
-
-
-_SIMPLE_GROUP = re.compile(r"\((?![?*])|\(\?:|\(\?P<\w+>", re.ASCII)
-_WORD = re.compile(r"\\\w+", re.ASCII)
-"""An escape that may take what follows with it, as `\\x41` does."""
-
-
-def _runs(text: str, at: int) -> Iterator[str]:
-    """The runs of plain characters from `at` on that every match has; none where groups are not simple."""
-    groups: list[list[str]] = [[]]
-    for token in _TOKEN.finditer(text):
-        if token.start() < at:
-            continue
-        if token[0] == "(":
-            opening = _SIMPLE_GROUP.match(text, token.start())
-            if opening is None:
-                return
-            groups.append([])
-            at = opening.end()
-        elif token[0] == ")":
-            found = groups.pop()
-            groups[-1] += [] if text.startswith(_OPTIONAL, token.end()) else found
-        else:
-            run, end = _run(text, token.start())
-            groups[-1].append(run)
-            escape = _WORD.match(text, token.start())
-            at = max(end, token.end(), escape.end() if escape else 0)
-    yield from groups[0]
-
-
-_NESTING = re.compile(r"\)[*+{]|\(\?[^:P]|\(\?P[=>]|\\[1-9gkKGpPX]|\|")
-"""What could make a match take more steps than the places where its repeats can end."""
-MOST_STEPS = 10**6
-
-
-@functools.lru_cache(maxsize=1024)
-def quick_length(pattern: regex.Pattern[str]) -> int:
-    """How long a text may be for its match to take less than MOST_STEPS steps, milliseconds.
-
-    Without nesting and alternatives, k repeats end at k of n places, in n^k / k! ways at most.
-    """
-    text = pattern.pattern
-    if _NESTING.search(text) or pattern.flags & regex.VERBOSE:
-        return 0
-    repeats = sum(text.count(sign) for sign in "*+?{") - text.count("(?")
-    return int((MOST_STEPS * math.factorial(repeats)) ** (1 / max(1, repeats)))
 
 
 def fullmatch(pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:

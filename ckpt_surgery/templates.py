@@ -1,5 +1,6 @@
 r"""Key templates: `\1`, `\g<name>`, `${expression}`, `$$`, `\\`, `\/`, and `[0]` for a list index."""
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -65,9 +66,18 @@ class Inserted:
     """Of the expression's own text."""
     end: int
 
+    def group_of(self, pattern: regex.Pattern[str]) -> str | None:
+        """The pattern's named group that the expression is, where it is one alone."""
+        name = self.expression.single_name
+        return name if name in pattern.groupindex else None
+
 
 Text = Literal | Group | Inserted
 Piece = Text | Slash
+
+
+Outline = tuple[str, tuple[int | str, ...]]
+"""A key with `%s` for each group, and the groups."""
 
 
 class _Run(NamedTuple):
@@ -110,9 +120,10 @@ class Template:
 
         Most templates are made of text and groups alone, and their keys are split at every `/`.
         """
-        if self._outline is None:
+        outline = _outline(self, match.re)
+        if outline is None:
             return None
-        text, groups = self._outline
+        text, groups = outline
         found = match.group(0, *groups)[1:] if groups else ()
         if None in found:
             return None
@@ -120,28 +131,16 @@ class Template:
         names = tuple(spelled.split(SEPARATOR))
         return None if "" in names or len(spelled) > MAX_STRING else names
 
+    def names_beyond(self, pattern: regex.Pattern[str]) -> frozenset[str]:
+        """The names that its expressions use and that are no groups inserted as they are, `${n}`."""
+        groups = [p for p in self.pieces if isinstance(p, Inserted) and p.group_of(pattern) is None]
+        return frozenset(name for piece in groups for name in piece.expression.names)
+
     @cached_property
     def braced(self) -> tuple[str, ...]:
         """The words in braces without a dollar sign. They stand for themselves, which may be a mistake."""
         literals = [piece.text for piece in self.pieces if isinstance(piece, Literal)]
         return tuple(dict.fromkeys(name for text in literals for name in _BRACED.findall(text)))
-
-    @cached_property
-    def _outline(self) -> tuple[str, tuple[int | str, ...]] | None:
-        """The key with `%s` for each group, and the groups; None where expressions or escapes are in it."""
-        parts: list[str] = []
-        groups: list[int | str] = []
-        for piece in self.pieces:
-            if isinstance(piece, Group):
-                parts.append("%s")
-                groups.append(piece.group)
-            elif isinstance(piece, Slash):
-                parts.append(SEPARATOR)
-            elif isinstance(piece, Literal) and not set(piece.text) & set("[" + SEPARATOR):
-                parts.append(piece.text.replace("%", "%%"))
-            else:
-                return None
-        return "".join(parts), tuple(groups)
 
     @cached_property
     def _segments(self) -> list[Component | list[Text]]:
@@ -153,6 +152,25 @@ class Template:
             else:
                 segments[-1].append(piece)
         return [_spelled(s, None, _NO_NAMES)[0] if _is_text(s) else s for s in segments]
+
+
+@functools.lru_cache(maxsize=1024)
+def _outline(template: Template, pattern: regex.Pattern[str]) -> Outline | None:
+    """The outline of the keys that a template makes; None where other expressions or escapes are in it."""
+    parts: list[str] = []
+    groups: list[int | str] = []
+    for piece in template.pieces:
+        group = piece.group_of(pattern) if isinstance(piece, Inserted) else None
+        if isinstance(piece, Group) or group is not None:
+            parts.append("%s")
+            groups.append(piece.group if isinstance(piece, Group) else group or "")
+        elif isinstance(piece, Slash):
+            parts.append(SEPARATOR)
+        elif isinstance(piece, Literal) and not set(piece.text) & set("[" + SEPARATOR):
+            parts.append(piece.text.replace("%", "%%"))
+        else:
+            return None
+    return "".join(parts), tuple(groups)
 
 
 _NO_NAMES = Scope({})
@@ -221,8 +239,8 @@ def _expanded(piece: Text, match: regex.Match[str] | None, scope: Scope) -> _Run
         return _Run(piece.text, None, splits=False, literal=True)
     if isinstance(piece, Group):
         return _of_group(piece.group, match, piece)
-    name = piece.expression.single_name
-    if name is not None and match is not None and name in match.re.groupindex:
+    name = None if match is None else piece.group_of(match.re)
+    if name is not None:
         return _of_group(name, match, piece)
     try:
         value = piece.expression.evaluate(scope)

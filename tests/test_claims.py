@@ -236,6 +236,12 @@ passes:
 def test_a_pathological_pattern_stops_with_its_rule_named() -> None:
     text = rules("- {match: '(?:(a|aa)+)+$', to: z}")
     with pytest.raises(PlanError, match=r"recipe.yaml:3:11  rules\[0\].match\n(.|\n)*took more than 1 s"):
+        plan_of(text, ["a" * 40 + "!a"])
+
+
+def test_a_key_that_a_pattern_cannot_match_is_not_matched() -> None:
+    text = rules("- {match: '(?:(a|aa)+)+$', to: z}")
+    with pytest.raises(PlanError, match="claims nothing: no key matches"):
         plan_of(text, ["a" * 40 + "!"])
 
 

@@ -24,6 +24,7 @@ LAYERS = (
     "operations",  # what its operators and calls do
     "expressions",
     "templates",
+    "prefilters",  # what is known of a match before it
     "regexes",
     "language",  # the models of a recipe
     "linting",
