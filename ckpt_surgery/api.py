@@ -27,6 +27,7 @@ from ckpt_surgery.inspections import inspect as inspect
 from ckpt_surgery.linting import Finding
 from ckpt_surgery.listings import is_listing, read_listing
 from ckpt_surgery.planner import Input, Plan, make_plan
+from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, Recipe, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.recipe import schema as schema
 from ckpt_surgery.requests import PathLike, Request, SavedPlan, load_saved, replayed, saved_json
@@ -259,22 +260,24 @@ def _prepare(request: Request) -> _Prepared:
         name: formats.open_source(path, request.src_format, request.step, request.item)
         for name, path in zip(names, request.sources, strict=True)
     }
+    loaded = replace(loaded, configs=configs_of(sources))
     listings = {name: source.leaves() for name, source in sources.items()}
     target = None if request.target is None else _target(request.target, loaded, sources)
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
     first = sources[names[0]]
+    metadata, notes = noted(first, None if request.recipe is None else loaded, _format(request, loaded))
     made = make_plan(
         loaded,
         listings,
         target,
         _inputs(sources),
-        first.metadata,
-        _destination(request, loaded, sources),
+        metadata,
+        _destination(request, loaded, metadata),
         memory,
         workers,
     )
-    warnings = (*made.warnings, *_destination_warnings(request, loaded, first))
+    warnings = (*made.warnings, *notes, *_destination_warnings(request, loaded, first))
     return _Prepared(request, loaded, sources, replace(made, warnings=warnings), memory, workers)
 
 
@@ -337,11 +340,11 @@ def _inputs(sources: Mapping[str, Source]) -> list[Input]:
     ]
 
 
-def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, Source]) -> Destination:
+def _destination(request: Request, loaded: LoadedRecipe, metadata: Mapping[str, Any]) -> Destination:
     """What the plan has to know of where the result goes; beside the first source, if nobody says."""
     # Nothing is written yet, and without a DST the sink cannot know where.
     where = Path(request.dst or os.sep)
-    sink = _sink_for(request, loaded, next(iter(sources.values())), where)
+    sink = _sink_for(request, loaded, metadata, where)
     places = [Path(request.dst).absolute().parent] if request.dst else []
     places += [place for path in request.sources for place in (Path(path).absolute(), Path(path).parent)]
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
@@ -356,13 +359,17 @@ def _destination(request: Request, loaded: LoadedRecipe, sources: Mapping[str, S
 
 
 def _sink_for(
-    request: Request, loaded: LoadedRecipe, first: Source, directory: Path, step_only: bool = False
+    request: Request,
+    loaded: LoadedRecipe,
+    metadata: Mapping[str, Any],
+    directory: Path,
+    step_only: bool = False,
 ) -> Sink:
     """`step_only`: the directory is to become one step of a CheckpointManager directory that exists."""
     output = loaded.recipe.output or OutputPolicy()
     format = _format(request, loaded)
     options = formats.SinkOptions(
-        metadata=first.metadata,
+        metadata=metadata,
         step=None if step_only else request.dst_step,
         item=request.dst_item or "default" if step_only else request.dst_item,
         link_mode=request.link_mode,
@@ -404,11 +411,11 @@ def _carry_out(
 ) -> tuple[str, ...]:
     costs = prepared.plan.costs
     commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
-    first = next(iter(prepared.sources.values()))
     format, name = _format(prepared.request, prepared.loaded), _name(prepared.request)
     with commit.staged(where, formats.is_file(format, name)) as staging:
         inside = where != Path(prepared.request.dst or "")
-        sink = _sink_for(prepared.request, prepared.loaded, first, staging.directory, inside)
+        metadata = prepared.plan.metadata
+        sink = _sink_for(prepared.request, prepared.loaded, metadata, staging.directory, inside)
         run(prepared.plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
         _check_unchanged(prepared)
         commit.publish(staging, overwrite)

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from ckpt_surgery.errors import FunctionError, SurgeryError, did_you_mean
 from ckpt_surgery.functions import Function, Plain, registry, signature_problem
+from ckpt_surgery.looking import LOOKING, within
 from ckpt_surgery.operations import (
     ATTRIBUTES,
     MAX_STRING,
@@ -26,7 +27,6 @@ from ckpt_surgery.operations import (
     called,
     compared,
     formatted,
-    key_text,
     listed,
     subscripted,
     told,
@@ -47,7 +47,6 @@ from ckpt_surgery.scope import (
     Scope,
     Table,
     Unavailable,
-    kind_of,
 )
 
 __all__ = [
@@ -72,7 +71,10 @@ MAX_TEXT = 4096
 MAX_DEPTH = 64
 MAX_LITERAL_BITS = 64
 BUILT_IN = {
-    "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key.",
+    "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key. "
+    "`has(config['a']['b'])`: whether there is such an entry, and it is not null; nor is any before it.",
+    "get": "`get(config['a'], default)`: the entry, or the default where `has` would be false. "
+    "`get(source['a/b'], default)`: the same of a leaf.",
     "kind": "`kind(source['a/b'])`: what that leaf is: `'array'`, `'scalar'`, `'string'`, `'prng_key'` or "
     "`'empty'`. Only the first two have a value that expressions can use.",
     "count": "`count('regex')`: how many keys of the first source match the regular expression.",
@@ -489,7 +491,7 @@ class _Parser:
         if not isinstance(node.func, ast.Name):
             self._refuse("only functions of the language can be called, by their name", node)
         name, (start, end) = node.func.id, self.span(node)
-        if name in ("has", "kind"):
+        if name in LOOKING:
             return self._looking(node, name)
         literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
         keywords = tuple(keyword.arg or "" for keyword in node.keywords)
@@ -547,23 +549,23 @@ class _Parser:
         )
 
     def _looking(self, node: ast.Call, function: str) -> Evaluator:
-        """`has` and `kind`: they look at a leaf without taking its value."""
-        if len(node.args) != 1 or node.keywords or not isinstance(node.args[0], ast.Subscript):
-            self._refuse(f"`{function}` takes one look-up: {function}(source['a/b'])", node)
-        subscript = node.args[0]
-        name = _name_of(subscript.value)
+        """`has`, `kind` and `get`: what they look up may not be there; the first two take no value of it."""
+        count = 2 if function == "get" else 1
+        if len(node.args) != count or node.keywords or not isinstance(node.args[0], ast.Subscript):
+            more = ", default" if function == "get" else ""
+            told = "one look-up and a default" if function == "get" else "one look-up"
+            self._refuse(f"`{function}` takes {told}: {function}(source['a/b']{more})", node)
+        subscript, *others = node.args
+        assert isinstance(subscript, ast.Subscript)
+        holder = self._looked_into(subscript.value, looking=function != "get")
+        action = functools.partial(LOOKING[function], _name_of(subscript.value))
+        return self._located(action, node, holder, self._index(subscript.slice), *map(self.compiled, others))
 
-        def looked(leaves: Any, key: Any) -> bool | str:
-            if not hasattr(leaves, "lookup"):
-                raise FunctionError(f"`{function}` looks into a source or the target, not {told(leaves)}")
-            text = key_text(name, key)
-            if function == "kind":
-                return kind_of(name, leaves, text)
-            return text in leaves.keys()  # noqa: SIM118 - not a mapping
-
-        return self._located(
-            looked, node, self._leaves(subscript.value, looking=True), self._index(subscript.slice)
-        )
+    def _looked_into(self, node: ast.expr, looking: bool) -> Evaluator:
+        """`config['a']` in `has(config['a']['b'])`, where that may not be there either."""
+        if not isinstance(node, ast.Subscript):
+            return self._leaves(node, looking)
+        return self._located(within, node, self._looked_into(node.value, looking), self._index(node.slice))
 
     def _count(self, node: ast.Call, arguments: Sequence[Evaluator]) -> Evaluator:
         if len(arguments) != 1 or node.keywords:

@@ -58,6 +58,15 @@ def _constant(value: Any) -> Constant:
     raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
 
 
+def _paths(value: Any) -> tuple[str, ...]:
+    """Where in a config a value may be: one path, or several."""
+    paths = [value] if isinstance(value, str) else value
+    if isinstance(paths, list) and paths and all(isinstance(p, str) and all(p.split("/")) for p in paths):
+        return tuple(paths)
+    wanted = "a path such as text_config/num_hidden_layers, or a list of those"
+    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
 def _one_of(expected: str) -> BeforeValidator:
     """Integers only: a literal of Python's takes `True` and `1.0` for 1."""
 
@@ -95,6 +104,11 @@ ConstantField = Annotated[
     PlainValidator(_constant),
     WithJsonSchema({"anyOf": [*_SCALAR_SCHEMA, {"type": "array", "items": {"anyOf": _SCALAR_SCHEMA}}]}),
 ]
+PathsField = Annotated[
+    tuple[str, ...],
+    PlainValidator(_paths),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
 Names = Annotated[tuple[str, ...], Strict(False)]
 Unmatched = Literal["keep", "drop", "error"]
 
@@ -106,8 +120,23 @@ def _kind(value: Any) -> str:
     return "<several>" if isinstance(value, dict | list | tuple) else "<one>"
 
 
+def _param_kind(value: Any) -> str:
+    return "<several>" if isinstance(value, dict) else "<one>"
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+
+class Param(_Model):
+    """A name for a value, and where the value comes from if the caller does not give one."""
+
+    default: ConstantField = Field(description="The value where nothing else gives one. It gives the type.")
+    config: PathsField = Field(
+        default=(),
+        description="Paths in the config of the first source, such as text_config/num_hidden_layers: one, or "
+        "a list, of which the first that is there decides.",
+    )
 
 
 class Rule(_Model):
@@ -180,6 +209,12 @@ class Rule(_Model):
         return tuple(template for template in (self.to, self.add) if template is not None)
 
 
+ParamField = Annotated[
+    Annotated[ConstantField, Tag("<one>")] | Annotated[Param, Tag("<several>")],
+    Discriminator(_param_kind),
+]
+
+
 class Pass(_Model):
     """Rules that apply at once to the tree that the pass before produced."""
 
@@ -229,9 +264,11 @@ class Recipe(_Model):
 
     version: Annotated[Literal[1], _one_of("1")] = Field(description="Of the recipe language.")
     description: str | None = Field(default=None, description="For people.")
-    params: Mapping[str, ConstantField] = Field(
+    written_params: Mapping[str, ParamField] = Field(
         default_factory=dict,
-        description="Names for values that `--set NAME=VALUE` can override; typed by the default.",
+        alias="params",
+        description="Names for values that `--set NAME=VALUE` can override; typed by the default. "
+        "`{default: …, config: PATH}` takes the value from the config beside the source.",
     )
     tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(
         default_factory=dict,
@@ -284,6 +321,14 @@ class Recipe(_Model):
             wanted = f"{len(named)}{more} source{'s' if more or len(named) > 1 else ''} ({', '.join(named)})"
             raise UsageError(f"the recipe takes {wanted}; {count} {'was' if count == 1 else 'were'} given")
         return (*named, *(f"source_{i}" for i in range(len(named) + 1, count + 1)))
+
+    @cached_property
+    def params(self) -> Mapping[str, Param]:
+        """The params by name; a mere value is short for one with this default."""
+        return {
+            name: value if isinstance(value, Param) else Param.model_construct(default=value, config=())
+            for name, value in self.written_params.items()
+        }
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:

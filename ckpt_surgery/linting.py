@@ -18,10 +18,12 @@ from ckpt_surgery.expressions import Expression, Flaw, check, function_names
 from ckpt_surgery.keys import SEPARATOR
 from ckpt_surgery.language import ANY_MORE, Pass, Recipe, Rule
 from ckpt_surgery.regexes import compile_pattern
-from ckpt_surgery.scope import HOOKS, SOURCES, ExpressionError
+from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, SOURCES, ExpressionError
 from ckpt_surgery.templates import Template, check_groups, check_template
 
 TARGET = "target"
+EVERYWHERE = (TARGET, SOURCES, CONFIG, CONFIGS)
+"""Names that every expression knows."""
 _FURTHER = re.compile(r"source_([0-9]{1,9})")
 ALL_SOURCES = "*"
 CLAIMS = ("match", "fill", "add")
@@ -77,8 +79,8 @@ class Subject:
     @property
     def constants(self) -> frozenset[str]:
         """Every name that all expressions of the recipe know."""
-        names = {*self.recipe.params, *self.recipe.tables, *self.recipe.named_sources, TARGET, SOURCES}
-        names |= {str(path[1]) for path in self.broken if len(path) == 2 and path[0] in ("params", "tables")}
+        names = {*self.recipe.params, *self.recipe.tables, *self.recipe.named_sources, *EVERYWHERE}
+        names |= {str(path[1]) for path in self.broken if len(path) > 1 and path[0] in ("params", "tables")}
         return frozenset(names | ({HOOKS} if "hooks" in self.written else set()))
 
     def is_broken(self, path: DocumentPath) -> bool:
@@ -91,7 +93,7 @@ def findings(
 ) -> list[Finding]:
     """All problems, in no particular order."""
     subject = Subject(recipe, written, frozenset(broken))
-    found = [*_header(subject), *_names(subject)]
+    found = [*_header(subject), *_names(subject), *_params(subject)]
     located: list[tuple[DocumentPath, Pass]] = [((), recipe.passes[0])] if recipe.passes else []
     if recipe.written_passes is not None:
         located = [(("passes", i), pass_) for i, pass_ in enumerate(recipe.written_passes)]
@@ -151,13 +153,21 @@ def _names(subject: Subject) -> Iterator[Finding]:
         owners.setdefault(name, f"a {kind}")
 
 
+def _params(subject: Subject) -> Iterator[Finding]:
+    """A config has scalars to give."""
+    for name, param in subject.recipe.params.items():
+        if param.config and isinstance(param.default, tuple):
+            message = "`config` gives text, a number, or true or false; this default is a list"
+            yield Finding(("params", name, "config"), message, at_key=True)
+
+
 def _name_problem(name: str, owners: Mapping[str, str]) -> str | None:
     """Why a name cannot be given, or None. `owners` says what names are taken for."""
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
         return f"`{name}` is not a name: letters, digits and `_`, and no word of Python's"
     if name in function_names():
         return f"`{name}` is a function; choose another name"
-    if name in MEANINGS or name in (TARGET, HOOKS, SOURCES):
+    if name in MEANINGS or name in (*EVERYWHERE, HOOKS):
         return f"`{name}` has a meaning of its own in recipes; choose another name"
     return f"`{name}` is {owners[name]} already; choose another name" if name in owners else None
 

@@ -17,7 +17,7 @@ from ckpt_surgery.functions.arithmetic import Binary, Unary
 from ckpt_surgery.functions.layout import Index, Transpose
 from ckpt_surgery.functions.reductions import Matmul
 from ckpt_surgery.nodes import Apply, Array, Series
-from ckpt_surgery.scope import Groups, Scope, Table, looked_up
+from ckpt_surgery.scope import Groups, Lookup, Scope, looked_up
 
 MAX_BITS = 128
 """Of an integer that an expression computes."""
@@ -34,8 +34,8 @@ def told(value: object) -> str:
         return f"an array {value.spec}"
     if isinstance(value, Series):
         return f"a list of {len(value.items)} arrays"
-    if isinstance(value, Table):
-        return f"the table `{value.name}`"
+    if isinstance(value, Lookup):
+        return value.told
     if isinstance(value, Groups):
         return "the groups of the match"
     if isinstance(value, bool) or value is None:
@@ -205,7 +205,7 @@ def _as_list(value: Any) -> Any:
 def _contained(item: Any, container: Any) -> bool:
     if isinstance(container, str) and isinstance(item, str):
         return item in container
-    if isinstance(container, Table) and isinstance(item, str | int):
+    if isinstance(container, Lookup) and isinstance(item, str | int):
         return container.has(item)
     if not _is_list(container) or isinstance(item, Array):
         raise FunctionError(f"`in` cannot look for {told(item)} in {told(container)}")
@@ -248,7 +248,7 @@ def subscripted(value: Any, index: Any, name: str) -> Any:
     """`value[index]`; `index` is a tuple where there was a comma. `name` is what `value` is called."""
     if isinstance(value, Array):
         return _indexed(value, index if isinstance(index, tuple) else (index,))
-    if isinstance(value, Table):
+    if isinstance(value, Lookup):
         return value.entry(index)
     if isinstance(value, Groups):
         return value.text(index)

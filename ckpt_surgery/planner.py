@@ -22,6 +22,7 @@ from ckpt_surgery.errors import PlanError, Problem
 from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Apply, Node, Read, reads
+from ckpt_surgery.params import ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.transfers import Destination, transfers
 from ckpt_surgery.values import frozen
@@ -113,7 +114,9 @@ class Plan:
     warnings: tuple[str, ...]
     costs: Costs
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """The first source's custom metadata, carried along."""
+    """The custom metadata of the result: the first source's, and the record of the conversion."""
+    params: tuple[ParamValue, ...] = ()
+    """The recipe's params, with where their values come from."""
     hooks_sha256: str | None = None
     """Of the file of hooks, None where the recipe has none."""
 
@@ -142,9 +145,15 @@ def make_plan(
         inputs=tuple(inputs),
         steps=tuple(steps),
         dropped=tuple(_dropped(claims, listings)),
-        warnings=(*claims.warnings, *_unused_elements(steps), *_dtype_differences(steps, target)),
+        warnings=(
+            *unsaid(loaded.param_values),
+            *claims.warnings,
+            *_unused_elements(steps),
+            *_dtype_differences(steps, target),
+        ),
         costs=_costs(steps, memory, workers, dead),
         metadata=metadata,
+        params=loaded.param_values,
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
     )
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from ckpt_surgery.configs import NO_CONFIGS, Configs
 from ckpt_surgery.documents import Document, DocumentPath, parse_document, path_text, read_text
-from ckpt_surgery.errors import Place, Problem, RecipeError, UsageError, did_you_mean
+from ckpt_surgery.errors import FunctionError, Place, PlanError, Problem, RecipeError, did_you_mean
 from ckpt_surgery.language import (
     SYNTAX,
     WRONG_TYPE,
     OutputPolicy,
+    Param,
     Pass,
     Recipe,
     Rule,
@@ -24,8 +26,9 @@ from ckpt_surgery.language import (
 )
 from ckpt_surgery.linting import Finding, findings
 from ckpt_surgery.packaged import recipe_path
+from ckpt_surgery.params import ParamValue, overridden, resolved
 from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch
-from ckpt_surgery.scope import HOOKS, Constant, Hooks, Table
+from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table
 
 __all__ = [
     "REGEX_TIMEOUT",
@@ -58,16 +61,42 @@ class LoadedRecipe:
     document: Document
     sha256: str
     """Of the text, as UTF-8: hexadecimal."""
-    params: Mapping[str, Constant]
-    """With what the command line overrides."""
+    given: Mapping[str, Constant]
+    """The params that the caller sets."""
+    configs: Configs = NO_CONFIGS
+    """What lies beside the sources, once they are known."""
     hooks: Hooks | None = None
     """The user's functions, once they are allowed."""
+
+    @cached_property
+    def param_values(self) -> tuple[ParamValue, ...]:
+        """Every param with its value and where that comes from.
+
+        Raises PlanError where the config has a value of another type, SourceError where it is damaged.
+        """
+        values: list[ParamValue] = []
+        problems: list[Problem] = []
+        for name, param in self.recipe.params.items():
+            try:
+                values.append(resolved(name, param, self.given, self.configs.first))
+            except FunctionError as error:
+                place = self.document.place(("params", name))
+                problems += [Problem(p.message, place, p.hint) for p in error.problems]
+        if problems:
+            raise PlanError(*problems)
+        return tuple(values)
+
+    @property
+    def params(self) -> Mapping[str, Constant]:
+        """The values of all params."""
+        return {value.name: value.value for value in self.param_values}
 
     @cached_property
     def names(self) -> Mapping[str, Any]:
         """What params, tables and hooks are bound to in expressions."""
         tables = {name: Table(name, entries) for name, entries in self.recipe.tables.items()}
-        return {**self.params, **tables, **({} if self.hooks is None else {HOOKS: self.hooks})}
+        configs = {CONFIG: self.configs.first, CONFIGS: self.configs}
+        return {**self.params, **tables, **configs, **({} if self.hooks is None else {HOOKS: self.hooks})}
 
     @property
     def directory(self) -> Path:
@@ -114,8 +143,7 @@ def parse_recipe(
     if recipe is None or problems:
         raise RecipeError(*_in_order(problems))
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    params = {**recipe.params, **_overridden(recipe.params, overrides)}
-    return LoadedRecipe(path, recipe, document, digest, params)
+    return LoadedRecipe(path, recipe, document, digest, overridden(recipe.params, overrides))
 
 
 def schema() -> dict[str, Any]:
@@ -183,6 +211,8 @@ def _prune(value: dict[str | int, Any], path: DocumentPath) -> None:
     if path == ("version",):
         value["version"] = 1
         return
+    if path[:1] == ("params",):
+        path = path[:2]  # a param without a default is none
     holder: Any = value
     for part in path[:-1]:
         if not _has(holder, part):
@@ -214,7 +244,8 @@ def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
         known = _known_fields(path[:-1])
         return Finding(path, f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}", at_key=True)
     if details["type"] == "missing":
-        return Finding(path, f"`{path[-1]}` is missing", hint="A recipe starts with `version: 1`.")
+        hint = "A recipe starts with `version: 1`." if path == ("version",) else None
+        return Finding(path, f"`{path[-1]}` is missing", hint=hint)
     return Finding(path, _wrong_value(path, details, context), at_key=at_key)
 
 
@@ -277,7 +308,8 @@ def _known_fields(path: DocumentPath) -> list[str]:
     model: type[BaseModel] = Recipe
     if path:
         named: Mapping[str | int, type[BaseModel]] = {"target": TargetPolicy, "output": OutputPolicy}
-        model = named.get(path[-1], Pass if path[-2:-1] == ("passes",) else Rule)
+        inside: Mapping[str | int, type[BaseModel]] = {"passes": Pass, "params": Param}
+        model = named[path[-1]] if len(path) == 1 else inside.get(path[-2], Rule)
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
@@ -292,50 +324,3 @@ def _in_order(problems: Iterable[Problem]) -> list[Problem]:
     ordered = sorted(unique, key=lambda problem: _spot(problem.place))
     more = len(ordered) - MAX_PROBLEMS
     return [*ordered[:MAX_PROBLEMS], *([Problem(f"and {more} more problems")] if more > 0 else [])]
-
-
-# --- overrides --------------------------------------------------------------------------------
-
-
-def _overridden(params: Mapping[str, Constant], overrides: Iterable[str]) -> dict[str, Constant]:
-    """The params that `NAME=VALUE` texts set. Raises UsageError with all that do not fit."""
-    values: dict[str, Constant] = {}
-    problems: list[Problem] = []
-    for override in overrides:
-        name, equals, text = override.partition("=")
-        if not equals:
-            problems.append(Problem(f"`{override}` is not of the form NAME=VALUE"))
-        elif name not in params:
-            known = f"; the recipe has {', '.join(params)}" if params else "; the recipe has no params"
-            problems.append(Problem(f"unknown param `{name}`{did_you_mean(name, params) or known}"))
-        elif (value := _typed(text, params[name], name)) is None:
-            problems.append(Problem(f"`{name}` has to be {_type_name(params[name])}, not {text!r}"))
-        else:
-            values[name] = value
-    if problems:
-        raise UsageError(*problems)
-    return values
-
-
-def _typed(text: str, default: Constant, name: str) -> Constant | None:
-    """The text as a value of the default's type; None where it is not one."""
-    if isinstance(default, str):
-        return text
-    try:
-        document = parse_document(text, name)
-    except RecipeError:
-        return None
-    value = tuple(document.value) if isinstance(document.value, list) else document.value
-    if document.problems or isinstance(default, tuple) != isinstance(value, tuple):
-        return None
-    if isinstance(value, tuple):
-        return value if all(isinstance(item, str | int | float) for item in value) else None
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    return value if type(value) is type(default) else None
-
-
-def _type_name(default: Constant) -> str:
-    if isinstance(default, tuple):
-        return "a list such as [1, 2]"
-    return {bool: "true or false", int: "an integer", float: "a number"}.get(type(default), "text")

@@ -20,6 +20,7 @@ it, with an example for everything."""
 
 SECTIONS: Sequence[tuple[str, str | None]] = (
     ("The recipe", None),
+    ("A param", "Param"),
     ("A pass", "Pass"),
     ("A rule", "Rule"),
     ("`target`", "TargetPolicy"),
@@ -34,6 +35,9 @@ NAMES: Mapping[str, str] = {
     "g": "`g[1]`, `g['name']`: the groups of the match, as text; `''` for one that did not take part",
     "target": "the leaves of the target: `target['a/b']`",
     "sources": "the names of all sources, a list of text: `len(sources)`",
+    "config": "what lies beside the first source as JSON, a model's or an adapter's config file, or else its "
+    "custom metadata: `config['rope_scaling']['rope_type']`; `None` where an entry is null",
+    "configs": "the same of any source, `configs['lora']['r']`",
     "hooks": "the recipe's own Python functions, `hooks.name(x)`: see [Hooks](hooks.md)",
 }
 """Names with a meaning of their own. No source, param, table, group or variable may have one of them."""
@@ -109,8 +113,9 @@ def _fields() -> Iterator[str]:
 
 def _value(field: Mapping[str, Any]) -> str:
     """What a field takes, from its JSON Schema."""
-    if "oneOf" in field:
-        return " or ".join(_value(option) for option in field["oneOf"])
+    options = field.get("oneOf") or field.get("anyOf")
+    if options:
+        return " or ".join(_value(option) for option in options)
     if "$ref" in field:
         return "mapping"
     if "const" in field:
@@ -123,7 +128,13 @@ def _value(field: Mapping[str, Any]) -> str:
     return _TYPES[str(field["type"])]
 
 
-_TYPES = {"string": "text", "object": "mapping", "array": "list", "boolean": "`true` or `false`"}
+_TYPES = {
+    "string": "text",
+    "number": "number",
+    "object": "mapping",
+    "array": "list",
+    "boolean": "`true` or `false`",
+}
 
 
 def _names() -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
 from ckpt_surgery.folding import Entry, Fold
+from ckpt_surgery.params import ParamValue
 from ckpt_surgery.planner import Dropped, Fate, Plan, RuleRef, Step
 
 DROPPED = "dropped"
@@ -98,6 +99,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     return {
         "schema": JSON_SCHEMA,
         "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256, **hooks},
+        "params": {value.name: _param_json(value) for value in plan.params},
         "sources": {i.name: {"path": i.path, "format": i.format, "leaves": i.leaves} for i in plan.inputs},
         "summary": {
             **counts(plan),
@@ -112,6 +114,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "dropped": [_dropped_json(gone) for gone in plan.dropped],
         "warnings": list(plan.warnings),
     }
+
+
+def _param_json(value: ParamValue) -> dict[str, Any]:
+    return {"value": value.value, "origin": value.origin.value, "entry": value.entry, "note": value.note}
 
 
 def _step_json(step: Step) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def _digest(made: Plan) -> str:
     texts = {k: v for k, v in document["recipe"].items() if k != "path"}
     # How a value comes about depends on where DST is, which may be said anew; what it is does not.
     leaves = [{k: v for k, v in leaf.items() if k != "transfer"} for leaf in document["leaves"]]
-    decided = {"recipe": texts, "leaves": leaves, "dropped": document["dropped"]}
+    decided = {name: document[name] for name in ("params", "dropped")} | {"recipe": texts, "leaves": leaves}
     return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,5 +1,6 @@
 """What the names in an expression stand for, and the error that points into an expression's text."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,10 @@ HOOKS = "hooks"
 """The name that the user's own functions are called under."""
 SOURCES = "sources"
 """The name of the list of all sources' names."""
+CONFIG = "config"
+"""The name of what lies beside the first source as JSON."""
+CONFIGS = "configs"
+"""The name of what lies beside each source: `configs['lora']`."""
 
 
 class ExpressionError(SurgeryError):
@@ -90,14 +95,35 @@ class Unavailable:
     """Leaves without values: whether they are there, their kinds, shapes and dtypes can be asked for."""
 
 
+class Lookup(ABC):
+    """Values by keys, which no checkpoint's leaves are: `matrix[m]`, `config['num_hidden_layers']`."""
+
+    @property
+    @abstractmethod
+    def told(self) -> str:
+        """What it is, in words."""
+
+    @abstractmethod
+    def entry(self, key: object) -> Any:
+        """The value of this key. Raises FunctionError where there is none, SourceError where damaged."""
+
+    @abstractmethod
+    def has(self, key: str | int) -> bool:
+        """Whether there is a value of this key."""
+
+
 @dataclass(frozen=True)
-class Table:
+class Table(Lookup):
     """A lookup table of the recipe: `matrix[m]`."""
 
     name: str
     entries: Mapping[str | int, Constant]
 
     DEFAULT = "_"
+
+    @property
+    def told(self) -> str:
+        return f"the table `{self.name}`"
 
     def entry(self, key: object) -> Constant:
         """The entry of this key, or the default entry `_`. Raises FunctionError where there is neither."""
@@ -184,7 +210,7 @@ class Scope:
     """All that one evaluation sees."""
 
     names: Mapping[str, Any]
-    """str, int, float, bool, list, tuple, Array, Series, Table, Groups, Leaves, Hooks or Unavailable."""
+    """str, int, float, bool, list, tuple, Array, Series, Lookup, Groups, Leaves, Hooks or Unavailable."""
     leaf_key: str = ""
     """The text of the key that is being made: what `init` draws its random numbers from."""
     count: Callable[[str], int] | None = None

@@ -1,12 +1,13 @@
 """Every example in README and docs is run, and what they say of commands and functions is so."""
 
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ class Leaves:
     sources: Mapping[str, Mapping[str, str]]
     target: Mapping[str, str] | None
     result: Mapping[str, str]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """What lies beside the first source as JSON."""
 
 
 ROW = re.compile(r"(\w*)\s+(\S+)\s+(\S+)")
@@ -102,7 +105,14 @@ def read_leaves(text: str) -> Leaves:
         name = row[1] or name
         sections.setdefault(name, {})[row[2]] = row[3]
     result, target = sections.pop("result"), sections.pop("target", None)
-    return Leaves(sections, target, result)
+    config: dict[str, Any] = {}
+    for path, text in sections.pop("config", {}).items():
+        *containers, last = path.split("/")
+        inner = config
+        for container in containers:
+            inner = inner.setdefault(container, {})
+        inner[last] = json.loads(text)
+    return Leaves(sections, target, result, config)
 
 
 def save(path: Path, leaves: Mapping[str, str]) -> Path:
@@ -136,6 +146,8 @@ def check(block: Block, directory: Path) -> None:
     leaves = read_leaves(block.next)
     (directory / "recipe.yaml").write_text(whole(block.text))
     sources = [save(directory / name, tree) for name, tree in leaves.sources.items()]
+    if leaves.config:
+        (sources[0] / "config.json").write_text(json.dumps(leaves.config))
     target = None if leaves.target is None else save(directory / "target", leaves.target)
     api.apply(directory / "recipe.yaml", *sources, dst=directory / "result", target=target)
     found = {leaf.key.text: str(leaf.spec) for leaf in api.inspect(directory / "result").leaves}

@@ -21,13 +21,16 @@ LAYERS = (
     "functions",
     "nodes",
     "scope",  # what an expression sees
+    "configs",  # JSON beside a checkpoint
     "operations",  # what its operators and calls do
+    "looking",  # look-ups of what may not be there
     "expressions",
     "templates",
     "prefilters",  # what is known of a match before it
     "regexes",
     "language",  # the models of a recipe
     "linting",
+    "params",  # their values, and where those come from
     "recipe",
     "hooks",  # the user's own functions
     "reference",  # the language's documentation
@@ -43,6 +46,7 @@ LAYERS = (
     "planner",
     "schedule",
     "formats",
+    "provenance",  # what a conversion notes of itself
     "engines",
     "execute",
     "locks",
@@ -67,7 +71,17 @@ ONLY = {
     "commit": {"errors", "keys", "locks"},
     "folding": {"values", "keys"},
     "descriptions": {"errors", "keys", "arrays", "folding"},
-    "report": {"errors", "keys", "arrays", "nodes", "entries", "planner", "folding", "descriptions"},
+    "report": {
+        "errors",
+        "keys",
+        "arrays",
+        "nodes",
+        "entries",
+        "params",
+        "planner",
+        "folding",
+        "descriptions",
+    },
     "compare": {"errors", "keys", "arrays", "descriptions"},
     "inspections": {"errors", "keys", "arrays", "formats", "engines", "compare", "descriptions"},
     "__main__": {"cli"},

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -26,6 +26,7 @@ from ckpt_surgery.descriptions import (
 )
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Read
+from ckpt_surgery.params import Origin, ParamValue
 from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step, Transfer
 from ckpt_surgery.report import counts, has_changes, plan_json, plan_rows
 
@@ -44,10 +45,11 @@ def step(key: str, fate: Fate, sources=(), rule=None, leaf=None, transfer=Transf
     return Step(leaf, Read("source", leaf), fate, rule, tuple(sources), transfer)
 
 
-def a_plan(steps, dropped=(), names=("source",), warnings=()) -> Plan:
+def a_plan(steps, dropped=(), names=("source",), warnings=(), params=()) -> Plan:
     inputs = tuple(Input(name, f"/ckpt/{name}", "orbax", 7, "f") for name in names)
     costs = Costs(600, 100, 200, 300, 650, 1024)
-    return Plan("r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), tuple(warnings), costs)
+    made = Plan("r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), tuple(warnings), costs)
+    return replace(made, params=tuple(params))
 
 
 def test_rows_fold_layers_with_their_sources():
@@ -159,9 +161,17 @@ def test_plan_json_is_as_documented():
         step("note", Fate.KEPT, [("source", "note")], None, Leaf(Key.parse("note"), LeafKind.STRING)),
     ]
     gone = [Dropped("source", array("opt/x"), RuleRef("rules[3]", 30), "drop")]
-    assert plan_json(a_plan(steps, gone, warnings=["mind this"])) == {
+    params = [
+        ParamValue("n", 4, Origin.CONFIG, "layers", "config.json"),
+        ParamValue("m", ("a",), Origin.SET),
+    ]
+    assert plan_json(a_plan(steps, gone, warnings=["mind this"], params=params)) == {
         "schema": 1,
         "recipe": {"path": "r.yaml", "sha256": "ab12"},
+        "params": {
+            "n": {"value": 4, "origin": "config", "entry": "layers", "note": "config.json"},
+            "m": {"value": ("a",), "origin": "set", "entry": None, "note": None},
+        },
         "sources": {"source": {"path": "/ckpt/source", "format": "orbax", "leaves": 7}},
         "summary": {
             "kept": 1,

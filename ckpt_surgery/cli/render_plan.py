@@ -16,6 +16,7 @@ from ckpt_surgery.cli.render import (
     tails_of,
 )
 from ckpt_surgery.keys import shown
+from ckpt_surgery.params import Origin, ParamValue
 from ckpt_surgery.planner import Fate, Input, Plan
 from ckpt_surgery.report import DROPPED, Row, counts, plan_rows
 
@@ -45,6 +46,7 @@ def plan_lines(plan: Plan, *, full: bool, verbose: bool, width: int) -> Iterator
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
     yield _labelled("recipe", shown(plan.recipe))
     yield from map(_input_line, plan.inputs)
+    yield from _param_lines(plan.params)
     yield Text()
     order = list(STYLES)
     rows = sorted(plan_rows(plan, full=full), key=lambda row: order.index(row.fate))
@@ -87,6 +89,29 @@ def _input_line(source: Input) -> Text:
     label = label if len(label) < WORD else f"{label} "
     about = f"  ({shown(source.format)}, {number_of(source.leaves, 'leaf')})"
     return _labelled(label, shown(source.path)).append(about, "dim")
+
+
+def _param_lines(params: Iterable[ParamValue]) -> Iterator[Text]:
+    """The values of the recipe's params, those of one origin on one line."""
+    alike: dict[str, list[ParamValue]] = {}
+    for param in params:
+        alike.setdefault(_origin(param), []).append(param)
+    for i, (origin, values) in enumerate(alike.items()):
+        listed = ", ".join(f"{param.name}={param.text}{_entry(param)}" for param in values)
+        yield _labelled("" if i else "params", shown(listed)).append(f"  ({shown(origin)})", "dim")
+
+
+def _origin(param: ParamValue) -> str:
+    if param.origin is Origin.SET:
+        return "--set"
+    if param.origin is Origin.CONFIG:
+        return param.note or ""
+    return "default" if param.note is None else f"default: {param.note}"
+
+
+def _entry(param: ParamValue) -> str:
+    """Where in the config, if that is not what the param is called."""
+    return "" if param.entry in (None, param.name) else f" ← {param.entry}"
 
 
 def _word(fate: str) -> Text:

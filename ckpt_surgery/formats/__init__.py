@@ -72,6 +72,8 @@ class Format:
     """Whether its checkpoints can refer to bytes inside the files of others; else those are copied."""
     shards: bool = False
     """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
+    metadata_bytes: int | None = None
+    """How much custom metadata there may be, as JSON; None: any amount."""
     holds_metadata: bool = True
     """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
 
@@ -242,6 +244,11 @@ def is_file(format: str, name: str) -> bool:
 def holds_metadata(format: str) -> bool:
     """Whether checkpoints of a format have a place for custom metadata. Raises UsageError."""
     return _named(format).holds_metadata
+
+
+def most_metadata(format: str) -> int | None:
+    """How many bytes of custom metadata, as JSON, a format holds; None: any number. Raises UsageError."""
+    return _named(format).metadata_bytes
 
 
 def can_link(format: str) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from ckpt_surgery.arrays import Sink, Source
 from ckpt_surgery.formats import Format, Selection, SinkOptions
 from ckpt_surgery.formats.npz_layout import SUFFIX, detect
+from ckpt_surgery.formats.zip_layout import MOST_COMMENT_BYTES
 
 
 def _open_source(path: str, selection: Selection) -> Source:
@@ -26,4 +27,5 @@ FORMAT = Format(
     open_sink=_open_sink,
     suffixes=(SUFFIX,),
     is_file=lambda name: True,
+    metadata_bytes=MOST_COMMENT_BYTES,
 )

@@ -22,7 +22,7 @@ from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.npy_header import DESCRIPTIONS, MOST_STRING_BYTES, npy_header, npy_string
 from ckpt_surgery.formats.npz_layout import MEMBER_SUFFIX
 from ckpt_surgery.formats.places import Place, Places, in_one_piece, storage_errors
-from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS, MOST_NAME_BYTES
+from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS, MOST_COMMENT_BYTES, MOST_NAME_BYTES
 from ckpt_surgery.formats.zip_members import (
     CENTRAL,
     CENTRAL_FIELDS,
@@ -32,7 +32,6 @@ from ckpt_surgery.formats.zip_members import (
     END_FIELDS,
     LOCATOR64,
     LOCATOR64_FIELDS,
-    MOST_COMMENT_BYTES,
     STORE,
     UTF_8,
     WIDE,

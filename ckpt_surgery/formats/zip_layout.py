@@ -9,8 +9,8 @@ LOCAL = b"PK\x03\x04"
 """How a member begins."""
 LOCAL_FIELDS = Struct("<4s5H3I2H")
 """Signature, version, flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name and extra."""
-MOST_NAME_BYTES = 0xFFFF
-"""The format's limit."""
+MOST_NAME_BYTES = MOST_COMMENT_BYTES = 0xFFFF
+"""The format's limits."""
 
 
 def first_name(path: str) -> str | None:

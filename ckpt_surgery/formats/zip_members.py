@@ -30,7 +30,7 @@ from struct import Struct
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED
-from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS
+from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS, MOST_COMMENT_BYTES
 from ckpt_surgery.keys import shown
 
 CENTRAL, END = b"PK\x01\x02", b"PK\x05\x06"
@@ -63,8 +63,6 @@ ZIP64_EXTRA = 1
 """The extra field's number."""
 
 MOST_DIRECTORY_BYTES = 100_000_000
-MOST_COMMENT_BYTES = 0xFFFF
-"""The format's limit."""
 MOST_GAIN = 1032
 """Bytes that a deflated byte can become: 258 for every two bits."""
 PIECE = 1 << 16

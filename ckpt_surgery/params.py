@@ -1,0 +1,124 @@
+"""Where a param's value comes from: what the caller says, else the source's config, else its default."""
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.configs import Config
+from ckpt_surgery.documents import parse_document
+from ckpt_surgery.errors import FunctionError, Problem, RecipeError, UsageError, did_you_mean
+from ckpt_surgery.language import Param
+from ckpt_surgery.operations import bounded, told
+from ckpt_surgery.scope import Constant
+
+
+class Origin(enum.StrEnum):
+    SET = "set"
+    CONFIG = "config"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class ParamValue:
+    """A param with its value, and where that comes from."""
+
+    name: str
+    value: Constant
+    origin: Origin
+    entry: str | None = None
+    """The path in the config, where it comes from there."""
+    note: str | None = None
+    """Which file it comes from: `config.json`; of a default, why the config did not give one."""
+
+    @property
+    def text(self) -> str:
+        """The value as `--set` takes it."""
+        return _text(self.value)
+
+
+def _text(value: Constant) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Config) -> ParamValue:
+    """The value of one param. Raises FunctionError where the config has one of another type."""
+    if name in given:
+        return ParamValue(name, given[name], Origin.SET)
+    for path in param.config:
+        found = config.found(path)
+        if found is not None:
+            value = _typed(found.value, param.default, f"`{path}` in {found.origin}")
+            return ParamValue(name, value, Origin.CONFIG, path, found.origin)
+    note = config.without(param.config) if param.config else None
+    return ParamValue(name, param.default, Origin.DEFAULT, None, note)
+
+
+def _typed(value: Any, default: Constant, where: str) -> Constant:
+    if isinstance(default, float) and type(value) is int:
+        return float(bounded(value))
+    if type(value) is not type(default):
+        raise FunctionError(
+            f"{where} is {told(value)}, not {type_name(default)}", hint="Say what it is to be with --set."
+        )
+    return bounded(value)  # type: ignore[no-any-return]
+
+
+def unsaid(values: Iterable[ParamValue]) -> Iterator[str]:
+    """What to tell of defaults that hold because the config is silent."""
+    silent: dict[str, list[ParamValue]] = {}
+    for value in values:
+        if value.origin is Origin.DEFAULT and value.note is not None:
+            silent.setdefault(value.note, []).append(value)
+    for note, alike in silent.items():
+        told = ", ".join(f"{value.name}={value.text}" for value in alike)
+        yield f"{note}; by default: {told}"
+
+
+# --- overrides --------------------------------------------------------------------------------
+
+
+def overridden(params: Mapping[str, Param], overrides: Iterable[str]) -> dict[str, Constant]:
+    """The params that `NAME=VALUE` texts set. Raises UsageError with all that do not fit."""
+    values: dict[str, Constant] = {}
+    problems: list[Problem] = []
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not equals:
+            problems.append(Problem(f"`{override}` is not of the form NAME=VALUE"))
+        elif name not in params:
+            known = f"; the recipe has {', '.join(params)}" if params else "; the recipe has no params"
+            problems.append(Problem(f"unknown param `{name}`{did_you_mean(name, params) or known}"))
+        elif (value := _read(text, params[name].default, name)) is None:
+            problems.append(Problem(f"`{name}` has to be {type_name(params[name].default)}, not {text!r}"))
+        else:
+            values[name] = value
+    if problems:
+        raise UsageError(*problems)
+    return values
+
+
+def _read(text: str, default: Constant, name: str) -> Constant | None:
+    """The text as a value of the default's type; None where it is not one."""
+    if isinstance(default, str):
+        return text
+    try:
+        document = parse_document(text, name)
+    except RecipeError:
+        return None
+    value = tuple(document.value) if isinstance(document.value, list) else document.value
+    if document.problems or isinstance(default, tuple) != isinstance(value, tuple):
+        return None
+    if isinstance(value, tuple):
+        return value if all(isinstance(item, str | int | float) for item in value) else None
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    return value if type(value) is type(default) else None
+
+
+def type_name(default: Constant) -> str:
+    if isinstance(default, tuple):
+        return "a list such as [1, 2]"
+    return {bool: "true or false", int: "an integer", float: "a number"}.get(type(default), "text")

@@ -1,0 +1,114 @@
+"""What a conversion notes of itself in the custom metadata of its destination, and the configs of sources.
+
+The record, one entry `ckpt_surgery`, holds for each recipe that a checkpoint came through its digest and the
+values of its params, and the config of the model that all began with. A conversion adds to what it finds, so
+that a chain of them ends with one flat record; a later run of the same recipe takes the place of the former.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ckpt_surgery import formats
+from ckpt_surgery.arrays import Source
+from ckpt_surgery.configs import Config, Configs, Layer
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.config_files import config_place, read_config
+from ckpt_surgery.keys import shown
+from ckpt_surgery.packaged import PREFIX
+from ckpt_surgery.recipe import LoadedRecipe
+from ckpt_surgery.scope import CONFIG, CONFIGS
+
+RECORD = "ckpt_surgery"
+"""The name of the record among custom metadata; in a config, `ckpt_surgery/recipes/NAME/params/PARAM`."""
+RECIPES = "recipes"
+NO_RECORD = f"`{RECORD}` among the custom metadata is no record of a conversion: replaced"
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def configs_of(sources: Mapping[str, Source]) -> Configs:
+    """The configs of sources by name, to be read when they are asked for."""
+    first = next(iter(sources), None)
+    return Configs(
+        {
+            name: _config(CONFIG if name == first else f"{CONFIGS}[{name!r}]", source)
+            for name, source in sources.items()
+        }
+    )
+
+
+def _config(name: str, source: Source) -> Config:
+    absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
+    return Config(name, absent, lambda: list(_layers(source)))
+
+
+def _layers(source: Source) -> Iterator[Layer]:
+    """The file beside the checkpoint, or else what was recorded of one and the custom metadata."""
+    record = recorded(source.metadata)
+    found = read_config(source.path)
+    if found is None:
+        yield Layer("the recorded config", record.get(CONFIG, {}))
+        yield Layer("the custom metadata", own(source.metadata))
+    else:
+        yield Layer(*found)
+    yield Layer("the record of the conversion", {RECORD: record} if record else {})
+
+
+def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The record among custom metadata, which may be text; nothing of what is malformed."""
+    record = metadata.get(RECORD)
+    if isinstance(record, str):
+        try:
+            record = json.loads(record)
+        except (ValueError, RecursionError):
+            return {}
+    kept = record if isinstance(record, dict) else {}
+    return {name: kept[name] for name in (RECIPES, CONFIG) if isinstance(kept.get(name), dict)}
+
+
+def own(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Custom metadata without the record: the user's."""
+    return {name: value for name, value in metadata.items() if name != RECORD}
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def noted(source: Source, loaded: LoadedRecipe | None, format: str) -> tuple[dict[str, Any], list[str]]:
+    """The custom metadata of the destination: the first source's with the record; and what to tell of it.
+
+    `loaded`: None where there is no recipe, and every leaf is kept.
+    """
+    if not formats.holds_metadata(format):
+        return dict(source.metadata), []
+    record, warnings = _record(source, loaded)
+    users = own(source.metadata)
+    whole = {**users, RECORD: record} if record else users
+    most = formats.most_metadata(format)
+    if record and most is not None and len(json.dumps(whole)) > most:
+        return users, [
+            *warnings,
+            f"{format} has no room for recipe, params and config: they are not recorded",
+        ]
+    return whole, warnings
+
+
+def _record(source: Source, loaded: LoadedRecipe | None) -> tuple[dict[str, Any], list[str]]:
+    before = recorded(source.metadata)
+    warnings = [NO_RECORD] if RECORD in source.metadata and not before else []
+    recipes = dict(before.get(RECIPES, {}))
+    if loaded is not None:
+        name = loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path)
+        recipes.pop(name, None)
+        recipes[name] = {"sha256": loaded.sha256, "params": dict(loaded.params)}
+    try:
+        found = read_config(source.path)
+    except SourceError as error:
+        found = None
+        warnings.append(f"the config is not recorded: {error.problems[0].message}")
+    config = before.get(CONFIG, {}) if found is None else found[1]
+    parts = {RECIPES: recipes, CONFIG: config}
+    return {name: part for name, part in parts.items() if part}, warnings
