@@ -33,6 +33,9 @@ class Entries(Lookup):
     def told(self) -> str:
         return f"the entries of `{self.name}`"
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def entry(self, key: object) -> Any:
         """The entry of this key, None where it is null. Raises FunctionError, with a close match."""
         if not isinstance(key, str):

@@ -7,7 +7,7 @@ Raises FunctionError throughout: whoever knows the column adds it.
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from types import EllipsisType
 from typing import Any
 
@@ -376,6 +376,8 @@ def _argument(value: Any) -> Any:
         return type(value)(map(_argument, value))
     if isinstance(value, Array | Number | str | range) or value is None:
         return value
+    if isinstance(value, Lookup) and isinstance(value, Sized):
+        return value  # part of a config, for `len`
     raise FunctionError(f"{told(value)} cannot be an argument")
 
 

@@ -1,6 +1,6 @@
 """Functions of names and numbers: evaluated while planning, and bounded, as recipes may be a stranger's."""
 
-from collections.abc import Sequence
+from collections.abc import Sized
 from typing import Any
 
 from ckpt_surgery.errors import FunctionError
@@ -81,10 +81,10 @@ def replace(text: Any, old: Any, new: Any) -> str:
 
 @plain
 def len_(x: Any) -> int:
-    """`len(xs)`: the number of items of a list, or of characters of a text."""
-    if isinstance(x, str) or (isinstance(x, Sequence) and not isinstance(x, bytes)):
+    """`len(xs)`: the number of items of a list, characters of a text, or entries of a part of a config."""
+    if isinstance(x, Sized) and not isinstance(x, bytes):
         return len(x)
-    raise FunctionError(f"`len` is for text and lists, not {_told(x)}")
+    raise FunctionError(f"`len` is for text, lists and parts of a config, not {_told(x)}")
 
 
 @plain

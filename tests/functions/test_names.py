@@ -56,7 +56,7 @@ def test_range_is_pythons(start: int, stop: int, step: int) -> None:
         (lambda: lower((1, [2])), "`lower` is for text, not a list of 2 values"),
         (lambda: str_(10**5000), "`str`: the integer has too many digits"),
         (lambda: lower(1), "`lower` is for text, not 1"),
-        (lambda: len_(3), "`len` is for text and lists, not 3"),
+        (lambda: len_(3), "`len` is for text, lists and parts of a config, not 3"),
         (lambda: range_(1.0), "`range` is for integers, not 1.0"),
         (lambda: range_(0, 3, 0), "`range`: the step cannot be 0"),
         (lambda: range_(10**30), "`range` would give more than 1,000,000 numbers"),

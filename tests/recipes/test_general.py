@@ -1,6 +1,6 @@
 """Recipes for any model: run by name on checkpoints that stock Orbax wrote, checked against NumPy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,61 +10,15 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 import pytest
 from flax.training.train_state import TrainState
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import DataError, PlanError, SurgeryError, UsageError
-from ckpt_surgery.planner import Plan
-from tests.checkpoints import assert_same, quiet, random, restored_leaves
-from tests.plans import plan_of
+from ckpt_surgery.errors import DataError, UsageError
+from tests.checkpoints import assert_same, random, restored_leaves
+from tests.recipes.running import Run, Save, fails, planned, restored
 
-RECIPES = Path(__file__).parent.parent.parent / "recipes"
 BF16 = np.dtype(ml_dtypes.bfloat16)
-
-Save = Callable[[str, Any], Path]
-Run = Callable[..., Mapping[str, Any]]
-
-
-@pytest.fixture
-def save(tmp_path: Path) -> Save:
-    def saved(name: str, tree: Any) -> Path:
-        with quiet():
-            ocp.PyTreeCheckpointer().save(tmp_path / name, tree)
-        return tmp_path / name
-
-    return saved
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Applies a packaged recipe, or a recipe's text; gives what Orbax restores, by key."""
-
-    def ran(recipe: str, *sources: Path, name: str = "new", **options: Any) -> Mapping[str, Any]:
-        if not recipe.startswith("@"):
-            (tmp_path / f"{name}.yaml").write_text(recipe)
-            recipe = str(tmp_path / f"{name}.yaml")
-        api.apply(recipe, *sources, dst=tmp_path / name, **options)
-        return restored(tmp_path / name)
-
-    return ran
-
-
-def restored(path: Path) -> dict[str, Any]:
-    """What stock Orbax reads, by key."""
-    with quiet():
-        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
-
-
-def planned(name: str, *sources: Any, **options: Any) -> Plan:
-    return plan_of((RECIPES / f"{name}.yaml").read_text(), *sources, **options)
-
-
-def fails(says: str, run: Callable[[], object], error: type[SurgeryError] = PlanError) -> None:
-    with pytest.raises(error) as caught:
-        run()
-    assert says in str(caught.value)
 
 
 @pytest.fixture(scope="module")
@@ -479,94 +433,6 @@ def test_one_checkpoint_has_no_average(save: Save, run: Run) -> None:
         lambda: run("@average", save("one", {"a": random((2,))})),
         UsageError,
     )
-
-
-# --- lora-merge -----------------------------------------------------------------------------------
-
-
-def whole_numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Small integers as float32: sums of their products are exact in any order."""
-    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
-
-
-def test_a_peft_adapter_is_merged(save: Save, run: Run) -> None:
-    q, k = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"
-    base = {
-        f"{q}.weight": whole_numbers((6, 8), 0).astype(BF16),
-        f"{k}.weight": whole_numbers((4, 8), 1),
-        f"{k}.bias": whole_numbers((4,), 2),
-        "lm_head.weight": whole_numbers((5, 8), 3),
-        "model.norm.weight": whole_numbers((8,), 4),
-    }
-    prefix = "base_model.model."
-    adapter = {
-        f"{prefix}{q}.lora_A.weight": whole_numbers((2, 8), 5),
-        f"{prefix}{q}.lora_B.weight": whole_numbers((6, 2), 6),
-        f"{prefix}{k}.bias": whole_numbers((4,), 7),
-        f"{prefix}lm_head.weight": whole_numbers((5, 8), 8),
-    }
-    delta = adapter[f"{prefix}{q}.lora_B.weight"] @ adapter[f"{prefix}{q}.lora_A.weight"]
-    wanted = base | {
-        f"{q}.weight": (base[f"{q}.weight"].astype(np.float32) + delta * np.float32(8 / 2)).astype(BF16),
-        f"{k}.bias": adapter[f"{prefix}{k}.bias"],
-        "lm_head.weight": adapter[f"{prefix}lm_head.weight"],
-    }
-    assert_same(run("@lora-merge", save("base", base), save("adapter", adapter), set=["alpha=8"]), wanted)
-
-
-def test_a_flax_adapter_is_merged_with_the_factor_of_rslora(save: Save, run: Run) -> None:
-    base = {"dense": {"kernel": whole_numbers((8, 6), 0), "bias": whole_numbers((6,), 1)}}
-    adapter = {"dense": {"lora": {"lora_a": whole_numbers((8, 4), 2), "lora_b": whole_numbers((4, 6), 3)}}}
-    options = ["alpha=3", "rank_stabilized=true", "a=lora/lora_a", "b=lora/lora_b"]
-    found = run("@lora-merge", save("base", base), save("adapter", adapter), set=options)
-    lora = adapter["dense"]["lora"]
-    wanted = base["dense"]["kernel"] + lora["lora_a"] @ lora["lora_b"] * np.float32(3 / 4**0.5)
-    assert_same(found, {"dense/kernel": wanted, "dense/bias": base["dense"]["bias"]})
-
-
-A, B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
-
-
-@pytest.mark.parametrize(
-    ("lora", "options", "says"),
-    [
-        ({A: "float32[2,8]", B: "float32[6,2]"}, [], "say which alpha the adapter has: --set alpha=N"),
-        ({A: "float32[2,8]"}, ["alpha=8"], f"`lora` has no leaf '{B}'; did you mean `{A}`? (at `q.weight`)"),
-        ({B: "float32[6,2]"}, ["alpha=8"], f"no rule claims `{B}` (1 in all)"),
-        ({A: "float32[2,8]", B: "float32[6,3]"}, ["alpha=8"], "(at `q.weight`)"),
-        (
-            {A: "float32[2,8]", B: "float32[6,2]", "base_model.model.v.lora_A.weight": "float32[2,8]"},
-            ["alpha=8"],
-            "no rule claims `base_model.model.v.lora_A.weight` (1 in all)",
-        ),
-    ],
-)
-def test_what_merging_refuses(lora: Mapping[str, str], options: Sequence[str], says: str) -> None:
-    fails(says, lambda: planned("lora-merge", {"q.weight": "float32[6,8]"}, lora, overrides=options))
-
-
-OTHER_PRODUCT = "the weight and the product of its factors have different shapes"
-
-
-@pytest.mark.parametrize(
-    ("base", "lora", "says"),
-    [
-        ({"q.weight": "float32[1,8]"}, {A: "float32[2,8]", B: "float32[6,2]"}, OTHER_PRODUCT),
-        ({"q.weight": "float32[6,8]"}, {A: "float32[2,1]", B: "float32[6,2]"}, OTHER_PRODUCT),
-        (
-            {"d/kernel": "float32[1,4]"},
-            {"d/lora_a": "float32[6,2]", "d/lora_b": "float32[2,4]"},
-            OTHER_PRODUCT,
-        ),
-        (
-            {"q.weight": "float32[4,4]"},
-            {"base_model.model.q.weight": "float32[3,3]"},
-            "the tensor has another shape in the adapter (at `q.weight`)",
-        ),
-    ],
-)
-def test_merging_refuses_other_shapes(base: Mapping[str, str], lora: Mapping[str, str], says: str) -> None:
-    fails(says, lambda: planned("lora-merge", base, lora, overrides=["alpha=8"]))
 
 
 # --- merge-two-towers -----------------------------------------------------------------------------

@@ -1,0 +1,36 @@
+"""Packaged recipes run on real checkpoints."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+import pytest
+
+from ckpt_surgery import api
+from tests.checkpoints import quiet
+from tests.recipes.running import Run, Save, restored
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Save:
+    def saved(name: str, tree: Any) -> Path:
+        with quiet():
+            ocp.PyTreeCheckpointer().save(tmp_path / name, tree)
+        return tmp_path / name
+
+    return saved
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Applies a packaged recipe, or a recipe's text; gives what Orbax restores, by key."""
+
+    def ran(recipe: str, *sources: Path, name: str = "new", **options: Any) -> Mapping[str, Any]:
+        if not recipe.startswith("@"):
+            (tmp_path / f"{name}.yaml").write_text(recipe)
+            recipe = str(tmp_path / f"{name}.yaml")
+        api.apply(recipe, *sources, dst=tmp_path / name, **options)
+        return restored(tmp_path / name)
+
+    return ran

@@ -1,0 +1,34 @@
+"""What tests of packaged recipes share."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orbax.checkpoint as ocp
+import pytest
+
+from ckpt_surgery.errors import PlanError, SurgeryError
+from ckpt_surgery.planner import Plan
+from tests.checkpoints import quiet, restored_leaves
+from tests.plans import plan_of
+
+RECIPES = Path(__file__).parent.parent.parent / "recipes"
+
+Save = Callable[[str, Any], Path]
+Run = Callable[..., Mapping[str, Any]]
+
+
+def restored(path: Path) -> dict[str, Any]:
+    """What stock Orbax reads, by key."""
+    with quiet():
+        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
+
+
+def planned(name: str, *sources: Any, **options: Any) -> Plan:
+    return plan_of((RECIPES / f"{name}.yaml").read_text(), *sources, **options)
+
+
+def fails(says: str, run: Callable[[], object], error: type[SurgeryError] = PlanError) -> None:
+    with pytest.raises(error) as caught:
+        run()
+    assert says in str(caught.value)

@@ -1,0 +1,245 @@
+"""Adapters merged into their weights: PEFT's `merge_and_unload` is what it has to give."""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+from ckpt_surgery import api
+from ckpt_surgery.errors import PlanError
+from tests.checkpoints import assert_same
+from tests.recipes.running import Run, Save, fails, planned
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+# --- PEFT -----------------------------------------------------------------------------------------
+
+SIZES = {"vocab_size": 31, "bos_token_id": 0, "eos_token_id": 0}
+GPT2 = transformers.GPT2Config(**SIZES, n_embd=8, n_layer=2, n_head=2, n_positions=16)
+LLAMA = transformers.LlamaConfig(
+    **SIZES,
+    hidden_size=8,
+    intermediate_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    tie_word_embeddings=False,
+)
+MODELS: dict[str, tuple[Any, Any]] = {
+    "gpt2": (transformers.GPT2LMHeadModel, GPT2),
+    "llama": (transformers.LlamaForCausalLM, LLAMA),
+}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A model and an adapter in directories, and what PEFT makes of them."""
+
+    base: Path
+    adapter: Path
+    wanted: Mapping[str, np.ndarray]
+
+
+def merged(directory: Path, model: str, **options: Any) -> Merged:
+    """Every number is random, those that PEFT begins with zeros too."""
+    torch.manual_seed(0)
+    kind, config = MODELS[model]
+    made = kind(config)
+    made.save_pretrained(directory / "base")
+    settings = peft.LoraConfig(**{"r": 3, "lora_alpha": 5, "init_lora_weights": False, **options})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what its dependencies will remove
+        adapted = peft.get_peft_model(made, settings)
+        with torch.no_grad():
+            for name, parameter in adapted.named_parameters():
+                if "magnitude" in name:
+                    parameter.uniform_(0.5, 1.5)
+        adapted.save_pretrained(directory / "adapter")
+        adapted.merge_and_unload().save_pretrained(directory / "wanted")
+    return Merged(
+        directory / "base" / "model.safetensors",
+        directory / "adapter",
+        load_file(directory / "wanted" / "model.safetensors"),
+    )
+
+
+ATTENTION = ["q_proj", "v_proj", "down_proj"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("llama", {"target_modules": ATTENTION}),
+        ("llama", {"target_modules": ATTENTION, "use_rslora": True}),
+        ("llama", {"target_modules": ATTENTION, "rank_pattern": {"down_proj": 2, "0.self_attn.q_proj": 4}}),
+        ("llama", {"target_modules": [*ATTENTION, "embed_tokens"]}),
+        ("llama", {"target_modules": ATTENTION, "use_dora": True}),
+        ("llama", {"target_modules": ATTENTION, "modules_to_save": ["lm_head"]}),
+        (
+            "gpt2",
+            {"target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True},
+        ),  # c_proj is square
+        ("gpt2", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True, "use_dora": True}),
+        ("gpt2", {"target_modules": ["c_proj", "wte"], "fan_in_fan_out": True, "use_rslora": True}),
+    ],
+    ids=str,
+)
+def test_the_same_as_peft(model: str, options: Mapping[str, Any], tmp_path: Path) -> None:
+    given = merged(tmp_path, model, **options)
+    api.apply("@lora-merge", given.base, given.adapter, dst=tmp_path / "new.safetensors")
+    found = load_file(tmp_path / "new.safetensors")
+    assert found.keys() == given.wanted.keys()
+    before = load_file(given.base)
+    assert any(not np.array_equal(found[key], before[key]) for key in found)
+    for key, wanted in given.wanted.items():
+        np.testing.assert_allclose(found[key], wanted, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "says"),
+    [
+        ("llama", {"alpha_pattern": {"v_proj": 7}}, "another alpha (alpha_pattern)"),
+        # A model of both kinds of layers: the config can say one thing only.
+        ("gpt2", {"target_modules": ["c_attn", "lm_head"]}, "have different shapes"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_by_name(model: str, options: Mapping[str, Any], says: str, tmp_path: Path) -> None:
+    given = merged(tmp_path, model, **{"target_modules": ATTENTION, **options})
+    fails(says, lambda: api.plan("@lora-merge", given.base, given.adapter))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"peft_type": "LOHA"}, "the adapter is of the type LOHA, which is not LoRA"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights=pissa_niter_4 changed the base weights"),
+        ({"layer_replication": [[0, 1], [0, 1]]}, "layer_replication"),
+        ({"use_qalora": True}, "use_qalora"),
+        ({"lora_bias": True}, "lora_bias"),
+        ({"use_bdlora": {"nblocks": 2}}, "use_bdlora"),
+        ({"arrow_config": {"top_k": 3}}, "arrow_config"),
+        ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+        ({"target_parameters": ["experts"]}, "target_parameters"),
+        ({"trainable_token_indices": [1]}, "trainable_token_indices"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_the_config_says_is_refused_by_name(
+    changes: Mapping[str, Any], says: str, tmp_path: Path
+) -> None:
+    given = merged(tmp_path, "llama", target_modules=ATTENTION)
+    about = given.adapter / "adapter_config.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | changes))
+    with pytest.raises(PlanError) as caught:
+        api.plan("@lora-merge", given.base, given.adapter)
+    assert says in str(caught.value)
+
+
+def test_a_param_wins_over_the_config(tmp_path: Path) -> None:
+    given = merged(tmp_path, "llama", target_modules=ATTENTION)
+    api.apply("@lora-merge", given.base, given.adapter, dst=tmp_path / "a.safetensors", set=["alpha=10"])
+    key = "model.layers.0.self_attn.q_proj.weight"
+    before, once = load_file(given.base)[key], given.wanted[key]
+    np.testing.assert_allclose(
+        load_file(tmp_path / "a.safetensors")[key], before + 2 * (once - before), rtol=1e-5, atol=1e-6
+    )
+
+
+# --- files without a config -----------------------------------------------------------------------
+
+
+def whole_numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Small integers as float32: sums of their products are exact in any order."""
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def test_a_peft_adapter_is_merged(save: Save, run: Run) -> None:
+    q, k = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"
+    base = {
+        f"{q}.weight": whole_numbers((6, 8), 0).astype(BF16),
+        f"{k}.weight": whole_numbers((4, 8), 1),
+        f"{k}.bias": whole_numbers((4,), 2),
+        "lm_head.weight": whole_numbers((5, 8), 3),
+        "model.norm.weight": whole_numbers((8,), 4),
+    }
+    prefix = "base_model.model."
+    adapter = {
+        f"{prefix}{q}.lora_A.weight": whole_numbers((2, 8), 5),
+        f"{prefix}{q}.lora_B.weight": whole_numbers((6, 2), 6),
+        f"{prefix}{k}.bias": whole_numbers((4,), 7),
+        f"{prefix}lm_head.weight": whole_numbers((5, 8), 8),
+    }
+    delta = adapter[f"{prefix}{q}.lora_B.weight"] @ adapter[f"{prefix}{q}.lora_A.weight"]
+    wanted = base | {
+        f"{q}.weight": (base[f"{q}.weight"].astype(np.float32) + delta * np.float32(8 / 2)).astype(BF16),
+        f"{k}.bias": adapter[f"{prefix}{k}.bias"],
+        "lm_head.weight": adapter[f"{prefix}lm_head.weight"],
+    }
+    assert_same(run("@lora-merge", save("base", base), save("adapter", adapter), set=["alpha=8"]), wanted)
+
+
+def test_a_flax_adapter_is_merged_with_the_factor_of_rslora(save: Save, run: Run) -> None:
+    base = {"dense": {"kernel": whole_numbers((8, 6), 0), "bias": whole_numbers((6,), 1)}}
+    adapter = {"dense": {"lora": {"lora_a": whole_numbers((8, 4), 2), "lora_b": whole_numbers((4, 6), 3)}}}
+    options = ["alpha=3", "rank_stabilized=true", "a=lora/lora_a", "b=lora/lora_b"]
+    found = run("@lora-merge", save("base", base), save("adapter", adapter), set=options)
+    lora = adapter["dense"]["lora"]
+    wanted = base["dense"]["kernel"] + lora["lora_a"] @ lora["lora_b"] * np.float32(3 / 4**0.5)
+    assert_same(found, {"dense/kernel": wanted, "dense/bias": base["dense"]["bias"]})
+
+
+A, B = "base_model.model.q.lora_A.weight", "base_model.model.q.lora_B.weight"
+
+
+@pytest.mark.parametrize(
+    ("lora", "options", "says"),
+    [
+        ({A: "float32[2,8]", B: "float32[6,2]"}, [], "say which alpha the adapter has: --set alpha=N"),
+        ({A: "float32[2,8]"}, ["alpha=8"], f"`lora` has no leaf '{B}'; did you mean `{A}`? (at `q.weight`)"),
+        ({B: "float32[6,2]"}, ["alpha=8"], f"no rule claims `{B}` (1 in all)"),
+        ({A: "float32[2,8]", B: "float32[6,3]"}, ["alpha=8"], "(at `q.weight`)"),
+        (
+            {A: "float32[2,8]", B: "float32[6,2]", "base_model.model.v.lora_A.weight": "float32[2,8]"},
+            ["alpha=8"],
+            "no rule claims `base_model.model.v.lora_A.weight` (1 in all)",
+        ),
+    ],
+)
+def test_what_merging_refuses(lora: Mapping[str, str], options: Sequence[str], says: str) -> None:
+    fails(says, lambda: planned("lora-merge", {"q.weight": "float32[6,8]"}, lora, overrides=options))
+
+
+OTHER_PRODUCT = "the weight and the product of its factors have different shapes"
+
+
+@pytest.mark.parametrize(
+    ("base", "lora", "says"),
+    [
+        ({"q.weight": "float32[1,8]"}, {A: "float32[2,8]", B: "float32[6,2]"}, OTHER_PRODUCT),
+        ({"q.weight": "float32[6,8]"}, {A: "float32[2,1]", B: "float32[6,2]"}, OTHER_PRODUCT),
+        (
+            {"d/kernel": "float32[1,4]"},
+            {"d/lora_a": "float32[6,2]", "d/lora_b": "float32[2,4]"},
+            OTHER_PRODUCT,
+        ),
+        (
+            {"q.weight": "float32[4,4]"},
+            {"base_model.model.q.weight": "float32[3,3]"},
+            "the tensor has another shape in the adapter (at `q.weight`)",
+        ),
+    ],
+)
+def test_merging_refuses_other_shapes(base: Mapping[str, str], lora: Mapping[str, str], says: str) -> None:
+    fails(says, lambda: planned("lora-merge", base, lora, overrides=["alpha=8"]))
