@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from ckpt_surgery.arrays import ArraySpec, Region
 from ckpt_surgery.errors import DataError, FunctionError, Interrupted, PlanError, did_you_mean
 from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.dtypes import dtype_named
+from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Array, Series
 from ckpt_surgery.operations import applied, bounded, gathered, told
 
@@ -36,61 +37,77 @@ _ONE_AT_A_TIME = threading.Lock()
 """Tasks run on several threads; a user's function need not know."""
 
 
-@dataclass(frozen=True)
-class Slot:
-    """Stands for one of the arrays among a call's arguments."""
-
-    index: int
-    """Of the inputs."""
+Template = tuple[Any, ...]
+"""A call's arguments: constants, and tuples where it has lists; `...` stands for each array, in order."""
 
 
 @dataclass(frozen=True)
 class HookCall(Function):
     """A call of a hook: computed as a whole, whatever region is wanted."""
 
+    kind: ClassVar[str] = "hook"
+    external: ClassVar[tuple[str, ...]] = ("hooks",)
     exact_inputs: ClassVar[bool] = True
     whole: ClassVar[int] = 2
-    hook_name: str
-    """Of the hook."""
-    file: str
-    hook: HookFunction
-    arguments: tuple[Any, ...]
-    """Constants and slots, in tuples where the call has lists."""
-    result: ArraySpec
+    hooks: "HookFile"
+    """The file that has the function."""
+    function: str
+    """The function's name."""
+    arguments: Template
+    shape: tuple[int, ...]
+    """The result's shape."""
+    dtype: np.dtype[Any]
+    """The result's dtype."""
+
+    def __post_init__(self) -> None:
+        self.hooks.function(self.function)
+
+    def takes(self, inputs: int) -> bool:
+        return inputs == _arrays(self.arguments)
 
     def infer(self, ins: Specs) -> ArraySpec:
-        return self.result
+        return ArraySpec(self.shape, self.dtype)
 
     def nominal(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-        return self.result.dtype
+        return self.dtype
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(i, Region.whole(spec.shape)) for i, spec in enumerate(ins)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """Raises DataError where the hook fails, or gives something else than was planned."""
-        given = [_filled(argument, blocks) for argument in self.arguments]
+        given = _filled(self.arguments, blocks)
         with _ONE_AT_A_TIME:
             try:
-                whole = np.asarray(self.hook(*given))
+                whole = np.asarray(self.hooks.function(self.function)(*given))
             except Interrupted:
                 raise
             except (Exception, SystemExit) as error:
-                raise DataError(_failure(self.hook_name, self.file, error)) from error
-        found = ArraySpec(whole.shape, whole.dtype)
-        if found != self.result:
+                raise DataError(_failure(self.function, self.hooks.file, error)) from error
+        found, wanted = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
+        if found != wanted:
             raise DataError(
-                f"`hooks.{self.hook_name}` gave {found}; it was planned to give {self.result}",
-                hint=f"A function `{INFER}{self.hook_name}` in {Path(self.file).name} tells the planner.",
+                f"`hooks.{self.function}` gave {found}; it was planned to give {wanted}",
+                hint=f"A function `{INFER}{self.function}` in {self.hooks.name} tells the planner.",
             )
         return np.asarray(whole[region.slices])
 
 
-def _filled(argument: Any, blocks: Sequence[Any]) -> Any:
-    """The argument as the hook gets it: arrays in their slots, lists again."""
-    if isinstance(argument, Slot):
-        return blocks[argument.index]
-    return [_filled(item, blocks) for item in argument] if isinstance(argument, tuple) else argument
+def _arrays(template: Template) -> int:
+    """How many arrays a template has a place for."""
+    return sum(_arrays(item) if isinstance(item, tuple) else item is ... for item in template)
+
+
+def _filled(template: Template, arrays: Iterable[Any]) -> list[Any]:
+    """The arguments as the hook gets them: arrays in their places, lists again."""
+    remaining = iter(arrays)
+
+    def filled(item: Any) -> Any:
+        if item is ...:
+            return next(remaining)
+        return [filled(inner) for inner in item] if isinstance(item, tuple) else item
+
+    return [filled(item) for item in template]
 
 
 def _failure(name: str, file: str, error: BaseException) -> str:
@@ -104,12 +121,20 @@ def _failure(name: str, file: str, error: BaseException) -> str:
 class HookFile:
     """The functions of one file, loaded."""
 
-    def __init__(self, path: Path):
-        """Runs the file. Raises PlanError where it is not there, or does not run."""
+    def __init__(self, path: Path, sha256: str | None = None):
+        """Runs the file. Raises PlanError where it is not there, or does not run.
+
+        With `sha256`, the digest of a file that somebody has looked at, also where it is another, which
+        does not run then.
+        """
         self.file = str(path)
         self.name = path.name
         text = _read(path)
         self.sha256 = hashlib.sha256(text).hexdigest()
+        if sha256 not in (None, self.sha256):
+            raise PlanError(
+                f"the hooks {shown(self.file)} changed since the plan was made", hint="Make the plan again."
+            )
         # What ran is what the digest is of: the file is not read a second time by an import.
         module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
         module.__file__ = self.file
@@ -131,22 +156,27 @@ class HookFile:
 
         Raises FunctionError where there is no such function, or its result cannot be told.
         """
-        if name not in self.functions:
-            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
-            raise FunctionError(f"{self.name} has no function `{name}`{guess}")
+        self.function(name)
         inputs: list[Array] = []
         template = tuple(_template(argument, inputs) for argument in arguments)
         if not inputs and INFER + name not in self.functions:
-            return _constant(name, self._called(name, [_filled(argument, ()) for argument in template]))
+            return _constant(name, self._called(name, _filled(template, ())))
         result = self._result(name, template, inputs)
-        return applied(HookCall(name, self.file, self.functions[name], template, result), inputs)
+        return applied(HookCall(self, name, template, result.shape, result.dtype), inputs)
 
-    def _result(self, name: str, template: Sequence[Any], inputs: Sequence[Array]) -> ArraySpec:
+    def function(self, name: str) -> HookFunction:
+        """Raises FunctionError where there is none of this name."""
+        if name not in self.functions:
+            guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
+            raise FunctionError(f"{self.name} has no function `{name}`{guess}")
+        return self.functions[name]
+
+    def _result(self, name: str, template: Template, inputs: Sequence[Array]) -> ArraySpec:
         """What the hook will give."""
         if INFER + name not in self.functions:
             return inputs[0].spec
         specs = [array.spec for array in inputs]
-        return _spec(name, self._called(INFER + name, [_filled(argument, specs) for argument in template]))
+        return _spec(name, self._called(INFER + name, _filled(template, specs)))
 
     def _called(self, name: str, arguments: Sequence[Any]) -> Any:
         try:
@@ -178,7 +208,7 @@ def _template(argument: Any, inputs: list[Array]) -> Any:
         argument = gathered(argument)
     if isinstance(argument, Array):
         inputs.append(argument)
-        return Slot(len(inputs) - 1)
+        return ...
     if isinstance(argument, list | tuple):
         return tuple(_template(item, inputs) for item in argument)
     if isinstance(argument, str | bool | int | float) or argument is None:

@@ -12,16 +12,16 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Manifest, Region
-from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.errors import FunctionError, UsageError, did_you_mean
+from ckpt_surgery.functions.fields import Mismatch, typed, wanted
 
 Specs = Sequence[ArraySpec]
 Blocks = Sequence[np.ndarray]
@@ -45,6 +45,10 @@ class Function:
 
     name: ClassVar[str] = ""
     """What expressions call; empty for those that only syntax reaches (operators, subscripts)."""
+    kind: ClassVar[str] = ""
+    """What saved plans call the class, and no other: its name, where it says nothing else."""
+    external: ClassVar[tuple[str, ...]] = ()
+    """Fields for what exists in one process only: a saved plan has none of them, who loads it fills them."""
     parameters: ClassVar[tuple[str, ...] | None] = None
     """The call's positional parameters, in order; None: `x`, then the fields. A name that is not a field
     is an array; `*name` is a list of arrays, or, in last place after others, all remaining arguments. Those
@@ -68,6 +72,18 @@ class Function:
     whole: ClassVar[int] = 0
     """How many copies of the whole result, of 4 bytes an element at least, `apply` holds whatever region is
     wanted; 0: it makes no more than the region."""
+
+    def __init_subclass__(cls) -> None:
+        if "kind" not in vars(cls):
+            cls.kind = cls.name
+
+    def takes(self, inputs: int) -> bool:
+        """Whether it can have so many inputs."""
+        signature = _signature(type(self), self.kind)  # type: ignore[arg-type]
+        roles = [(p.role, getattr(self, p.name, None)) for p in signature.parameters]
+        single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
+        lists = sum(role == "arrays" for role, _ in roles)
+        return inputs >= single + lists if lists else inputs == single
 
     def infer(self, ins: Specs) -> ArraySpec:
         """Shape and dtype of what `apply` gives. Raises FunctionError where the inputs do not fit."""
@@ -123,18 +139,39 @@ def plain(function: Plain) -> Plain:
     return function
 
 
+def _offers() -> Iterator[Any]:
+    """Everything that the modules of this package and of entry points have."""
+    for found in pkgutil.iter_modules(__path__):
+        yield from vars(importlib.import_module(f"{__name__}.{found.name}")).values()
+    for entry in importlib.metadata.entry_points(group="ckpt_surgery.functions"):
+        yield from vars(entry.load()).values()
+
+
 @functools.cache
 def registry() -> dict[str, type[Function] | Plain]:
     """Every callable name, from the modules of this package and from entry points."""
-    modules = [importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)]
-    modules += [e.load() for e in importlib.metadata.entry_points(group="ckpt_surgery.functions")]
     found: dict[str, type[Function] | Plain] = {}
-    for module in modules:
-        for value in vars(module).values():
-            if isinstance(value, type) and issubclass(value, Function) and value.name:
-                found[value.name] = value
-            elif (name := getattr(value, "expression_name", None)) is not None:
-                found[name] = value
+    for value in _offers():
+        if isinstance(value, type) and issubclass(value, Function) and value.name:
+            found[value.name] = value
+        elif (name := getattr(value, "expression_name", None)) is not None:
+            found[name] = value
+    return found
+
+
+@functools.cache
+def kinds() -> dict[str, type[Function]]:
+    """Every class of functions by its `kind`. Raises UsageError where two classes have one kind."""
+    found: dict[str, type[Function]] = {}
+    for value in _offers():
+        if not (isinstance(value, type) and issubclass(value, Function) and value.kind):
+            continue
+        if found.setdefault(value.kind, value) is not value:
+            raise UsageError(
+                f"Two functions are of the kind `{value.kind}`: that of {found[value.kind].__module__}, "
+                f"and that of {value.__module__}",
+                hint="Uninstall the package that one of them comes with, or give it a `kind` of its own.",
+            )
     return found
 
 
@@ -356,72 +393,13 @@ def _bound(
     return Bound((function,), inputs)
 
 
-class _Mismatch(Exception):
-    """A value is not of an annotation's type."""
-
-
 def _static(value: Any, annotation: Any, where: str, is_array: Callable[[Any], bool]) -> Any:
     """`value` as the annotation has it: lists become tuples, names dtypes. FunctionError where it is not."""
     try:
-        return _typed(value, annotation)
-    except _Mismatch:
-        wanted, told = _wanted(annotation), _told(value, is_array)
-        raise FunctionError(f"{where} has to be {wanted}, not {told}") from None
-
-
-def _typed(value: Any, annotation: Any) -> Any:
-    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (types.UnionType, typing.Union):
-        return _typed_as_one_of(value, members)
-    if origin is np.dtype and isinstance(value, str):
-        from ckpt_surgery.functions.dtypes import dtype_named  # dtypes imports this module
-
-        return dtype_named(value)
-    if origin is tuple and isinstance(value, list | tuple | range):
-        return tuple(_typed(item, members[0]) for item in value)
-    if origin is Literal and value in members:
-        return value
-    if annotation is float and type(value) is int:
-        return float(value)
-    # Not isinstance: a bool is not an int here.
-    if annotation in (bool, int, float, str, types.NoneType) and type(value) is annotation:
-        return value
-    raise _Mismatch
-
-
-def _typed_as_one_of(value: Any, members: Iterable[Any]) -> Any:
-    for member in members:
-        try:
-            return _typed(value, member)
-        except _Mismatch:
-            continue
-    raise _Mismatch
-
-
-_WANTED = {
-    bool: "True or False",
-    int: "an integer",
-    float: "a number",
-    str: "a text",
-    types.NoneType: "None",
-}
-
-
-def _wanted(annotation: Any) -> str:
-    """An annotation in words: `an integer or a list of integers`."""
-    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin in (types.UnionType, typing.Union):
-        numbers = {bool, int, float} <= set(members)
-        words = ["a number"] if numbers else []
-        words += [_wanted(m) for m in members if not (numbers and m in (bool, int, float))]
-        return " or ".join(words)
-    if origin is np.dtype:
-        return "the name of a dtype"
-    if origin is tuple:
-        return "a list of integers" if members[0] is int else "a list"
-    if origin is Literal:
-        return " or ".join(map(repr, members))
-    return _WANTED[annotation]
+        return typed(value, annotation)
+    except Mismatch:
+        told = _told(value, is_array)
+        raise FunctionError(f"{where} has to be {wanted(annotation)}, not {told}") from None
 
 
 def _told(value: Any, is_array: Callable[[Any], bool]) -> str:

@@ -155,9 +155,15 @@ class Binary(Elementwise):
     zero or raised to a negative power.
     """
 
+    kind: ClassVar[str] = "binary"
+    parameters: ClassVar[tuple[str, ...] | None] = ("left", "right")
     op: str
     left: Operand = None
     right: Operand = None
+
+    def __post_init__(self) -> None:
+        if self.op not in _BINARY and self.op not in _COMPARISONS:
+            raise FunctionError(f"there is no operator `{self.op}`")
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.left, self.right)
@@ -308,9 +314,14 @@ class Unary(Elementwise):
     Roots, `exp` and `log` of integers are float64.
     """
 
+    kind: ClassVar[str] = "unary"
     parameters: ClassVar[tuple[str, ...] | None] = ("x",)
     op: str = ""
     x: Operand = None
+
+    def __post_init__(self) -> None:
+        if self.op not in _UNARY:
+            raise FunctionError(f"there is no operator `{self.op}`")
 
     def operands(self) -> tuple[Number | None, ...]:
         return (self.x,)

@@ -267,6 +267,7 @@ class Rounded(Cast):
     """
 
     name: ClassVar[str] = ""
+    kind: ClassVar[str] = "rounded"
 
     def _overflow(self, offending: np.ndarray, total: int) -> DataError:
         hint = None

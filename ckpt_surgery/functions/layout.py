@@ -105,6 +105,7 @@ class Index(_Gather):
     slice. Raises FunctionError for that, for a step of 0, and for more items than the array has axes.
     """
 
+    kind: ClassVar[str] = "index"
     items: tuple[Item, ...]
 
     def __post_init__(self) -> None:

@@ -235,6 +235,7 @@ class SumOfList(_OfList):
     `cast(sum(xs), 'int64')` keeps all of it.
     """
 
+    kind: ClassVar[str] = "sum_of_list"
     called: ClassVar[str] = "sum"
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
@@ -248,6 +249,7 @@ class SumOfList(_OfList):
 class MeanOfList(_OfList):
     """`mean(xs)`: the sum divided by the number of arrays. Of integers and bools it is float64."""
 
+    kind: ClassVar[str] = "mean_of_list"
     called: ClassVar[str] = "mean"
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
@@ -266,6 +268,7 @@ class MeanOfList(_OfList):
 class MaxOfList(_OfList):
     """`max(xs)`. NaN where any array has NaN."""
 
+    kind: ClassVar[str] = "max_of_list"
     called: ClassVar[str] = "max"
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -276,6 +279,7 @@ class MaxOfList(_OfList):
 class MinOfList(_OfList):
     """`min(xs)`. NaN where any array has NaN."""
 
+    kind: ClassVar[str] = "min_of_list"
     called: ClassVar[str] = "min"
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -42,6 +42,8 @@ class Quantize(Function):
     part: str = "values"
 
     def __post_init__(self) -> None:
+        if self.part not in self.parts:
+            raise FunctionError(f"`quantize` has no part `{self.part}`")
         if self.dtype.name not in _TARGETS:
             raise FunctionError(
                 f"`quantize` to {self.dtype.name} is not known; it can be {', '.join(_TARGETS)}"

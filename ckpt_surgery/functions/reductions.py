@@ -226,6 +226,7 @@ def _blocks(shape: Shape) -> Shape:
 class Matmul(Function):
     """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors."""
 
+    kind: ClassVar[str] = "matmul"
     parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
 
     def infer(self, ins: Specs) -> ArraySpec:

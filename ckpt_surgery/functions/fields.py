@@ -1,0 +1,204 @@
+"""The fields of functions: what their annotations allow, and how saved plans write them.
+
+Fields hold None, bools, integers of any size, floats, text, dtypes, `...`, and tuples of those.
+"""
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ckpt_surgery.errors import FunctionError, did_you_mean
+
+if TYPE_CHECKING:
+    from ckpt_surgery.functions import Function
+
+
+class Mismatch(Exception):
+    """A value is not of an annotation's type."""
+
+
+def typed(value: Any, annotation: Any) -> Any:
+    """`value` as the annotation has it: lists become tuples, names dtypes.
+
+    Raises Mismatch where it is not of that type, FunctionError for a dtype that is not known.
+    """
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return _typed_as_one_of(value, members)
+    if origin is np.dtype and isinstance(value, str):
+        from ckpt_surgery.functions.dtypes import dtype_named  # dtypes imports this package
+
+        return dtype_named(value)
+    if origin is tuple and isinstance(value, list | tuple | range):
+        return _typed_items(value, members)
+    if origin is Literal and value in members:
+        return value
+    if annotation is float and type(value) is int:
+        return float(value)
+    # Not isinstance: a bool is not an int here.
+    plain = annotation in (bool, int, float, str, types.NoneType, EllipsisType)
+    if annotation is Any or (plain and type(value) is annotation):
+        return value
+    raise Mismatch
+
+
+def _typed_items(values: list[Any] | tuple[Any, ...] | range, members: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The items of a tuple of any length, or of one that has an annotation for each."""
+    if members[-1:] == (...,):
+        return tuple(typed(item, members[0]) for item in values)
+    if len(values) != len(members):
+        raise Mismatch
+    return tuple(map(typed, values, members))
+
+
+def _typed_as_one_of(value: Any, members: Iterable[Any]) -> Any:
+    for member in members:
+        try:
+            return typed(value, member)
+        except Mismatch:
+            continue
+    raise Mismatch
+
+
+_WANTED = {
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    types.NoneType: "None",
+    EllipsisType: "`...`",
+}
+
+
+def wanted(annotation: Any) -> str:
+    """An annotation in words: `an integer or a list of integers`."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        numbers = {bool, int, float} <= set(members)
+        words = ["a number"] if numbers else []
+        words += [wanted(m) for m in members if not (numbers and m in (bool, int, float))]
+        return " or ".join(words)
+    if origin is np.dtype:
+        return "the name of a dtype"
+    if origin is tuple:
+        return "a list of integers" if members[0] is int else "a list"
+    if origin is Literal:
+        return " or ".join(map(repr, members))
+    return _WANTED.get(annotation, str(annotation))
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+_JSON_INTEGERS = range(-(2**63), 2**63)
+"""Integers that every reader of JSON takes; others are written as text."""
+
+
+def fields_json(function: "Function") -> dict[str, Any]:
+    """The fields of a function as JSON, by name, without those that are `external`.
+
+    Lists stand for tuples and names for dtypes. What JSON cannot say is an object with one member:
+    `{"float": "nan"}`, `{"int": "123…"}`, `{"ellipsis": true}`. Raises FunctionError where a field holds
+    something else.
+    """
+    names = _hints(type(function))  # type: ignore[arg-type]
+    try:
+        return {name: _json(getattr(function, name)) for name in names}
+    except Mismatch as error:
+        raise FunctionError(f"`{function.kind}` cannot be saved in a plan: it holds {error}") from None
+
+
+def function_of(cls: type["Function"], fields: Mapping[str, Any], external: Mapping[str, Any]) -> "Function":
+    """The function of these fields, which are as `fields_json` wrote them, and of what is `external`.
+
+    Raises FunctionError for fields that are unknown, missing or of the wrong type, and for what the
+    function's own checks refuse.
+    """
+    hints = _hints(cls)  # type: ignore[arg-type]
+    for name in fields:
+        if name not in hints:
+            raise FunctionError(f"`{cls.kind}` has no field `{name}`{did_you_mean(name, hints)}")
+    required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}  # type: ignore[arg-type]
+    for name in hints:
+        if name in required and name not in fields:
+            raise FunctionError(f"`{cls.kind}` needs the field `{name}`")
+    read = {name: _field(cls, name, fields[name], hints[name]) for name in fields}
+    return cls(**read, **{name: external[name] for name in cls.external})
+
+
+@functools.cache
+def _hints(cls: type["Function"]) -> Mapping[str, Any]:
+    """The annotations of all fields that are saved, by name."""
+    hints = typing.get_type_hints(cls)
+    names = (f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+    return {name: hints[name] for name in names if name not in cls.external}
+
+
+def _field(cls: type["Function"], name: str, document: Any, annotation: Any) -> Any:
+    try:
+        return typed(_value(document), annotation)
+    except Mismatch:
+        text = repr(document)
+        told = text if len(text) <= 60 else f"{text[:57]}..."
+        raise FunctionError(f"`{name}` of `{cls.kind}` has to be {wanted(annotation)}, not {told}") from None
+
+
+def _json(value: Any) -> Any:
+    """Raises Mismatch, which tells the value, where it has no such form."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if type(value) is int:
+        return value if value in _JSON_INTEGERS else {"int": str(value)}
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": _not_finite(value)}
+    if type(value) is tuple:
+        return [_json(item) for item in value]
+    if value is ...:
+        return {"ellipsis": True}
+    if isinstance(value, np.dtype) and _is_named(value):
+        return value.name
+    raise Mismatch(f"{value!r:.60}")
+
+
+def _not_finite(value: float) -> str:
+    sign = "-" if math.copysign(1, value) < 0 else ""
+    return f"{sign}nan" if math.isnan(value) else f"{sign}inf"
+
+
+def _is_named(dtype: np.dtype[Any]) -> bool:
+    """Whether its name says all of it: the type of byte-swapped integers has the name of others."""
+    from ckpt_surgery.functions.dtypes import dtype_named
+
+    try:
+        return dtype_named(dtype.name) == dtype
+    except FunctionError:
+        return False
+
+
+def _value(document: Any) -> Any:
+    """Raises Mismatch for an object that is none of those that `_json` writes."""
+    match document:
+        case list():
+            return tuple(map(_value, document))
+        case {"int": str(text), **rest} if not rest:
+            return _integer(text)
+        case {"float": "nan" | "-nan" | "inf" | "-inf" as text, **rest} if not rest:
+            return float(text)
+        case {"ellipsis": True, **rest} if not rest:
+            return ...
+        case dict():
+            raise Mismatch
+    return document
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Mismatch from None
