@@ -290,7 +290,10 @@ class Source(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Changes whenever the checkpoint's files do; cheap (names, sizes, times, versions)."""
+        """Changes whenever the checkpoint's files do; cheap: their names within it, sizes, times, versions.
+
+        The same wherever the checkpoint lies, in any process: saved plans recognize their sources by it.
+        """
         ...
 
 

@@ -130,8 +130,18 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
     return FileStat(stat.st_size, stat.st_mtime_ns)
 
 
+def relative(files: Mapping[str, FileStat]) -> dict[str, FileStat]:
+    """Files by their paths within the directory that holds them all, wherever that is."""
+    paths = {os.path.abspath(path): stat for path, stat in files.items()}
+    root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
+    return {path[len(root) :].lstrip(os.sep): stat for path, stat in paths.items()}
+
+
 def digest(files: Mapping[str, FileStat]) -> str:
-    """Of names or paths, sizes and times: hexadecimal, equal for an untouched checkpoint."""
+    """Of names within the checkpoint, sizes and times: hexadecimal, equal for an untouched checkpoint.
+
+    Where the checkpoint lies does not matter: it may be mounted elsewhere when a saved plan is carried out.
+    """
     lines = (f"{name}\0{stat.size}\0{stat.modified}\n" for name, stat in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 

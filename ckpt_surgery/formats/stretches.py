@@ -4,7 +4,6 @@ What most formats but zarr's come to once their headers are read. Such a format 
 manifests of raw chunks and the files that they lie in; reading them is the same for all.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,7 +25,7 @@ from ckpt_surgery.arrays import (
 )
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import Readable, opened, read_region, stat_file
-from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named
+from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named, relative
 
 BIG = encoding_of([bytes_codec("big")])
 """The encoding of chunks whose elements are big endian."""
@@ -84,9 +83,8 @@ class StretchesSource:
         yield from self._files
 
     def fingerprint(self) -> str:
-        """Of the files: paths, sizes, modification times. Raises SourceError where one is gone."""
-        # A plan that is saved has absolute paths, whatever its sources were called when it was made.
-        return digest({os.path.abspath(path): stat_file(path) for path in self._files})
+        """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
+        return digest(relative({path: stat_file(path) for path in self._files}))
 
 
 def read_raw(manifest: Manifest, region: Region, listed: Mapping[str, FileStat] | None = None) -> np.ndarray:

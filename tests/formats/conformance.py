@@ -353,6 +353,13 @@ class Reading:
             assert self.open(path).fingerprint() != before
             os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
+    def test_the_fingerprint_is_the_same_wherever_it_lies(self, saved: Path, tmp_path: Path) -> None:
+        here, there = tmp_path / "here", tmp_path / "there"
+        path = copy(saved, here)
+        before = self.open(path).fingerprint()
+        here.rename(there)
+        assert self.open(there / path.relative_to(here)).fingerprint() == before
+
     def test_truncated_files(self, saved: Path, tmp_path: Path) -> None:
         """Cut anywhere, a checkpoint is refused; but for what is no part of it, such as a last line break."""
         path = copy(saved, tmp_path / "copy")
