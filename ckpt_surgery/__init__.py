@@ -5,7 +5,9 @@ The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ckpt_surgery.version import VERSION
+
+__version__ = VERSION
 __all__ = ["apply", "convert", "diff", "inspect", "lint", "plan", "schema"]
 
 if TYPE_CHECKING:

@@ -4,22 +4,21 @@ Each function takes what the command of the same name takes, under the same name
 defaults. Errors are `SurgeryError`s, whose `exit_code` is the command's.
 """
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ckpt_surgery import commit, formats
-from ckpt_surgery.arrays import LinkMode, Sink, Source
-from ckpt_surgery.descriptions import json_text
+from ckpt_surgery.arrays import LinkMode, Source
+from ckpt_surgery.destinations import destination, is_file, open_sink, published_unit
 from ckpt_surgery.engines.local import default_memory, default_workers
 from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, UsageError, did_you_mean
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
-from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff
@@ -30,26 +29,12 @@ from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, Recipe, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.recipe import schema as schema
-from ckpt_surgery.requests import PathLike, Request, SavedPlan, load_saved, replayed, saved_json
-from ckpt_surgery.transfers import Destination
+from ckpt_surgery.requests import DestinationOptions, PathLike, Prepared, Request
 
 NO_RECIPE = "(none)"
 """What plans call the empty recipe, for there is no file of it."""
 MOST_NAMES = 5
 """So many names of custom metadata are told."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Prepared:
-    """A plan together with what it was made from and what it will be carried out with."""
-
-    request: Request
-    loaded: LoadedRecipe
-    sources: Mapping[str, Source]
-    """By name; the target under its own name where it is a checkpoint."""
-    plan: Plan
-    memory: int
-    workers: int
 
 
 @dataclass(frozen=True)
@@ -111,8 +96,9 @@ def plan(
     )
     prepared = _prepare(request)
     if out is not None:
+        document = _document(prepared)
         with commit.storage_errors(Path(out)):
-            Path(out).write_text(json_text(_document(prepared)), encoding="utf-8")
+            Path(out).write_bytes(document)
     return prepared.plan
 
 
@@ -142,30 +128,35 @@ def apply(
     Where the name of `dst` says so (`out.safetensors`), the result is one file. `on_plan` is called once,
     before any data is read. Raises SurgeryError; then nothing is published.
     """
-    saved = None if recipe is None else load_saved(recipe)
-    if saved is None:
-        request = Request(
-            recipe=None if recipe is None else os.fspath(recipe),
-            sources=tuple(os.fspath(source) for source in sources),
-            target=None if target is None else os.fspath(target),
-            set=tuple(set),
-            step=step,
-            item=item,
-            src_format=src_format,
-            format=format,
-            dst=None if dst is None else os.fspath(dst),
-            dst_step=dst_step,
-            dst_item=dst_item,
-            shard_size=shard_size,
-            memory=memory,
-            workers=workers,
-            allow_hooks=allow_hooks,
-            link_mode=LinkMode(link_mode or LinkMode.AUTO),
-        )
-    else:
+    if recipe is not None and Path(recipe).suffix == ".json":
+        from ckpt_surgery import saved_plans  # imports what only saved plans need
+
         given = (sources, target, set, step, item, src_format, format, dst_step, dst_item, shard_size)
-        request = replayed(saved, given, dst, memory, workers, allow_hooks, link_mode)
-    return _applied(request, saved, overwrite, progress, on_plan)
+        saved = saved_plans.saved_request(recipe, given, dst, memory, workers, allow_hooks, link_mode)
+        if saved is not None:
+            where, inputs = (saved.destination.path, saved.destination.step), saved.inputs
+            prepare = functools.partial(saved_plans.opened_again, saved)
+            return _applied(*where, inputs, prepare, overwrite, progress, on_plan)
+    request = Request(
+        recipe=None if recipe is None else os.fspath(recipe),
+        sources=tuple(os.fspath(source) for source in sources),
+        target=None if target is None else os.fspath(target),
+        set=tuple(set),
+        step=step,
+        item=item,
+        src_format=src_format,
+        format=format,
+        dst=None if dst is None else os.fspath(dst),
+        dst_step=dst_step,
+        dst_item=dst_item,
+        shard_size=shard_size,
+        memory=memory,
+        workers=workers,
+        allow_hooks=allow_hooks,
+        link_mode=LinkMode(link_mode or LinkMode.AUTO),
+    )
+    where, inputs = (request.dst, request.dst_step), _inputs_of(request)
+    return _applied(*where, inputs, functools.partial(_prepare, request), overwrite, progress, on_plan)
 
 
 def convert(
@@ -208,28 +199,28 @@ def convert(
 
 
 def _applied(
-    request: Request,
-    saved: SavedPlan | None,
+    dst: str | None,
+    dst_step: int | None,
+    inputs: Sequence[str],
+    prepare: Callable[[], Prepared],
     overwrite: bool,
     progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan], None] | None,
 ) -> Result:
-    """Plan, check, carry out."""
+    """Plan, or open a saved plan; check; carry out."""
     started = time.monotonic()
-    if request.dst is None:
+    if dst is None:
         raise UsageError("there is no destination", hint="Name it after the sources.")
     with commit.interruptible():
-        where = _unit(request)
-        commit.check_paths([Path(p) for p in _inputs_of(request)], where, overwrite)
-        prepared = _prepare(request)
+        where = published_unit(dst, dst_step)
+        commit.check_paths([Path(path) for path in inputs], where, overwrite)
+        prepared = prepare()
         if overwrite:
             commit.check_files((file for s in prepared.sources.values() for file in s.files()), where)
-        if saved is not None:
-            saved.check_same(prepared.plan)
         if on_plan is not None:
             on_plan(prepared.plan)
-        notices = _carry_out(prepared, where, overwrite, progress)
-    return Result(prepared.plan, time.monotonic() - started, str(request.dst), "none", notices)
+        notices = _carry_out(prepared, where, where != Path(dst), overwrite, progress)
+    return Result(prepared.plan, time.monotonic() - started, dst, "none", notices)
 
 
 def lint(recipes: Sequence[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
@@ -251,7 +242,7 @@ def _inputs_of(request: Request) -> list[str]:
     return [*request.sources, *([] if request.target is None else [request.target])]
 
 
-def _prepare(request: Request) -> _Prepared:
+def _prepare(request: Request) -> Prepared:
     loaded = _loaded(request)
     if request.allow_hooks:
         loaded = _with_hooks(loaded)
@@ -265,20 +256,21 @@ def _prepare(request: Request) -> _Prepared:
     target = None if request.target is None else _target(request.target, loaded, sources)
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    first = sources[names[0]]
-    metadata, notes = noted(first, None if request.recipe is None else loaded, _format(request, loaded))
+    first, options = sources[names[0]], _destination_options(request, loaded)
+    metadata, notes = noted(first, None if request.recipe is None else loaded, options.format)
     made = make_plan(
         loaded,
         listings,
         target,
         _inputs(sources),
         metadata,
-        _destination(request, loaded, metadata),
+        destination(options, metadata, request.sources),
         memory,
         workers,
     )
-    warnings = (*made.warnings, *notes, *_destination_warnings(request, loaded, first))
-    return _Prepared(request, loaded, sources, replace(made, warnings=warnings), memory, workers)
+    made = replace(made, warnings=(*made.warnings, *notes, *_destination_warnings(options, first)))
+    hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
+    return Prepared(made, sources, options, memory, workers, hooks)
 
 
 def _loaded(request: Request) -> LoadedRecipe:
@@ -301,16 +293,16 @@ def _format_findings(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(("output", "format"), f"the format `{name}` {wrong}", hint=hint)
 
 
-def _destination_warnings(request: Request, loaded: LoadedRecipe, first: Source) -> Iterator[str]:
+def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:
     """What a destination loses without a rule that says so, and what its name promises in vain."""
-    format = _format(request, loaded)
+    format = options.format
     if first.metadata and not formats.holds_metadata(format):
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
         more = ", …" if len(first.metadata) > MOST_NAMES else ""
         yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
-    named = formats.format_for(_name(request))
+    named = formats.format_for(options.name)
     if named not in (None, format):
-        yield f"{request.dst} will be {format}, though its name says {named}"
+        yield f"{options.path} will be {format}, though its name says {named}"
 
 
 def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
@@ -335,94 +327,65 @@ def _target(path: str, loaded: LoadedRecipe, sources: dict[str, Source]) -> Targ
 
 def _inputs(sources: Mapping[str, Source]) -> list[Input]:
     return [
-        Input(name, source.path, source.format, len(source.leaves()), source.fingerprint())
+        Input(
+            name,
+            source.path,
+            source.format,
+            len(source.leaves()),
+            source.fingerprint(),
+            source.step,
+            source.item,
+        )
         for name, source in sources.items()
     ]
 
 
-def _destination(request: Request, loaded: LoadedRecipe, metadata: Mapping[str, Any]) -> Destination:
-    """What the plan has to know of where the result goes; beside the first source, if nobody says."""
-    # Nothing is written yet, and without a DST the sink cannot know where.
-    where = Path(request.dst or os.sep)
-    sink = _sink_for(request, loaded, metadata, where)
-    places = [Path(request.dst).absolute().parent] if request.dst else []
-    places += [place for path in request.sources for place in (Path(path).absolute(), Path(path).parent)]
-    device = next((os.stat(place).st_dev for place in places if place.exists()), None)
-    return Destination(
-        sink.refusals,
-        sink.adopts,
-        data_file,
-        device
-        if request.link_mode is not LinkMode.COPY and formats.can_link(_format(request, loaded))
-        else None,
-    )
-
-
-def _sink_for(
-    request: Request,
-    loaded: LoadedRecipe,
-    metadata: Mapping[str, Any],
-    directory: Path,
-    step_only: bool = False,
-) -> Sink:
-    """`step_only`: the directory is to become one step of a CheckpointManager directory that exists."""
+def _destination_options(request: Request, loaded: LoadedRecipe) -> DestinationOptions:
+    """The format: what the command line says, else the recipe, else the destination's name, else Orbax."""
     output = loaded.recipe.output or OutputPolicy()
-    format = _format(request, loaded)
-    options = formats.SinkOptions(
-        metadata=metadata,
-        step=None if step_only else request.dst_step,
-        item=request.dst_item or "default" if step_only else request.dst_item,
-        link_mode=request.link_mode,
+    options = DestinationOptions(
+        path=request.dst,
+        format=request.format or output.format or "",
+        step=request.dst_step,
+        item=request.dst_item,
         zarr=output.zarr,
         shard_size=request.shard_size,
-        file_name=_name(request) if formats.is_file(format, _name(request)) else None,
+        link_mode=request.link_mode,
     )
-    return formats.open_sink(format, directory, options)
+    return replace(options, format=options.format or formats.format_for(options.name) or "orbax")
 
 
-def _format(request: Request, loaded: LoadedRecipe) -> str:
-    """Of the destination: what the command line says, else the recipe, else its name, else Orbax."""
-    said = request.format or (loaded.recipe.output or OutputPolicy()).format
-    return said or formats.format_for(_name(request)) or "orbax"
-
-
-def _name(request: Request) -> str:
-    """Of the destination; a name that says nothing where there is none yet."""
-    return "checkpoint" if request.dst is None else os.path.basename(os.path.abspath(request.dst))
-
-
-def _document(prepared: _Prepared) -> dict[str, Any]:
+def _document(prepared: Prepared) -> bytes:
     """What `plan --out` saves."""
-    return saved_json(prepared.request, prepared.plan, prepared.memory, prepared.workers)
+    from ckpt_surgery.plan_document import plan_file, saved_plan  # imports what only saved plans need
+
+    plan = prepared.plan
+    saved = saved_plan(plan, prepared.destination, prepared.memory, prepared.workers, prepared.hooks)
+    return plan_file(plan, saved)
 
 
 # --- carrying a plan out ----------------------------------------------------------------------------------
 
 
-def _unit(request: Request) -> Path:
-    """What one rename publishes: DST, or with --dst-step the step's directory where DST is there already."""
-    assert request.dst is not None
-    dst = Path(request.dst)
-    return dst / str(request.dst_step) if request.dst_step is not None and dst.is_dir() else dst
-
-
 def _carry_out(
-    prepared: _Prepared, where: Path, overwrite: bool, progress: Callable[[Progress], None] | None
+    prepared: Prepared,
+    where: Path,
+    step_only: bool,
+    overwrite: bool,
+    progress: Callable[[Progress], None] | None,
 ) -> tuple[str, ...]:
-    costs = prepared.plan.costs
+    """`step_only`: what is published is one step of a directory that exists."""
+    plan, costs = prepared.plan, prepared.plan.costs
     commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
-    format, name = _format(prepared.request, prepared.loaded), _name(prepared.request)
-    with commit.staged(where, formats.is_file(format, name)) as staging:
-        inside = where != Path(prepared.request.dst or "")
-        metadata = prepared.plan.metadata
-        sink = _sink_for(prepared.request, prepared.loaded, metadata, staging.directory, inside)
-        run(prepared.plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
+    with commit.staged(where, is_file(prepared.destination)) as staging:
+        sink = open_sink(prepared.destination, plan.metadata, staging.directory, step_only)
+        run(plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
         _check_unchanged(prepared)
         commit.publish(staging, overwrite)
         return staging.notices
 
 
-def _check_unchanged(prepared: _Prepared) -> None:
+def _check_unchanged(prepared: Prepared) -> None:
     for before in prepared.plan.inputs:
         if prepared.sources[before.name].fingerprint() != before.fingerprint:
             raise SourceError(

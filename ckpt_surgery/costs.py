@@ -84,10 +84,15 @@ def _stored_order(manifest: Manifest) -> Shape | None:
     return manifest.long_axes if manifest.ranged else None
 
 
+def room_of(budget: int) -> int:
+    """Bytes of a budget that are for computing; the rest is for what sinks hold back."""
+    return max(budget - WRITE_BUFFER, budget // 2)
+
+
 def cut(value: Node, budget: int) -> Cut:
     """Choose chunks and tasks for one output. Raises PlanError where not even the smallest task fits."""
     spec = value.spec
-    room = max(budget - WRITE_BUFFER, budget // 2)
+    room = room_of(budget)
     periods = grid_of(value)
     # A quarter, so that tasks run side by side. What the smallest block costs no smaller one would save.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
@@ -99,14 +104,20 @@ def cut(value: Node, budget: int) -> Cut:
         max(-(-b // c) if b >= n else b // c, 1) * c
         for b, c, n in zip(block, chunks, spec.shape, strict=True)
     )
-    worst = task_bytes(value, _first_block(spec.shape, block))
-    if worst > room:
+    found = measured(value, chunks, block)
+    if found.working_set > room:
         raise PlanError(
-            f"one element of it needs {size(worst)} at a time ({_why_so_much(value)}); "
+            f"one element of it needs {size(found.working_set)} at a time ({_why_so_much(value)}); "
             f"of the budget of {size(budget)}, {size(room)} are for that",
-            hint=f"Give it more: --memory {_budget_for(worst)}.",
+            hint=f"Give it more: --memory {budget_for(found.working_set)}.",
         )
-    return Cut(chunks, block, worst, _reading(value, spec.shape, block))
+    return found
+
+
+def measured(value: Node, chunks: Shape, block: Shape) -> Cut:
+    """A cut that was chosen before, with what it costs."""
+    worst = task_bytes(value, _first_block(value.spec.shape, block))
+    return Cut(chunks, block, worst, _reading(value, value.spec.shape, block))
 
 
 def _why_so_much(value: Node) -> str:
@@ -120,7 +131,7 @@ def _why_so_much(value: Node) -> str:
     return "reading a file takes that much"
 
 
-def _budget_for(room: int) -> str:
+def budget_for(room: int) -> str:
     """The budget that leaves so many bytes for computing, as `--memory` takes it."""
     least = min(room + WRITE_BUFFER, 2 * room)
     return f"{math.ceil(least / 2**20)}MiB" if least < 2**30 else f"{math.ceil(least / 2**30)}GiB"

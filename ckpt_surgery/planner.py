@@ -20,7 +20,7 @@ from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
 from ckpt_surgery.errors import PlanError, Problem
 from ckpt_surgery.fitting import TARGET, Target
-from ckpt_surgery.keys import shown
+from ckpt_surgery.keys import Key, shown
 from ckpt_surgery.nodes import Apply, Node, Read, reads
 from ckpt_surgery.params import ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe
@@ -81,6 +81,10 @@ class Input:
     format: str
     leaves: int
     fingerprint: str
+    step: int | None = None
+    """The step that was chosen of a directory of steps, None elsewhere."""
+    item: str | None = None
+    """The item that was chosen of a composite checkpoint, None elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ def make_plan(
             *_unused_elements(steps),
             *_dtype_differences(steps, target),
         ),
-        costs=_costs(steps, memory, workers, dead),
+        costs=costs_of(steps, memory, workers, dead),
         metadata=metadata,
         params=loaded.param_values,
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
@@ -199,25 +203,24 @@ def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Ste
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> Step:
-    fate, sources = _origin(entry)
+    fate, sources = origin(entry.key, entry.value)
     if stored is None:
         return Step(leaf, entry.value, fate, entry.rule, sources)
     transfer = Transfer.COPY if copied else Transfer.LINK
     return Step(leaf, entry.value, fate, entry.rule, sources, transfer, None, stored)
 
 
-def _origin(entry: Entry) -> tuple[Fate, tuple[tuple[str, str], ...]]:
+def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
     """What became of a leaf from the first source to the last pass, and (source, key) of all that it reads.
 
     A value that is still a plain read was not changed.
     """
-    value = entry.value
     if isinstance(value, Read):
-        source, key = value.source, value.leaf.key.text
-        same = key == entry.key.text
-        if source == TARGET:
-            return Fate.DEFAULTED if same else Fate.ADDED, ((source, key),)
-        return Fate.KEPT if same else Fate.RENAMED, ((source, key),)
+        read = (value.source, value.leaf.key.text)
+        same = value.leaf.key.text == key.text
+        if value.source == TARGET:
+            return Fate.DEFAULTED if same else Fate.ADDED, (read,)
+        return Fate.KEPT if same else Fate.RENAMED, (read,)
     found = tuple(dict.fromkeys([(r.source, r.leaf.key.text) for r in reads(value)]))
     return Fate.TRANSFORMED if any(source != TARGET for source, _ in found) else Fate.ADDED, found
 
@@ -256,7 +259,8 @@ def _dropped(claims: Claims, listings: Mapping[str, Mapping[str, Leaf]]) -> Iter
                 yield Dropped(source, leaf, rule, why)
 
 
-def _costs(steps: Sequence[Step], memory: int, workers: int, dead: int) -> Costs:
+def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int) -> Costs:
+    """What the steps come to within a budget; `dead`: bytes in linked files that no output uses."""
     cuts = [step.cut for step in steps if step.cut is not None]
     by_transfer: dict[Transfer, int] = defaultdict(int)
     for step in steps:

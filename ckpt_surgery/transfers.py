@@ -55,7 +55,7 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
 
     A file of which less than half would be used is not linked: what is used of it is copied.
     """
-    stored = [_adopted(leaf, node, destination) for leaf, node in values]
+    stored = [adopted(leaf, node, destination) for leaf, node in values]
     group_of = _grouped(stored)
     groups = dict.fromkeys(group for group in group_of if group is not None)
     files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
@@ -66,7 +66,18 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
     return Transfers(stored, [group not in linked for group in group_of], dead)
 
 
-def _adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
+def dead_bytes(linked: Iterable[Manifest], data_file: Callable[[str], DataFile]) -> int:
+    """Bytes in the files of linked outputs that none of them uses."""
+    ranges: dict[str, list[Range]] = defaultdict(list)
+    for manifest in linked:
+        for chunk in manifest.chunks.values():
+            if chunk.inline is None:
+                ranges[chunk.file].append((chunk.offset, chunk.offset + chunk.length))
+    return sum(data_file(path).size - _nbytes(_joined(used)) for path, used in ranges.items())
+
+
+def adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
+    """The stored bytes that become a leaf as they are. None where it has to be computed."""
     if leaf.spec is None:
         return None
     manifest = relinked(node)

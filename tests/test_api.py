@@ -375,68 +375,6 @@ def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Callable[[str], P
         ckpt_surgery.plan(recipe("version: 1\n"), checkpoint("standard"), checkpoint("standard"))
 
 
-# --- saved plans ------------------------------------
-
-
-def test_a_saved_plan_is_carried_out_later(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
-    plan = ckpt_surgery.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
-    result = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    assert [s.leaf.key for s in result.plan.steps] == [s.leaf.key for s in plan.steps]
-    assert "model/count" in read(tmp_path / "out")
-
-
-def test_a_saved_plan_of_relative_paths_is_carried_out_elsewhere(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The source is the same by its absolute path, which is what the plan has."""
-    path, elsewhere = recipe(COPY), tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(model.parent)
-    ckpt_surgery.plan(path, model.name, out=tmp_path / "plan.json")
-    monkeypatch.chdir(elsewhere)
-    ckpt_surgery.apply(tmp_path / "plan.json", dst="out.safetensors")
-    assert_same(load_file(elsewhere / "out.safetensors"), ARRAYS)
-
-
-def test_the_link_mode_is_planned_and_may_be_said_anew(
-    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
-    source, path = checkpoint("standard"), recipe(RENAME)
-    copied = ckpt_surgery.plan(path, source, link_mode="copy").costs
-    assert (copied.bytes_linked, copied.bytes_copied) == (0, copied.bytes_out)
-    linked = ckpt_surgery.plan(path, source, out=tmp_path / "plan.json").costs
-    assert (linked.bytes_linked, linked.bytes_copied) == (linked.bytes_out, 0)
-    result = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out", link_mode="copy")
-    assert result.plan.costs.bytes_copied == copied.bytes_out
-    again = ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "again")
-    assert again.plan.costs.bytes_linked == linked.bytes_out
-
-
-@pytest.mark.parametrize(("change", "says"), [("source", "source changed"), ("recipe", "recipe changed")])
-def test_a_saved_plan_refuses_what_has_changed(
-    change: str, says: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
-    source = checkpoints.copy(checkpoint("standard"), tmp_path / "source")
-    ckpt_surgery.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
-    if change == "recipe":
-        recipe("version: 1\n")
-    else:
-        data = next(p for p in sorted(source.rglob("d/*")) if p.is_file())
-        data.write_bytes(data.read_bytes() + b"\0")
-    with pytest.raises(PlanError, match=says):
-        ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("request_", [{}, {"recipe": 3}, {"recipe": "r", "sources": "x", "evil": 1}])
-def test_a_damaged_plan_is_told(request_: object, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps({"schema": 1, "request": request_}))
-    with pytest.raises(UsageError, match="not a plan that"):
-        ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-
-
 # --- other formats, and destinations that are one file -----------------------------------------------
 
 ARRAYS = {
@@ -559,27 +497,6 @@ def test_shards(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> N
         ckpt_surgery.plan(recipe(COPY), model, shard_size=4800)
     with pytest.raises(UsageError, match=r"x\.safetensors is one file, which cannot have shards"):
         ckpt_surgery.convert(model, tmp_path / "x.safetensors", shard_size=4800)
-
-
-def test_a_saved_plan_knows_formats_and_shards(
-    model: Path, recipe: Callable[[str], Path], tmp_path: Path
-) -> None:
-    ckpt_surgery.plan(
-        recipe(COPY),
-        model,
-        src_format="safetensors",
-        format="safetensors",
-        shard_size=4800,
-        out=tmp_path / "plan.json",
-    )
-    ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    assert len(listing(tmp_path / "out")) == 3
-    for given in ({"shard_size": 1}, {"src_format": "orbax"}):
-        with pytest.raises(UsageError, match="is a saved plan"):
-            ckpt_surgery.apply(tmp_path / "plan.json", dst=tmp_path / "other", **given)
-    ckpt_surgery.plan(None, model, out=tmp_path / "none.json")
-    ckpt_surgery.apply(tmp_path / "none.json", dst=tmp_path / "none.safetensors")
-    assert_same(load_file(tmp_path / "none.safetensors"), ARRAYS)
 
 
 def test_the_format_of_a_source_can_be_said(model: Path, tmp_path: Path) -> None:

@@ -170,6 +170,22 @@ def test_rows_are_read_as_meant() -> None:
     )
 
 
+# --- saved plans ----------------------------------------------------------------------------------
+
+
+def test_the_plan_of_the_page(tmp_path: Path) -> None:
+    found = [block for block in ALL if block.page.name == "plans.md"]
+    recipe, shown = ([b for b in found if b.language == language] for language in ("yaml", "json"))
+    check(recipe[0], tmp_path)
+    api.plan(tmp_path / "recipe.yaml", tmp_path / "source", out=tmp_path / "plan.json")
+    saved = json.loads((tmp_path / "plan.json").read_text())["saved"]
+    assert json.loads(shown[0].text) == saved["outputs"]
+    members = re.findall(r"^\| (`.*?`) \|", (ROOT / "docs/plans.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", "".join(members))) == {*saved, "shared"}
+    for part in (*saved["inputs"], saved["destination"]):
+        assert all(f"`{name}`" in (ROOT / "docs/plans.md").read_text() for name in part)
+
+
 # --- extending ------------------------------------------------------------------------------------
 
 
@@ -190,11 +206,12 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda *, group: [e for e in entries if e.group == group]
     )
-    functions.registry.cache_clear()
-    formats.formats.cache_clear()
+    caches = (functions.registry, functions.kinds, formats.formats)
+    for cache in caches:
+        cache.cache_clear()
     yield
-    functions.registry.cache_clear()
-    formats.formats.cache_clear()
+    for cache in caches:
+        cache.cache_clear()
     for kind in ("functions", "formats"):
         sys.modules.pop(f"docs_{kind}", None)
 
@@ -207,6 +224,9 @@ def test_the_function_of_the_page(tmp_path: Path) -> None:
     api.apply(tmp_path / "recipe.yaml", tmp_path / "numbers", dst=tmp_path / "rolled")
     rolled = ocp.PyTreeCheckpointer().restore(tmp_path / "rolled")["kernel"]
     np.testing.assert_array_equal(rolled, np.roll(np.arange(12).reshape(4, 3), 1, axis=0))
+    api.plan(tmp_path / "recipe.yaml", tmp_path / "numbers", out=tmp_path / "plan.json")
+    api.apply(tmp_path / "plan.json", dst=tmp_path / "again")
+    np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(tmp_path / "again")["kernel"], rolled)
 
 
 @pytest.mark.usefixtures("plugins")

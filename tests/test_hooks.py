@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ckpt_surgery import api
 from ckpt_surgery.arrays import Region
 from ckpt_surgery.cli import cli
-from ckpt_surgery.errors import DataError, FunctionError, PlanError
+from ckpt_surgery.errors import DataError, FunctionError, PlanError, UsageError
 from ckpt_surgery.execute import evaluate
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.nodes import Array, Read
@@ -126,17 +126,68 @@ def test_a_saved_plan_has_to_be_allowed_again_and_knows_its_hooks(setting: Setti
     directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
     plan, new = directory / "plan.json", directory / "new"
     planned(directory, out=plan)
-    saved = json.loads(plan.read_text())
-    saved["request"]["allow_hooks"] = True  # what somebody else's file says is not asked
-    plan.write_text(json.dumps(saved))
     with pytest.raises(PlanError, match="--allow-hooks"):
         api.apply(plan, dst=new)
-    (directory / "my_hooks.py").write_text(TWICE.replace("2", "3"))
-    with pytest.raises(PlanError, match="the recipe changed, or its hooks did"):
+    (directory / "my_hooks.py").write_text("raise RuntimeError('it ran')")
+    with pytest.raises(PlanError, match=r"the hooks .*my_hooks\.py changed since the plan was made"):
+        api.apply(plan, dst=new, allow_hooks=True)
+    (directory / "my_hooks.py").unlink()
+    with pytest.raises(PlanError, match=r"the hooks .*my_hooks\.py cannot be read"):
         api.apply(plan, dst=new, allow_hooks=True)
     (directory / "my_hooks.py").write_text(TWICE)
     api.apply(plan, dst=new, allow_hooks=True)
     np.testing.assert_array_equal(ocp.PyTreeCheckpointer().restore(new)["w"], random((2, 3)) * 2)
+
+
+def test_a_saved_call_has_its_lists_and_constants(setting: Setting) -> None:
+    hooks = """
+def mix(xs, weights, name, more=None):
+    assert name == "m" and more is None and isinstance(xs, list)
+    return sum(w * x for w, x in zip(weights, xs, strict=True))
+
+
+def infer_table(n):
+    return (n, 2), "float32"
+
+
+def table(n):
+    import numpy as np
+
+    return np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+"""
+    rules = """
+  - {match: 'w(?P<n>\\d)', to: w, by: int(n), value: "hooks.mix(xs, [0.25, -0.0], 'm', None)"}
+  - {add: t, value: hooks.table(3)}
+"""
+    leaves = {"w0": random((3, 2)), "w1": random((3, 2), 1)}
+    directory = setting(rules, hooks, leaves)
+    planned(directory, out=directory / "plan.json")
+    api.apply(directory / "plan.json", dst=directory / "again", allow_hooks=True)
+    wanted = applied(directory)
+    found = ocp.PyTreeCheckpointer().restore(directory / "again")
+    assert set(found) == set(wanted) == {"w", "t"}
+    for name in wanted:
+        np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"function": "treble"}, r"outputs\[0\]\.value: my_hooks.py has no function `treble`"),
+        ({"arguments": []}, r"outputs\[0\]\.value: `hook` does not take 1 arrays"),
+        ({"hooks": "else.py"}, r"outputs\[0\]\.value: `hook` has no field `hooks`"),
+        ({"shape": [3, 2]}, r"outputs\[0\]\.shape: the value has the shape \[3, 2\], not \[2, 3\]"),
+    ],
+)
+def test_a_saved_call_is_checked(change: dict[str, object], says: str, setting: Setting) -> None:
+    directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
+    path = directory / "plan.json"
+    planned(directory, out=path)
+    document = json.loads(path.read_text())
+    document["saved"]["outputs"][0]["value"][1] |= change
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=says):
+        api.apply(path, dst=directory / "new", allow_hooks=True)
 
 
 # --- values ---------------------------------------------------------------------------------------

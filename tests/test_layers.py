@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 
 LAYERS = (
+    "version",
     "errors",
     "stopping",  # long work that is to end
     "values",  # how small frozen values are made
@@ -20,6 +21,7 @@ LAYERS = (
     "manifests",  # arrays whose bytes stay where they are
     "functions",
     "nodes",
+    "node_json",  # values in saved plans
     "scope",  # what an expression sees
     "configs",  # JSON beside a checkpoint
     "operations",  # what its operators and calls do
@@ -56,7 +58,11 @@ LAYERS = (
     "compare",
     "inspections",  # what needs no recipe
     "report",
-    "requests",  # what a plan is asked for, and saved plans
+    "requests",  # what a plan is asked for
+    "destinations",  # where it goes
+    "plan_document",  # plans as JSON
+    "plan_from_document",
+    "saved_plans",
     "api",
     "cli",
     "__init__",

@@ -115,7 +115,7 @@ def test_its_problems_are_told_by_its_name(tmp_path: Path) -> None:
 def test_a_saved_plan_keeps_the_name(old: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     api.plan("@cast", old, out=plan)
-    assert json.loads(plan.read_text())["request"]["recipe"] == "@cast"
+    assert json.loads(plan.read_text())["recipe"]["path"] == "@cast"
     api.apply(plan, dst=tmp_path / "new")
     assert str(ocp.PyTreeCheckpointer().restore(tmp_path / "new")["w"].dtype) == "bfloat16"
 

@@ -109,7 +109,7 @@ def fields_json(function: "Function") -> dict[str, Any]:
     """
     names = _hints(type(function))  # type: ignore[arg-type]
     try:
-        return {name: _json(getattr(function, name)) for name in names}
+        return {name: value_json(getattr(function, name)) for name in names}
     except Mismatch as error:
         raise FunctionError(f"`{function.kind}` cannot be saved in a plan: it holds {error}") from None
 
@@ -142,15 +142,15 @@ def _hints(cls: type["Function"]) -> Mapping[str, Any]:
 
 def _field(cls: type["Function"], name: str, document: Any, annotation: Any) -> Any:
     try:
-        return typed(_value(document), annotation)
+        return typed(json_value(document), annotation)
     except Mismatch:
         text = repr(document)
         told = text if len(text) <= 60 else f"{text[:57]}..."
         raise FunctionError(f"`{name}` of `{cls.kind}` has to be {wanted(annotation)}, not {told}") from None
 
 
-def _json(value: Any) -> Any:
-    """Raises Mismatch, which tells the value, where it has no such form."""
+def value_json(value: Any) -> Any:
+    """A value as JSON. Raises Mismatch, which tells the value, where it has no such form."""
     if value is None or isinstance(value, bool | str):
         return value
     if type(value) is int:
@@ -158,7 +158,7 @@ def _json(value: Any) -> Any:
     if type(value) is float:
         return value if math.isfinite(value) else {"float": _not_finite(value)}
     if type(value) is tuple:
-        return [_json(item) for item in value]
+        return [value_json(item) for item in value]
     if value is ...:
         return {"ellipsis": True}
     if isinstance(value, np.dtype) and _is_named(value):
@@ -181,11 +181,11 @@ def _is_named(dtype: np.dtype[Any]) -> bool:
         return False
 
 
-def _value(document: Any) -> Any:
-    """Raises Mismatch for an object that is none of those that `_json` writes."""
+def json_value(document: Any) -> Any:
+    """What `value_json` wrote, but dtypes as names. Raises Mismatch for objects that it does not write."""
     match document:
         case list():
-            return tuple(map(_value, document))
+            return tuple(map(json_value, document))
         case {"int": str(text), **rest} if not rest:
             return _integer(text)
         case {"float": "nan" | "-nan" | "inf" | "-inf" as text, **rest} if not rest:

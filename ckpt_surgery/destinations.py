@@ -1,0 +1,52 @@
+"""Where a result goes: the sink that writes it, and what the plan has to know of it before."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckpt_surgery import formats
+from ckpt_surgery.arrays import LinkMode, Sink
+from ckpt_surgery.formats.files import data_file
+from ckpt_surgery.requests import DestinationOptions
+from ckpt_surgery.transfers import Destination
+
+
+def destination(
+    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[str]
+) -> Destination:
+    """What the plan has to know; without a DST the result is taken to go beside the first of `sources`."""
+    # Nothing is written yet, and without a DST the sink cannot know where.
+    sink = open_sink(options, metadata, Path(options.path or os.sep))
+    places = [Path(options.path).absolute().parent] if options.path else []
+    places += [place for path in sources for place in (Path(path).absolute(), Path(path).parent)]
+    device = next((os.stat(place).st_dev for place in places if place.exists()), None)
+    links = options.link_mode is not LinkMode.COPY and formats.can_link(options.format)
+    return Destination(sink.refusals, sink.adopts, data_file, device if links else None)
+
+
+def open_sink(
+    options: DestinationOptions, metadata: Mapping[str, Any], directory: Path, step_only: bool = False
+) -> Sink:
+    """`step_only`: the directory is to become one step of a CheckpointManager directory that exists."""
+    sink_options = formats.SinkOptions(
+        metadata=metadata,
+        step=None if step_only else options.step,
+        item=options.item or "default" if step_only else options.item,
+        link_mode=options.link_mode,
+        zarr=options.zarr,
+        shard_size=options.shard_size,
+        file_name=options.name if is_file(options) else None,
+    )
+    return formats.open_sink(options.format, directory, sink_options)
+
+
+def is_file(options: DestinationOptions) -> bool:
+    """Whether the result is one file rather than a directory."""
+    return formats.is_file(options.format, options.name)
+
+
+def published_unit(path: str, step: int | None) -> Path:
+    """What one rename publishes: DST, or with a step the step's directory where DST is there already."""
+    dst = Path(path)
+    return dst / str(step) if step is not None and dst.is_dir() else dst

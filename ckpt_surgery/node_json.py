@@ -1,0 +1,148 @@
+"""Values as JSON, and back: trees of functions over leaves, in which nothing is written twice.
+
+    VALUE    ["leaf", SOURCE, KEY]
+             [KIND, {FIELD: …}, VALUE, …]    a function, its fields and its inputs
+             NUMBER                          an entry of the table of shared values
+
+The table holds what several values have in common, and cuts deep trees; entries refer to those before them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.fields import fields_json, function_of
+from ckpt_surgery.keys import shown
+from ckpt_surgery.nodes import Apply, Node, Read
+
+LEAF = "leaf"
+"""The kind of a leaf, which no function has."""
+DEEPEST = 32
+"""Functions of functions in one JSON value: readers of JSON have limits of their own."""
+MOST_NODES = 1 << 22
+"""Functions and leaves of one value, where shared ones are counted each time."""
+
+Kinds = Mapping[str, type[Function]]
+
+
+def nodes_json(nodes: Sequence[Node], kinds: Kinds) -> tuple[list[Any], list[Any]]:
+    """The table of shared values, and the values of all nodes in order.
+
+    Raises FunctionError for a function that is not the one of its kind, or cannot be written.
+    """
+    applied = list(_inputs_first(nodes))
+    uses = Counter(id(node) for holder in (nodes, *(a.inputs for a in applied)) for node in holder)
+    shared: list[Any] = []
+    written: dict[int, Any] = {}
+    depths: dict[int, int] = {}
+
+    def reference(node: Node) -> Any:
+        return [LEAF, node.source, node.leaf.key.text] if isinstance(node, Read) else written[id(node)]
+
+    for node in applied:
+        document: Any = [
+            _kind(node.function, kinds),
+            fields_json(node.function),
+            *map(reference, node.inputs),
+        ]
+        depth = 1 + max((depths.get(id(child), 0) for child in node.inputs), default=0)
+        if uses[id(node)] > 1 or depth == DEEPEST:
+            shared.append(document)
+            document, depth = len(shared) - 1, 0
+        written[id(node)], depths[id(node)] = document, depth
+    return shared, [reference(node) for node in nodes]
+
+
+def _inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
+    """Every function of the trees once, after its inputs."""
+    seen: set[int] = set()
+    stack = [node for node in nodes if isinstance(node, Apply)][::-1]
+    while stack:
+        node = stack[-1]
+        waiting = [child for child in node.inputs if isinstance(child, Apply) and id(child) not in seen]
+        if id(node) not in seen and waiting:
+            stack += reversed(waiting)
+            continue
+        stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+
+
+def _kind(function: Function, kinds: Kinds) -> str:
+    if function.kind == LEAF or kinds.get(function.kind) is not type(function):
+        raise FunctionError(
+            f"{type(function).__qualname__} of {type(function).__module__} cannot be saved in a plan: "
+            f"the kind `{function.kind}` is not its own",
+            hint="Each class of functions has a `name`, or else a `kind`, that no other has.",
+        )
+    return function.kind
+
+
+class NodeReader:
+    """Makes nodes of their JSON again. Raises FunctionError for what is no value, or has no meaning."""
+
+    def __init__(
+        self, listings: Mapping[str, Mapping[str, Leaf]], kinds: Kinds, external: Mapping[str, Any]
+    ) -> None:
+        """`listings`: leaves by key, by source; `external`: values of fields that are not saved."""
+        self._listings = listings
+        self._kinds = kinds
+        self._external = external
+        self._shared: list[Node] = []
+        self._sizes: dict[int, int] = {}
+        """Of the functions: how many functions and leaves they are made of, themselves counted."""
+
+    def share(self, document: Any) -> None:
+        """Takes the next entry of the table of shared values."""
+        self._shared.append(self.node(document))
+
+    def node(self, document: Any, depth: int = 0) -> Node:
+        """The node of a VALUE."""
+        match document:
+            case int() if type(document) is int:
+                if not 0 <= document < len(self._shared):
+                    raise FunctionError(
+                        f"there is no shared value {document}; {len(self._shared)} come before it"
+                    )
+                return self._shared[document]
+            case ["leaf", str(source), str(key)]:
+                return Read(source, self._leaf(source, key))
+            case [str(kind), dict(fields), *inputs]:
+                if depth == DEEPEST:
+                    raise FunctionError(f"more than {DEEPEST} functions of functions")
+                return self._applied(kind, fields, [self.node(child, depth + 1) for child in inputs])
+        raise FunctionError('it is neither ["leaf", SOURCE, KEY] nor [KIND, {…}, VALUE, …] nor a number')
+
+    def _leaf(self, source: str, key: str) -> Leaf:
+        if source not in self._listings:
+            raise FunctionError(f"there is no source `{shown(source)}`{did_you_mean(source, self._listings)}")
+        leaf = self._listings[source].get(key)
+        if leaf is None:
+            raise FunctionError(f"`{shown(source)}` has no leaf `{shown(key)}`")
+        return leaf
+
+    def _applied(self, kind: str, fields: Mapping[str, Any], inputs: Sequence[Node]) -> Apply:
+        if kind not in self._kinds:
+            raise FunctionError(f"there is no function `{shown(kind)}`{did_you_mean(kind, self._kinds)}")
+        function = function_of(self._kinds[kind], fields, self._external)
+        if not function.takes(len(inputs)):
+            raise FunctionError(f"`{kind}` does not take {len(inputs)} arrays")
+        for child in inputs:
+            if isinstance(child, Read) and child.leaf.spec is None:
+                raise FunctionError(f"`{shown(child.leaf.key.text)}` is no array")
+        node = Apply(function, tuple(inputs))
+        sizes = (1 if isinstance(child, Read) else self._sizes[id(child)] for child in inputs)
+        self._sizes[id(node)] = 1 + sum(sizes)
+        if self._sizes[id(node)] > MOST_NODES:
+            raise FunctionError(f"a value of more than {MOST_NODES:,} functions and leaves")
+        try:
+            nbytes = node.spec.nbytes
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError) as error:
+            raise FunctionError(f"`{kind}` does not go with its fields and inputs: {error}") from error
+        if nbytes >= 2**63:
+            raise FunctionError(f"`{kind}` gives more bytes than any checkpoint holds")
+        return node

@@ -1,0 +1,326 @@
+"""Plans as JSON: what `plan --out` saves, and `apply` carries out without planning again.
+
+The file is the JSON document of `plan` with one more member, `saved`, which is all that is read back. It says
+what will be done: every output with its chunks, its transfer and its value, every input with its fingerprint.
+The manifests of stored bytes are not in it, for the values give them again.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from ckpt_surgery.arrays import LeafKind, LinkMode
+from ckpt_surgery.entries import RuleRef
+from ckpt_surgery.errors import FunctionError, UsageError
+from ckpt_surgery.functions import Function, kinds
+from ckpt_surgery.functions.fields import value_json
+from ckpt_surgery.hooks import HookCall, HookFile
+from ckpt_surgery.keys import shown
+from ckpt_surgery.node_json import nodes_json
+from ckpt_surgery.params import Origin
+from ckpt_surgery.planner import Plan, Step, Transfer
+from ckpt_surgery.report import plan_json
+from ckpt_surgery.requests import DestinationOptions, PathLike
+from ckpt_surgery.version import VERSION
+
+T = TypeVar("T")
+
+SAVED = "saved"
+"""The member of a plan's file that is read back."""
+
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Part of a saved plan: reading one checks the names and types of all members."""
+
+
+class HooksForm(_Form, frozen=True):
+    """The file of hooks."""
+
+    file: str
+    """Absolute path."""
+    sha256: str
+
+
+class RecipeForm(_Form, frozen=True):
+    """The recipe that the plan was made from, which is not read again."""
+
+    path: str
+    sha256: str
+    hooks: HooksForm | None = None
+
+
+class InputForm(_Form, frozen=True):
+    """A source, or the target where it is a checkpoint."""
+
+    name: str
+    path: str
+    """Absolute path."""
+    format: str
+    fingerprint: str
+    """Changes with the checkpoint's files, wherever they lie."""
+    step: int | None = None
+    item: str | None = None
+
+
+class DestinationForm(_Form, frozen=True):
+    """`DestinationOptions`, where they are described."""
+
+    format: str
+    path: str | None = None
+    step: Count | None = None
+    item: str | None = None
+    zarr: Literal[2, 3] = 3
+    shard_size: Positive | None = None
+    link_mode: LinkMode = LinkMode.AUTO
+
+
+class PlaceForm(_Form, frozen=True):
+    """`Place`, where it is described."""
+
+    file: str
+    path: str
+    line: Positive
+    column: Positive
+    text: str
+    width: Positive = 1
+
+
+class RuleForm(_Form, frozen=True):
+    """A rule that decided about outputs."""
+
+    path: str
+    line: Positive
+    value: PlaceForm | None = None
+    """Where it says what the value becomes: for what only the values can tell."""
+
+
+class OutputForm(_Form, frozen=True):
+    """One output leaf."""
+
+    key: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Components of the key; a list index is its decimal digits."""
+    kind: LeafKind
+    transfer: Transfer
+    value: Any
+    """A VALUE, as `node_json` has it."""
+    list_indices: tuple[Count, ...] = ()
+    """Which components of the key are list indices, by number."""
+    shape: tuple[Count, ...] | None = None
+    """Shape of the array; None for strings and empty nodes."""
+    dtype: str | None = None
+    chunks: tuple[Positive, ...] | None = None
+    """The grid that it is stored on, where it is computed; linked and copied bytes keep theirs."""
+    block: tuple[Positive, ...] | None = None
+    """What one task computes: whole chunks."""
+    sharding: str | None = None
+    prng_impl: str | None = None
+    string: str | None = None
+    empty: str | None = None
+    rule: Count | None = None
+    """Number of the rule that decided; None where a policy did."""
+
+
+class ParamForm(_Form, frozen=True):
+    """`ParamValue`, where it is described."""
+
+    name: str
+    value: Any
+    origin: Origin
+    entry: str | None = None
+    note: str | None = None
+
+
+class DroppedForm(_Form, frozen=True):
+    """A source leaf that feeds no output."""
+
+    source: str
+    key: str
+    why: str
+    rule: Count | None = None
+
+
+class SavedPlan(_Form, frozen=True):
+    """What `apply` does with a saved plan."""
+
+    version: str
+    """Version of the tool; no other carries the plan out."""
+    recipe: RecipeForm
+    inputs: Annotated[list[InputForm], Meta(min_length=1)]
+    destination: DestinationForm
+    memory: Positive
+    """Budget in bytes."""
+    workers: Positive
+    metadata: str
+    """The custom metadata, as JSON text: JSON in files may have what JSON proper has not, NaN say."""
+    params: list[ParamForm]
+    rules: list[RuleForm]
+    shared: list[Any]
+    """Values that outputs have in common, by number."""
+    outputs: list[OutputForm]
+    dropped: list[DroppedForm]
+    warnings: list[str]
+
+
+class _Version(msgspec.Struct):
+    version: str | None = None
+
+
+class _File(msgspec.Struct):
+    saved: _Version | None = None
+
+
+class _WholeFile(msgspec.Struct):
+    saved: SavedPlan
+
+
+# --- from a plan to a file --------------------------------------------------------------------------------
+
+
+def saved_plan(
+    plan: Plan, destination: DestinationOptions, memory: int, workers: int, hooks: HookFile | None
+) -> SavedPlan:
+    """The document of a plan. Raises UsageError where something in it cannot be written."""
+    found = [*(step.rule for step in plan.steps), *(gone.rule for gone in plan.dropped)]
+    rules = {rule: number for number, rule in enumerate(dict.fromkeys(filter(None, found)))}
+    try:
+        shared, values = nodes_json([step.value for step in plan.steps], known_kinds(hooks))
+    except FunctionError as error:
+        raise UsageError(*error.problems) from error
+    return SavedPlan(
+        version=VERSION,
+        recipe=RecipeForm(plan.recipe, plan.recipe_sha256, _hooks_form(hooks)),
+        inputs=[
+            InputForm(i.name, os.path.abspath(i.path), i.format, i.fingerprint, i.step, i.item)
+            for i in plan.inputs
+        ],
+        destination=_destination_form(destination),
+        memory=memory,
+        workers=workers,
+        metadata=json.dumps(plan.metadata),
+        params=[ParamForm(**{**asdict(p), "value": value_json(p.value)}) for p in plan.params],
+        rules=[_rule_form(rule) for rule in rules],
+        shared=shared,
+        outputs=[_output_form(s, value, rules) for s, value in zip(plan.steps, values, strict=True)],
+        dropped=[
+            DroppedForm(gone.source, gone.leaf.key.text, gone.why, rules[gone.rule] if gone.rule else None)
+            for gone in plan.dropped
+        ],
+        warnings=list(plan.warnings),
+    )
+
+
+def known_kinds(hooks: HookFile | None) -> Mapping[str, type[Function]]:
+    """The functions that values can have."""
+    return kinds() if hooks is None else {**kinds(), HookCall.kind: HookCall}
+
+
+def _hooks_form(hooks: HookFile | None) -> HooksForm | None:
+    return None if hooks is None else HooksForm(os.path.abspath(hooks.file), hooks.sha256)
+
+
+def _destination_form(options: DestinationOptions) -> DestinationForm:
+    path = None if options.path is None else os.path.abspath(options.path)
+    return DestinationForm(**{**asdict(options), "path": path})
+
+
+def _rule_form(rule: RuleRef) -> RuleForm:
+    return RuleForm(rule.path, rule.line, None if rule.value is None else PlaceForm(**asdict(rule.value)))
+
+
+def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> OutputForm:
+    leaf, cut = step.leaf, step.cut
+    return OutputForm(
+        key=leaf.key.names,
+        kind=leaf.kind,
+        transfer=step.transfer,
+        value=value,
+        list_indices=tuple(i for i, sequence in enumerate(leaf.key.sequences) if sequence),
+        shape=None if leaf.spec is None else leaf.spec.shape,
+        dtype=None if leaf.spec is None else leaf.spec.dtype.name,
+        chunks=None if cut is None else cut.chunks,
+        block=None if cut is None else cut.block,
+        sharding=leaf.sharding,
+        prng_impl=leaf.prng_impl,
+        string=leaf.string,
+        empty=leaf.empty,
+        rule=None if step.rule is None else rules[step.rule],
+    )
+
+
+def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
+    """The JSON document of a plan, and what is read back of it."""
+    document = {**plan_json(plan), SAVED: saved}
+    try:
+        return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    except UnicodeEncodeError:  # halves of surrogate pairs, in names of files that are not UTF-8
+        return json.dumps(msgspec.to_builtins(document), indent=1).encode() + b"\n"
+
+
+# --- from a file to a plan --------------------------------------------------------------------------------
+
+
+def read_plan_file(path: PathLike) -> SavedPlan | None:
+    """A saved plan; None where the file is something else (a recipe, most likely).
+
+    Raises UsageError for a plan of another version of the tool, and for what no `plan --out` wrote.
+    """
+    if Path(path).suffix != ".json":
+        return None
+    try:
+        text = Path(path).read_bytes()
+        found = _decoded(text, _File).saved
+    except msgspec.ValidationError as error:
+        if " - at " not in str(error):
+            return None  # no object
+        raise _malformed(path, error) from error
+    except (OSError, ValueError, RecursionError):
+        return None  # load_recipe says what is wrong with the file
+    if found is None:
+        return None
+    if found.version != VERSION:
+        raise UsageError(
+            f"{shown(os.fspath(path))} was saved by version {shown(found.version or 'unknown')} of the tool; "
+            f"this is {VERSION}",
+            hint="Make the plan again with this version, or carry it out with that one.",
+        )
+    try:
+        return _decoded(text, _WholeFile).saved
+    except (ValueError, RecursionError) as error:
+        raise _malformed(path, error) from error
+
+
+def _decoded(text: bytes, form: type[T]) -> T:
+    """Raises ValueError where it is not JSON, or not of that form."""
+    try:
+        return msgspec.json.decode(text, type=form)
+    except msgspec.ValidationError:
+        raise
+    except ValueError:  # Python takes halves of surrogate pairs
+        return msgspec.convert(json.loads(text), form)
+
+
+def _malformed(path: PathLike, error: Exception) -> UsageError:
+    what, _, where = str(error).partition(" - at ")
+    return not_saved(path, where.strip("`").removeprefix("$.") or SAVED, what)
+
+
+def not_saved(path: PathLike, field: str, why: str) -> UsageError:
+    """What to raise for a document that no `plan --out` wrote."""
+    return UsageError(
+        f"{shown(os.fspath(path))}: not a plan that `plan --out` saved: {field}: {shown(why)}",
+        hint="Make the plan again.",
+    )
+
+
+def destination_options(saved: SavedPlan) -> DestinationOptions:
+    """Where the plan writes, and how."""
+    return DestinationOptions(**msgspec.structs.asdict(saved.destination))

@@ -1,0 +1,283 @@
+"""A saved plan made a plan again, over sources that are opened anew.
+
+Whatever the document says is checked against itself and against the sources; what follows from it (fates,
+working sets, costs, the manifests of stored bytes) is worked out again.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from ckpt_surgery.arrays import DataFile, Leaf, LeafKind, Manifest, Shape
+from ckpt_surgery.costs import Cut, budget_for, measured, room_of, signature, size
+from ckpt_surgery.entries import RuleRef
+from ckpt_surgery.errors import FunctionError, Place, PlanError
+from ckpt_surgery.functions.fields import Mismatch, json_value, typed
+from ckpt_surgery.hooks import HookFile
+from ckpt_surgery.keys import Key, shown
+from ckpt_surgery.node_json import NodeReader
+from ckpt_surgery.nodes import Node, Read
+from ckpt_surgery.params import ParamValue
+from ckpt_surgery.plan_document import (
+    SAVED,
+    DroppedForm,
+    OutputForm,
+    ParamForm,
+    RuleForm,
+    SavedPlan,
+    known_kinds,
+    not_saved,
+)
+from ckpt_surgery.planner import Dropped, Input, Plan, Step, Transfer, costs_of, origin
+from ckpt_surgery.requests import PathLike
+from ckpt_surgery.transfers import Destination, adopted, dead_bytes
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class _Malformed(Exception):
+    """A field of a saved plan does not go with the others, or with the sources."""
+
+    def __init__(self, field: str, message: str):
+        super().__init__(message)
+        self.field = field
+
+
+def _refuse(field: str, message: str) -> NoReturn:
+    raise _Malformed(field, message)
+
+
+def restored(
+    path: PathLike,
+    saved: SavedPlan,
+    listings: Mapping[str, Mapping[str, Leaf]],
+    destination: Destination,
+    hooks: HookFile | None,
+    memory: int,
+    workers: int,
+) -> Plan:
+    """The plan of a document that was read from `path`: with the same chunks, whatever the memory in bytes.
+
+    What was to be linked is copied where the destination is on another file system.
+
+    Raises UsageError for a document that contradicts itself or the sources, PlanError where a task needs more
+    than `memory`, or where the destination cannot hold an output.
+    """
+    try:
+        return _plan(saved, listings, destination, hooks, memory, workers)
+    except _Malformed as error:
+        raise not_saved(path, f"{SAVED}.{error.field}", str(error)) from error
+
+
+def _plan(
+    saved: SavedPlan,
+    listings: Mapping[str, Mapping[str, Leaf]],
+    destination: Destination,
+    hooks: HookFile | None,
+    memory: int,
+    workers: int,
+) -> Plan:
+    rules = [_rule(form) for form in saved.rules]
+    reader = NodeReader(listings, known_kinds(hooks), {"hooks": hooks})
+    _each(saved.shared, "shared", reader.share)
+    make = _StepMaker(reader, rules, destination)
+    steps = _each(saved.outputs, "outputs", make.step)
+    dropped = _each(saved.dropped, "dropped", lambda form: _dropped(form, listings, rules))
+    _check_destination(steps, destination)
+    _check_memory(steps, memory)
+    linked = [step.stored for step in steps if step.stored is not None and step.transfer is Transfer.LINK]
+    return Plan(
+        recipe=saved.recipe.path,
+        recipe_sha256=saved.recipe.sha256,
+        inputs=tuple(
+            Input(i.name, i.path, i.format, len(listings[i.name]), i.fingerprint, i.step, i.item)
+            for i in saved.inputs
+        ),
+        steps=tuple(steps),
+        dropped=tuple(dropped),
+        warnings=tuple(saved.warnings),
+        costs=costs_of(steps, memory, workers, dead_bytes(linked, make.data_file)),
+        metadata=_metadata(saved.metadata),
+        params=tuple(_each(saved.params, "params", _param)),
+        hooks_sha256=None if hooks is None else hooks.sha256,
+    )
+
+
+def _each(forms: Sequence[T], name: str, read: Callable[[T], U]) -> list[U]:
+    """What is read of each; where something is wrong, with its number."""
+    made: list[U] = []
+    for number, form in enumerate(forms):
+        try:
+            made.append(read(form))
+        except _Malformed as error:
+            raise _Malformed(f"{name}[{number}].{error.field}", str(error)) from error
+        except FunctionError as error:
+            field = ".value" if isinstance(form, OutputForm) else ""
+            raise _Malformed(f"{name}[{number}]{field}", error.problems[0].message) from error
+    return made
+
+
+def _param(form: ParamForm) -> ParamValue:
+    try:
+        value = typed(json_value(form.value), str | bool | int | float | tuple[Any, ...])
+    except Mismatch as error:
+        raise _Malformed("value", "neither text nor a number nor a list of those") from error
+    return ParamValue(form.name, value, form.origin, form.entry, form.note)
+
+
+def _rule(form: RuleForm) -> RuleRef:
+    value = None if form.value is None else Place(**msgspec.structs.asdict(form.value))
+    return RuleRef(form.path, form.line, (), value)
+
+
+def _numbered(rules: Sequence[RuleRef], number: int | None) -> RuleRef | None:
+    if number is not None and number >= len(rules):
+        _refuse("rule", f"there are {len(rules)} rules, none has the number {number}")
+    return None if number is None else rules[number]
+
+
+def _dropped(
+    form: DroppedForm, listings: Mapping[str, Mapping[str, Leaf]], rules: Sequence[RuleRef]
+) -> Dropped:
+    if form.source not in listings:
+        _refuse("source", f"there is no source `{form.source}`")
+    if form.key not in listings[form.source]:
+        _refuse("key", f"`{form.source}` has no leaf `{form.key}`")
+    return Dropped(form.source, listings[form.source][form.key], _numbered(rules, form.rule), form.why)
+
+
+def _metadata(text: str) -> Mapping[str, Any]:
+    try:
+        metadata = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _Malformed("metadata", f"not JSON: {error}") from error
+    if not isinstance(metadata, dict):
+        _refuse("metadata", "not a JSON object")
+    return metadata
+
+
+def _check_destination(steps: Sequence[Step], destination: Destination) -> None:
+    if refused := destination.refusals([step.leaf for step in steps]):
+        raise PlanError(*refused)
+
+
+def _check_memory(steps: Sequence[Step], memory: int) -> None:
+    computed = [step for step in steps if step.cut is not None]
+    largest = max(computed, key=lambda step: step.cut.working_set if step.cut else 0, default=None)
+    if largest is None or largest.cut is None or largest.cut.working_set <= room_of(memory):
+        return
+    needed = largest.cut.working_set
+    raise PlanError(
+        f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {size(needed)}; of the budget of "
+        f"{size(memory)}, {size(room_of(memory))} are for that",
+        hint=f"Give it more: --memory {budget_for(needed)}; or make the plan again with this budget, "
+        "which cuts finer.",
+    )
+
+
+class _StepMaker:
+    """Makes the steps of a plan from its document."""
+
+    def __init__(self, reader: NodeReader, rules: Sequence[RuleRef], destination: Destination):
+        self._reader = reader
+        self._rules = rules
+        self._destination = destination
+        self._keys: set[str] = set()
+        self._cuts: dict[Hashable, Cut] = {}
+        self.data_file: Callable[[str], DataFile] = functools.cache(destination.data_file)
+
+    def step(self, form: OutputForm) -> Step:
+        """Raises _Malformed for what does not agree, FunctionError for a value that is none."""
+        key = _key(form)
+        if key.text in self._keys:
+            _refuse("key", f"`{key.text}` is there twice")
+        self._keys.add(key.text)
+        value = self._reader.node(form.value)
+        leaf = _leaf(form, key, value)
+        rule = _numbered(self._rules, form.rule)
+        fate, sources = origin(key, value)
+        if form.transfer is not Transfer.COMPUTE:
+            stored = self._stored(form, leaf, value)
+            transfer = Transfer.LINK if self._is_linked(form, stored) else Transfer.COPY
+            return Step(leaf, value, fate, rule, sources, transfer, None, stored)
+        return Step(leaf, value, fate, rule, sources, form.transfer, self._cut(form, leaf, value))
+
+    def _stored(self, form: OutputForm, leaf: Leaf, value: Node) -> Manifest:
+        _check_uncut(form)
+        stored = adopted(leaf, value, self._destination)
+        if stored is None:
+            _refuse("transfer", f"no stored bytes can become this output as they are ({form.transfer})")
+        return stored
+
+    def _is_linked(self, form: OutputForm, stored: Manifest) -> bool:
+        device = self._destination.device
+        if form.transfer is Transfer.COPY or device is None:
+            return False
+        files = {chunk.file for chunk in stored.chunks.values() if chunk.inline is None}
+        return all(self.data_file(file).device == device for file in files)
+
+    def _cut(self, form: OutputForm, leaf: Leaf, value: Node) -> Cut | None:
+        if leaf.spec is None:
+            _check_uncut(form)
+            return None
+        chunks, block = _grid(form, leaf.spec.shape)
+        alike = (signature(value), chunks, block)
+        if alike not in self._cuts:
+            self._cuts[alike] = measured(value, chunks, block)
+        return self._cuts[alike]
+
+
+def _key(form: OutputForm) -> Key:
+    for index in form.list_indices:
+        if index >= len(form.key) or not form.key[index].isdecimal():
+            _refuse("list_indices", f"component {index} of the key is no list index")
+    return Key(form.key, tuple(i in form.list_indices for i in range(len(form.key))))
+
+
+def _leaf(form: OutputForm, key: Key, value: Node) -> Leaf:
+    """The leaf as it will be written; what the document says of it has to be what its value has."""
+    listed = value.leaf.spec is None if isinstance(value, Read) else False
+    if listed != (form.kind in (LeafKind.STRING, LeafKind.EMPTY)):
+        _refuse("kind", f"the value is {'no array' if listed else 'an array'}, which is not {form.kind}")
+    spec = None if listed else value.spec
+    shape, dtype = (None, None) if spec is None else (spec.shape, spec.dtype.name)
+    if form.shape != shape:
+        _refuse("shape", f"the value has the shape {_text(shape)}, not {_text(form.shape)}")
+    if form.dtype != dtype:
+        _refuse("dtype", f"the value is {dtype}, not {form.dtype}")
+    said = {
+        LeafKind.STRING: ("string", form.string),
+        LeafKind.EMPTY: ("empty", form.empty),
+        LeafKind.PRNG_KEY: ("prng_impl", form.prng_impl),
+    }
+    for kind, (name, text) in said.items():
+        if (kind is form.kind) != (text is not None):
+            _refuse(name, f"{form.kind} has none" if text is not None else f"{form.kind} needs it")
+    return Leaf(key, form.kind, spec, None, form.sharding, form.prng_impl, form.string, form.empty)
+
+
+def _check_uncut(form: OutputForm) -> None:
+    for name, lengths in (("chunks", form.chunks), ("block", form.block)):
+        if lengths is not None:
+            _refuse(name, "only what is computed has it")
+
+
+def _grid(form: OutputForm, shape: Shape) -> tuple[Shape, Shape]:
+    """Chunks and block of what is computed."""
+    for name, lengths in (("chunks", form.chunks), ("block", form.block)):
+        if lengths is None or len(lengths) != len(shape):
+            _refuse(name, f"one length for each of {len(shape)} axes is needed")
+    chunks, block = form.chunks or (), form.block or ()
+    if any(chunk > max(1, length) for chunk, length in zip(chunks, shape, strict=True)):
+        _refuse("chunks", f"{_text(chunks)} is more than the array has, {_text(shape)}")
+    if any(length % chunk for length, chunk in zip(block, chunks, strict=True)):
+        _refuse("block", f"{_text(block)} is not made of whole chunks of {_text(chunks)}")
+    return chunks, block
+
+
+def _text(shape: Shape | None) -> str:
+    return str(shape and list(shape))

@@ -1,0 +1,202 @@
+"""Trees of functions as JSON, and back: the same values, each function written once."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.functions import Function, kinds
+from ckpt_surgery.functions.arithmetic import Binary, Maximum, Unary
+from ckpt_surgery.functions.create import Zeros
+from ckpt_surgery.functions.dtypes import Cast, dtype_named
+from ckpt_surgery.functions.layout import Flip, Transpose
+from ckpt_surgery.functions.merge import Stack
+from ckpt_surgery.keys import Key
+from ckpt_surgery.node_json import DEEPEST, MOST_NODES, NodeReader, nodes_json
+from ckpt_surgery.nodes import Apply, Node, Read
+from tests.functions.evaluation import evaluate, same
+
+F32 = dtype_named("float32")
+ARRAYS = {f"w/{i}": np.arange(9, dtype=np.float32).reshape(3, 3) + i for i in range(4)}
+LEAVES = {text: Leaf(Key.parse(text), LeafKind.ARRAY, ArraySpec((3, 3), F32)) for text in ARRAYS}
+NAME = Leaf(Key.parse("name"), LeafKind.STRING, string="hello")
+LISTINGS = {"source": LEAVES | {"name": NAME}, "target": LEAVES}
+
+
+def read(number: int, source: str = "source") -> Read:
+    return Read(source, LEAVES[f"w/{number}"])
+
+
+def back(shared: list[Any], values: list[Any]) -> list[Node]:
+    reader = NodeReader(LISTINGS, kinds(), {})
+    for document in shared:
+        reader.share(document)
+    return [reader.node(document) for document in values]
+
+
+def there_and_back(nodes: list[Node]) -> list[Node]:
+    shared, values = json.loads(json.dumps(nodes_json(nodes, kinds())))
+    found = back(shared, values)
+    assert nodes_json(found, kinds()) == (shared, values)
+    return found
+
+
+def value(node: Node, known: dict[int, np.ndarray]) -> np.ndarray:
+    if isinstance(node, Read):
+        return ARRAYS[node.leaf.key.text]
+    if id(node) not in known:
+        known[id(node)] = evaluate(node.function, [value(child, known) for child in node.inputs])
+    return known[id(node)]
+
+
+def test_what_it_looks_like() -> None:
+    turned = Apply(Transpose(), (read(0),))
+    both = Apply(Stack(), (turned, read(1, "target")))
+    assert nodes_json([both, read(2)], kinds()) == (
+        [],
+        [
+            [
+                "stack",
+                {"axis": 0, "fill": None, "count": None, "places": None},
+                ["transpose", {"axes": None}, ["leaf", "source", "w/0"]],
+                ["leaf", "target", "w/1"],
+            ],
+            ["leaf", "source", "w/2"],
+        ],
+    )
+
+
+def test_what_values_share_is_written_once() -> None:
+    turned = Apply(Transpose(), (read(0),))
+    shared, values = nodes_json([turned, Apply(Flip(0), (turned,))], kinds())
+    assert shared == [["transpose", {"axes": None}, ["leaf", "source", "w/0"]]]
+    assert values == [0, ["flip", {"axis": 0}, 0]]
+    one, other = back(shared, values)
+    assert isinstance(other, Apply)
+    assert other.inputs == (one,)
+
+
+UNARY = [Transpose(), Flip(0), Unary("neg"), Binary("*", right=0.5), Cast(F32)]
+BINARY = [Maximum(), Binary("-")]
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> list[Node]:
+    """Nodes that share what is below them."""
+    nodes: list[Node] = [read(i) for i in range(4)]
+    for _ in range(draw(st.integers(0, 12))):
+        function = draw(st.sampled_from(UNARY + BINARY))
+        count = 2 if function in BINARY else 1
+        nodes.append(Apply(function, tuple(draw(st.sampled_from(nodes)) for _ in range(count))))
+    return draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=5))
+
+
+@settings(deadline=None)
+@given(forests())
+def test_any_trees(nodes: list[Node]) -> None:
+    found = there_and_back(nodes)
+    one: dict[int, np.ndarray] = {}
+    other: dict[int, np.ndarray] = {}
+    for before, after in zip(nodes, found, strict=True):
+        assert before.spec == after.spec
+        assert same(value(before, one), value(after, other))
+    assert len(one) == len(other)  # what was one is one again
+
+
+def test_a_tree_with_many_paths_is_as_long_as_it_has_functions() -> None:
+    node: Node = read(0)
+    for _ in range(15):
+        node = Apply(Binary("+"), (node, node))
+    shared, values = nodes_json([node], kinds())
+    assert len(shared) == 14
+    assert values == [["binary", {"op": "+", "left": None, "right": None}, 13, 13]]
+
+
+def test_a_deep_tree_is_cut() -> None:
+    node: Node = read(0)
+    for _ in range(700):
+        node = Apply(Unary("neg"), (node,))
+    shared, _ = nodes_json([node], kinds())
+    assert len(shared) == 700 // DEEPEST
+    [found] = there_and_back([node])
+    depth = 0
+    while isinstance(found, Apply):
+        [found] = found.inputs
+        depth += 1
+    assert depth == 700
+
+
+ADD = {"op": "+", "left": None, "right": None}
+LEAF = ["leaf", "source", "w/0"]
+
+
+def deep(levels: int) -> Any:
+    document: Any = LEAF
+    for _ in range(levels):
+        document = ["transpose", {"axes": None}, document]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        (None, "it is neither"),
+        ([], "it is neither"),
+        ("leaf", "it is neither"),
+        (True, "it is neither"),
+        (["leaf", "source"], "it is neither"),
+        (["leaf", "source", 3], "it is neither"),
+        (["transpose", [], LEAF], "it is neither"),
+        (0, "there is no shared value 0; 0 come before it"),
+        (-1, "there is no shared value -1"),
+        (["leaf", "sauce", "w/0"], "there is no source `sauce`; did you mean `source`?"),
+        (["leaf", "source", "w/9"], "`source` has no leaf `w/9`"),
+        (["transpoze", {}, LEAF], "there is no function `transpoze`; did you mean `transpose`?"),
+        (["hook", {}, LEAF], "there is no function `hook`"),
+        (["transpose", {"axes": None}], "`transpose` does not take 0 arrays"),
+        (["transpose", {"axes": None}, LEAF, LEAF], "`transpose` does not take 2 arrays"),
+        (["transpose", {"axes": [0]}, LEAF], "`transpose`: 1 axes given for an array of 2"),
+        (["binary", ADD, LEAF, ["zeros", {"shape": [4], "dtype": "float32"}]], "do not broadcast"),
+        (["binary", ADD, LEAF, ["leaf", "source", "name"]], "`name` is no array"),
+        (["unary", {"op": "sign", "x": None}, LEAF], "there is no operator `sign`"),
+        (["quantize", {"dtype": "int8", "part": "whole"}, LEAF], "`quantize` has no part `whole`"),
+        (["zeros", {"shape": [{"int": "1" * 4000}], "dtype": "int8"}], "more bytes than any checkpoint"),
+        (["full", {"shape": [], "value": {"int": "1" * 4000}, "dtype": "float32"}], "is not a value of"),
+        (["repeat", {"repeats": 2**70, "axis": 0}, LEAF], "more bytes than any checkpoint"),
+        (deep(DEEPEST + 1), f"more than {DEEPEST} functions of functions"),
+        (deep(600), f"more than {DEEPEST} functions of functions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_value(document: Any, says: str) -> None:
+    with pytest.raises(FunctionError) as caught:
+        NodeReader(LISTINGS, kinds(), {}).node(document)
+    assert says in str(caught.value)
+
+
+def test_a_short_table_is_not_a_value_without_end() -> None:
+    """What planning and running walk over is a tree, in which shared values come again and again."""
+    reader = NodeReader(LISTINGS, kinds(), {})
+    reader.share(["binary", ADD, LEAF, LEAF])
+    with pytest.raises(FunctionError, match=f"a value of more than {MOST_NODES:,} functions and leaves"):
+        for number in range(60):
+            reader.share(["binary", ADD, number, number])
+
+
+def test_functions_that_are_not_the_one_of_their_kind_are_not_written() -> None:
+    @dataclass(frozen=True)
+    class OtherZeros(Zeros):
+        kind: ClassVar[str] = "zeros"
+
+    class Nameless(Function):
+        pass
+
+    for function in (OtherZeros(3, F32), Nameless()):
+        with pytest.raises(FunctionError, match=r"cannot be saved in a plan: the kind `.*` is not its own"):
+            nodes_json([Apply(function, ())], kinds())
