@@ -152,7 +152,8 @@ class Clock:
 def count_of(pattern: str, tree: Tree) -> int:
     """`count('regex')`: how many keys of a tree it matches."""
     compiled = compile_pattern(pattern)
-    return sum(fullmatch(compiled, text) is not None for text in tree)
+    known = literals(compiled)
+    return sum(known.fit(text) and fullmatch(compiled, text) is not None for text in tree)
 
 
 class PassRun:
@@ -190,6 +191,7 @@ class PassRun:
         self.claims: dict[int, list[Claim]] = defaultdict(list)
         self.claimed: set[int] = set()
         self.clocks: dict[int, Clock] = defaultdict(Clock)
+        self._counts: dict[str, int] = {}
         self._check_mirrors(loaded)
         self._claim_all()
 
@@ -312,7 +314,10 @@ class PassRun:
             return None
 
     def _count(self, pattern: str) -> int:
-        return count_of(pattern, self.trees[self.first])
+        """See `count_of`; each pattern is counted once, for a condition may ask for every leaf."""
+        if pattern not in self._counts:
+            self._counts[pattern] = count_of(pattern, self.trees[self.first])
+        return self._counts[pattern]
 
     def spell(
         self,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ckpt_surgery import passes
 from ckpt_surgery.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax_refusals import refusals
 from ckpt_surgery.passes import Clock
@@ -237,6 +238,15 @@ def test_a_pathological_pattern_stops_with_its_rule_named() -> None:
     text = rules("- {match: '(?:(a|aa)+)+$', to: z}")
     with pytest.raises(PlanError, match=r"recipe.yaml:3:11  rules\[0\].match\n(.|\n)*took more than 1 s"):
         plan_of(text, ["a" * 40 + "!a"])
+
+
+def test_a_count_is_made_once_for_all_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    count = passes.count_of
+    monkeypatch.setattr(passes, "count_of", lambda p, tree: counted.append(p) or count(p, tree))
+    text = rules("- {match: '.*', when: \"count('l.*') == 3\"}")
+    assert fates(plan_of(text, ["l_0", "l_1", "l_2"])) == {"l_0": "kept", "l_1": "kept", "l_2": "kept"}
+    assert counted == ["l.*"]
 
 
 def test_a_key_that_a_pattern_cannot_match_is_not_matched() -> None:

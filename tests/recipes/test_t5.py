@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import transformers
 
 from ckpt_surgery import api
 from ckpt_surgery.errors import DataError, PlanError
@@ -105,6 +107,14 @@ TINY_DECODER = {
         "float32[4,6]",
         "target/decoder/layers_0/self_attention/query/kernel",
     ),
+    "transformer/block_000/layer_000/SelfAttention/k": (
+        "float32[4,6]",
+        "target/decoder/layers_0/self_attention/key/kernel",
+    ),
+    "transformer/block_000/layer_000/SelfAttention/v": (
+        "float32[4,6]",
+        "target/decoder/layers_0/self_attention/value/kernel",
+    ),
     "transformer/block_000/layer_000/SelfAttention/o": (
         "float32[6,4]",
         "target/decoder/layers_0/self_attention/out/kernel",
@@ -136,6 +146,10 @@ TINY_DECODER = {
     "transformer/block_000/layer_001/DenseReluDense/wi/kernel_slot_v": (
         "float32[4,5]",
         "state/param_states/decoder/layers_0/mlp/wi/kernel/v",
+    ),
+    "transformer/block_000/layer_001/DenseReluDense/wo/kernel": (
+        "float32[5,4]",
+        "target/decoder/layers_0/mlp/wo/kernel",
     ),
     "transformer/rms_norm/scale": ("float32[4]", "target/decoder/decoder_norm/scale"),
     "transformer/logits/kernel": ("float32[4,7]", "target/decoder/logits_dense/kernel"),
@@ -232,12 +246,16 @@ def test_what_the_importer_has_no_rule_for_is_an_error(name: str, told: str) -> 
 
 
 @pytest.mark.parametrize(
-    "missing",
-    ["global_step", "transformer/rms_norm/scale", "transformer/block_000/layer_001/DenseReluDense/wi/kernel"],
+    ("missing", "told"),
+    [
+        ("global_step", "the rule claims nothing"),
+        ("transformer/rms_norm/scale", "the rule claims nothing"),
+        ("transformer/block_000/layer_001/DenseReluDense/wi/kernel", "lacks a matrix of its feed-forward"),
+    ],
 )
-def test_what_every_t5_has_must_be_there(missing: str) -> None:
+def test_what_every_t5_has_must_be_there(missing: str, told: str) -> None:
     listing = with_one("transformer/logits/kernel", "float32[4,7]")
-    with pytest.raises(PlanError, match=r"the rule claims nothing|no rule claims"):
+    with pytest.raises(PlanError, match=told):
         planned("t5-to-t5x", {n: d for n, d in listing.items() if not n.startswith(missing)})
 
 
@@ -366,11 +384,102 @@ TIED = {
 def test_stored_copies_go() -> None:
     parameters = layouts.t5(Size(), "1.0", "shared")
     listing = layouts.state_dict(parameters) | TIED | {"lm_head.weight": "float32[11,6]"}
-    plan = planned("hf-t5-to-t5x", listing, "tied_logits=true")
-    assert result(plan) == layouts.inference_state(parameters)
-    assert {d.leaf.key.text for d in plan.dropped} == {*TIED, "lm_head.weight"}
-    untied = planned("hf-t5-to-t5x", listing)
+    for settings in ([], ["tied_logits=true"]):
+        plan = planned("hf-t5-to-t5x", listing, *settings)
+        assert result(plan) == layouts.inference_state(parameters)
+        assert {d.leaf.key.text for d in plan.dropped} == {*TIED, "lm_head.weight"}
+    untied = planned("hf-t5-to-t5x", listing, "tied_logits=false")
     assert result(untied)["target/decoder/logits_dense/kernel"] == "float32[6,11]"
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        (r"encoder\.block\.1\.", "the encoder has 1 layers, not 2"),  # only the config can tell
+        (r"encoder\.block\.0\.", "the encoder has a layer 1, but lacks one before it"),
+        (r"decoder\.block\.0\.layer\.2\.layer_norm.*", "a layer of the decoder lacks a "),
+        (
+            r"decoder\.block\.1\.layer\.1\.EncDecAttention\.k.*",
+            "a layer of the decoder lacks a matrix of its att",
+        ),
+        (
+            r"encoder\.block\.0\.layer\.1\.DenseReluDense\.wi_1.*",
+            "a layer of the encoder lacks a matrix of its feed",
+        ),
+        (
+            r"encoder\.block\.0\.layer\.1\.DenseReluDense\.wo.*",
+            "a layer of the encoder lacks a matrix of its feed",
+        ),
+        (r"decoder\..*", "a T5 has an encoder and a decoder; one of them, or its "),
+        (r"encoder\.final_layer_norm.*", "a T5 has an encoder and a decoder; one of them, or its "),
+    ],
+)
+def test_a_part_that_is_missing_is_an_error_both_ways(gone: str, told: str) -> None:
+    parameters = layouts.t5(Size(), "1.1", "shared")
+    kept = [p for p in parameters if not re.match(gone, p.hugging_face)]
+    assert len(kept) < len(parameters)
+    for recipe, listing in (
+        ("hf-t5-to-t5x", layouts.state_dict(kept)),
+        ("t5x-hf-t5", layouts.inference_state(kept)),
+    ):
+        with pytest.raises(PlanError) as raised:
+            planned(recipe, listing, "num_layers=2", "num_decoder_layers=2")
+        assert told in problem_of(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("encoder/block_000/", "the encoder has a block 1, but lacks one before it"),
+        (
+            "decoder/block_001/layer_001/EncDecAttention/k",
+            "a block of the decoder lacks a matrix of its attention",
+        ),
+        ("decoder/block_000/layer_002/rms_norm/scale", "a block of the decoder lacks a norm"),
+        ("encoder/block_001/layer_001/DenseReluDense/wi_1/kernel", "lacks a matrix of its feed-forward"),
+    ],
+)
+def test_a_part_that_mesh_tensorflow_did_not_save_is_an_error(gone: str, told: str) -> None:
+    parameters = layouts.t5(Size(), "1.1", "shared")
+    kept = [p for p in parameters if not p.mesh.startswith(gone)]
+    assert len(kept) < len(parameters)
+    with pytest.raises(PlanError) as raised:
+        planned("t5-to-t5x", layouts.mesh_variables(kept, "none"))
+    assert told in problem_of(raised.value)
+
+
+def test_the_config_says_how_many_layers_and_whether_logits_are_tied(tmp_path: Path) -> None:
+    made = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(
+            vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_decoder_layers=1, num_heads=2
+        )
+    )
+    made.save_pretrained(tmp_path / "hf")
+    plan = api.plan("@hf-t5-to-t5x", tmp_path / "hf")
+    assert {p.name: p.value for p in plan.params} == {
+        "step": 0,
+        "num_layers": 2,
+        "num_decoder_layers": 1,
+        "tied_logits": "auto",
+    }
+    assert "target/decoder/logits_dense/kernel" not in result(plan)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"num_layers": 3}))
+    with pytest.raises(PlanError, match="the encoder has 2 layers, not 3"):
+        api.plan("@hf-t5-to-t5x", tmp_path / "hf")
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config | {"model_type": "longt5"}))
+    with pytest.raises(PlanError, match="the model is a longt5, not a T5"):
+        api.plan("@hf-t5-to-t5x", tmp_path / "hf")
+
+
+def test_the_way_back_knows_the_layers(tmp_path: Path) -> None:
+    made = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(vocab_size=11, d_model=6, d_kv=4, d_ff=9, num_layers=2, num_heads=2)
+    )
+    made.save_pretrained(tmp_path / "hf")
+    api.apply("@hf-t5-to-t5x", tmp_path / "hf", dst=tmp_path / "t5x")
+    plan = api.plan("@t5x-hf-t5", tmp_path / "t5x")
+    assert {p.name: p.value for p in plan.params} == {"num_layers": 2, "num_decoder_layers": 2}
 
 
 @pytest.mark.parametrize(
@@ -383,7 +492,12 @@ def test_stored_copies_go() -> None:
         ("t5x-hf-t5", "target/encoder/token_embedder/embedding", "float32[11,6]", "no rule claims"),
         ("t5x-hf-t5", "target/encoder/layers_0/self_attention/query/kernel", "float32[6,20]", "no entry"),
         ("t5x-hf-t5", "target/encoder/layers_0/relpos_bias/rel_embedding", "float32[4,5]", "two leaves"),
-        ("t5x-hf-t5", "target/decoder/layers_9/mlp/wi/kernel", "float32[6,2,9]", "rearrange"),  # scanned
+        (
+            "t5x-hf-t5",
+            "target/decoder/layers_9/mlp/wi/kernel",
+            "float32[6,9]",
+            "has a layer 9, but lacks one",
+        ),
         ("t5x-hf-t5", "flax_mutables/cache/index", "int32[]", "no rule claims"),
     ],
 )
