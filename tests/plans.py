@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, DataFile, Leaf, LeafKind, Manifest, raw_codec
+from ckpt_surgery.configs import Config, Configs, Layer
 from ckpt_surgery.fitting import Target
 from ckpt_surgery.functions.dtypes import dtype_named
 from ckpt_surgery.keys import Key
@@ -59,15 +61,23 @@ def plan_of(
     overrides: Sequence[str] = (),
     memory: int = MEMORY,
     refusals: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.refusals,
+    config: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """The plan of a recipe's text over listings."""
+    """The plan of a recipe's text over listings; `config` is what lies beside the first source."""
     loaded = parse_recipe(recipe, "recipe.yaml", overrides)
     names = loaded.recipe.source_names(len(sources))
+    loaded = replace(loaded, configs=configs(config))
     listings = {name: listing(given) for name, given in zip(names, sources, strict=True)}
     wanted = None
     if target is not None:
         wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
     return make_plan(loaded, listings, wanted, [], {}, replace(COMPUTED, refusals=refusals), memory, 2)
+
+
+def configs(config: Mapping[str, Any] | None) -> Configs:
+    """Of one source, which has this config."""
+    layers = [] if config is None else [Layer("config.json", config)]
+    return Configs({"source": Config("config", "there is no config.json", lambda: layers)})
 
 
 def fates(plan: Plan) -> dict[str, str]:

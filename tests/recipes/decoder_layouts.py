@@ -6,8 +6,9 @@ reshape could hide a mistake.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +71,33 @@ def keytable(name: str) -> Shapes:
     """The names and shapes that are in a published model's files."""
     document = json.loads((KEYTABLES / f"{name}.json").read_text())
     return {key: tuple(shape) for key, shape in document["disk"].items()}
+
+
+def hf_config(d: Decoder) -> dict[str, Any]:
+    """The part of `config.json` that says what the model is."""
+    config = {
+        "model_type": d.family.removesuffix("3") if d.family == "llama3" else d.family,
+        "num_hidden_layers": d.layers,
+        "num_attention_heads": d.heads,
+        "num_key_value_heads": d.kv_heads,
+        "head_dim": d.head_dim,
+        "vocab_size": d.vocab,
+        "tie_word_embeddings": d.tied,
+    }
+    if d.family == "gemma2":
+        config |= {"query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh"}
+    else:
+        config["hidden_act"] = "silu"
+    return config | (
+        {"num_experts" if d.family == "qwen3_moe" else "num_local_experts": d.experts} if d.experts else {}
+    )
+
+
+def recorded_config(d: Decoder, layout: Layout) -> dict[str, Any]:
+    """What a conversion to JAX leaves behind for the one back."""
+    name = "moe" if d.experts else d.family
+    record = {"recipes": {f"@hf-{name}-to-jax": {"params": asdict(layout)}}}
+    return hf_config(d) | {"ckpt_surgery": record}
 
 
 # --- Hugging Face's side ------------------------------------------------------------------------------

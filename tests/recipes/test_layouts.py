@@ -5,8 +5,9 @@ conversion in NumPy that is written in `decoder_layouts`.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -31,10 +32,12 @@ from tests.recipes.decoder_layouts import (
     Shapes,
     computed,
     hf_arrays,
+    hf_config,
     hf_shapes,
     jax_arrays,
     jax_shapes,
     keytable,
+    recorded_config,
     within_layer,
 )
 
@@ -81,7 +84,7 @@ def params(d: Decoder, layout: Layout, back: bool) -> list[str]:
         given["moe_block"] = layout.moe_block
     if back:
         given["vocab_size"] = d.vocab if layout.vocab_size_padded else 0
-        given |= {"family": d.family.removesuffix("_moe")} if d.experts else {}
+        given |= {"family": d.family} if d.experts else {}
     else:
         given["vocab_size_padded"] = layout.vocab_size_padded
     return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in given.items()]
@@ -99,25 +102,58 @@ def shapes_of(plan: Plan) -> Shapes:
     return {step.leaf.key.text: step.leaf.spec.shape for step in plan.steps if step.leaf.spec}
 
 
+LLAMA_1B = replace(LLAMA, layers=16, head_dim=64, embed=2048, mlp=8192, tied=True)
+QWEN_8B = replace(QWEN, layers=36, heads=32, embed=4096, mlp=12288, tied=False)
 MAXTEXT = Layout(layer_axis=1, rope="interleaved", fold_query_scale=True)
 FULL_SIZES = [
-    # what, its published names and shapes, the params that differ from the recipes' defaults
+    # what, its published names and shapes, what has to be said where there is no config
     (LLAMA, keytable("llama3.1-8b"), []),
     (GEMMA, keytable("gemma2-2b"), []),
-    (QWEN, keytable("qwen3-0.6b"), []),
+    (QWEN, keytable("qwen3-0.6b"), ["tied=true"]),
     (MIXTRAL, hf_shapes(MIXTRAL), []),
 ]
 
 
 @pytest.mark.parametrize(("d", "table", "given"), FULL_SIZES, ids=lambda v: getattr(v, "family", None))
 def test_the_defaults_are_those_of_a_published_model(d: Decoder, table: Shapes, given: list[str]) -> None:
+    """Where there is no config, the plan says which of them it relied on."""
     there, back = recipe_names(d)
     plan = plan_of(there.read_text(), listed(table), overrides=given, memory=FULL_WIDTH)
     assert shapes_of(plan) == jax_shapes(d, Layout())
-    assert (plan.dropped, plan.warnings) == ((), ())
+    assert plan.dropped == ()
+    (warning,) = plan.warnings
+    assert warning.startswith("there is no config.json; by default: ")
+    assert f"num_heads={d.heads}, num_kv_heads={d.kv_heads}" in warning
     again = plan_of(back.read_text(), listed(shapes_of(plan)), overrides=given, memory=FULL_WIDTH)
     assert shapes_of(again) == table
-    assert (again.dropped, again.warnings) == ((), ())
+    assert again.dropped == ()
+    (warning,) = again.warnings
+    assert "layer_axis=0, rope=half" in warning
+
+
+@pytest.mark.parametrize(
+    "d",
+    [LLAMA, GEMMA, QWEN, MIXTRAL, replace(QWEN_MOE, layers=3), LLAMA_1B, QWEN_8B],
+    ids=lambda d: f"{d.family}-{d.layers}",
+)
+@pytest.mark.parametrize(
+    "layout", [Layout(), Layout(scan=False), Layout(layer_axis=1, vocab_size_padded=256128)]
+)
+def test_with_a_config_nothing_has_to_be_set(d: Decoder, layout: Layout) -> None:
+    """But what is wanted; and on the way back not even that."""
+    there, back = recipe_names(d)
+    config = {k: v for k, v in hf_config(d).items() if k != "head_dim" or d.family != "llama3"}
+    wanted = {k: v for k, v in asdict(layout).items() if k in ("scan", "layer_axis", "vocab_size_padded")}
+    given = [f"{k}={str(v).lower()}" for k, v in wanted.items()]
+    plan = plan_of(there.read_text(), listed(hf_shapes(d)), overrides=given, memory=FULL_WIDTH, config=config)
+    assert shapes_of(plan) == jax_shapes(d, layout)
+    assert (plan.dropped, plan.warnings) == ((), ())
+    again = plan_of(
+        back.read_text(), listed(shapes_of(plan)), memory=FULL_WIDTH, config=recorded_config(d, layout)
+    )
+    assert shapes_of(again) == hf_shapes(d)
+    assert again.dropped == ()
+    assert not [warning for warning in again.warnings if "are used by no output" not in warning]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +319,7 @@ def without(shapes: Shapes, *keys: str) -> Shapes:
 
 THERE = [
     # family, what differs, the listing, what the message says
-    ("llama3", "num_heads=2", {}, "an axis of 24 does not divide into h=2 two=2 d=3"),
+    ("llama3", "num_heads=2", {}, "24 rows are not those of num_heads=2 with the head_dim that is known"),
     ("llama3", "num_kv_heads=4", {}, "an axis of 12 does not divide into h=4"),
     ("llama3", "rope=halves", {}, "table `rope_order` has no entry 'halves'; did you mean `half`?"),
     ("llama3", "num_layers=10", {}, "`stack`: an array has place 10, and count is 10"),
@@ -337,13 +373,13 @@ BACK = [
         for family in ("gemma2", "qwen3", "mixtral")
     ),
     ("qwen3", Layout(scan=False), "num_layers=4", "layers are missing, or num_layers is not theirs"),
-    ("llama3", Layout(), "num_heads=8", "does not divide into h=8"),
+    ("llama3", Layout(), "num_heads=8", "there are 4 heads of 6, which is not what is known of them"),
     ("llama3", Layout(), "rope=pairs", "table `rope_order` has no entry 'pairs'"),
     ("llama3", Layout(), "vocab_size=34", "slice :34 leaves axis 0 of length 33"),
     ("qwen3", Layout(), "tied=false", "there is no logits kernel: --set tied=true"),
     ("llama3", Layout(), "tied=true", "no rule claims `params/decoder/logits_dense/kernel`"),
-    ("mixtral", Layout(), "family=qwen2", "has no entry 'qwen2'"),
-    ("mixtral", Layout(), "num_experts=2", "does not divide into e=2"),
+    ("mixtral", Layout(), "family=qwen2", "the model is qwen2: this recipe is for mixtral and qwen3_moe"),
+    ("mixtral", Layout(), "num_experts=2", "there are 3 experts, which is not what is known of them"),
     ("mixtral", Layout(), "moe_block=moe_block", "`when` is false for"),
 ]
 
@@ -376,6 +412,154 @@ def test_layers_that_are_numbered_wrongly(family: str, back: bool) -> None:
     assert "layers are missing, or num_layers is not theirs" in str(caught.value)
 
 
+OTHER_MODELS = [
+    # family, what the config says, what the message says
+    *(
+        ("llama3", {"model_type": name}, f"the model is {name}, and this recipe is for llama")
+        for name in ("gemma", "granite", "helium", "smollm3")
+    ),
+    ("qwen3", {"model_type": "qwen3_moe"}, "the model is qwen3_moe, and this recipe is for qwen3"),
+    ("gemma2", {"model_type": "gemma"}, "the model is gemma, and this recipe is for gemma2"),
+    ("mixtral", {"model_type": "phimoe"}, "for Mixtral and Qwen3-MoE, each by its own names"),
+    ("mixtral", {"model_type": "qwen3_moe"}, "for Mixtral and Qwen3-MoE, each by its own names"),
+    ("qwen3_moe", {"model_type": "mixtral"}, "for Mixtral and Qwen3-MoE, each by its own names"),
+    ("llama3", {"hidden_act": "gelu"}, "the activation is not that of Llama"),
+    ("gemma2", {"hidden_activation": "gelu"}, "the activation is not that of Gemma 2"),
+    ("llama3", {"attention_bias": True}, "the layers have biases"),
+    ("qwen3", {"attention_bias": True}, "the layers have biases"),
+    ("llama3", {"mlp_bias": True}, "the layers have biases"),
+    ("llama3", {"partial_rotary_factor": 0.5}, "only a part of each head is rotated"),
+    ("llama3", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "only a part of each head is rotated"),
+    ("llama3", {"residual_multiplier": 0.22}, "the model has multipliers"),
+    ("llama3", {"no_rope_layers": [1, 0]}, "some layers do without rotary embeddings"),
+    ("llama3", {"quantization_config": {"bits": 4}}, "the weights are quantized"),
+    ("gemma2", {"tie_word_embeddings": False}, "embeddings are not tied"),
+    ("gemma2", {"layer_types": ["full_attention", "sliding_attention"]}, "local first"),
+    ("llama3", {"head_dim": 12}, "24 rows are not those of num_heads=4 with the head_dim that is known"),
+    ("llama3", {"num_attention_heads": 2}, "an axis of 12 does not divide into h=2 two=2 d=6"),
+    ("qwen3", {"num_attention_heads": 2, "head_dim": None}, "24 rows are not those of num_heads=2"),
+    ("llama3", {"tie_word_embeddings": False, "num_hidden_layers": 12}, "nothing for 11 of 0..11"),
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "said", "message"), OTHER_MODELS, ids=[f"{f}-{s}"[:60] for f, s, _ in OTHER_MODELS]
+)
+def test_what_the_config_says_of_another_model_is_refused(
+    family: str, said: dict[str, Any], message: str
+) -> None:
+    d = NARROW[family]
+    config = hf_config(d)
+    there = recipe_names(d)[0].read_text()
+    plan_of(there, listed(hf_shapes(d)), config=config)
+    with pytest.raises(PlanError) as caught:
+        plan_of(there, listed(hf_shapes(d)), config=config | said)
+    assert message in str(caught.value)
+
+
+def test_another_name_of_the_same_model() -> None:
+    d = NARROW["llama3"]
+    config = hf_config(d) | {"model_type": "yi"}
+    plan = plan_of(
+        recipe_names(d)[0].read_text(), listed(hf_shapes(d)), overrides=["model_type=llama"], config=config
+    )
+    assert shapes_of(plan) == jax_shapes(d, Layout())
+
+
+CONTRADICTIONS = {
+    "llama3": ["num_layers=12", "num_heads=2", "num_kv_heads=1", "head_dim=12", "tied=true"],
+    "qwen3": ["num_layers=12", "num_heads=2", "num_kv_heads=1", "head_dim=12", "tied=false"],
+    "gemma2": ["num_layers=12", "num_heads=2", "num_kv_heads=1", "head_dim=12", "query_pre_attn_scalar=10"],
+    "mixtral": [
+        "num_layers=12",
+        "num_heads=2",
+        "num_kv_heads=1",
+        "head_dim=12",
+        "tied=true",
+        "num_experts=9",
+    ],
+}
+
+
+@pytest.mark.parametrize(("family", "given"), [(f, g) for f, all in CONTRADICTIONS.items() for g in all])
+@pytest.mark.parametrize("back", [False, True])
+def test_what_is_set_against_the_config_is_refused(family: str, given: str, back: bool) -> None:
+    """The weights may not tell: 2 heads of 12 are as many rows as 4 of 6."""
+    d, layout = NARROW[family], Layout(scan=False)
+    shapes = listed(jax_shapes(d, layout) if back else hf_shapes(d))
+    config = recorded_config(d, layout)
+    plan_of(recipe_names(d)[back].read_text(), shapes, config=config)
+    with pytest.raises(PlanError, match="what was set is not what the config"):
+        plan_of(recipe_names(d)[back].read_text(), shapes, overrides=[given], config=config)
+
+
+def test_heads_that_the_weights_do_not_tell_are_in_the_plan() -> None:
+    """Without a config, 2 heads of 12 look like 4 of 6: the plan says what it relied on, set or not."""
+    d = NARROW["llama3"]
+    wrong = ["num_heads=2", "num_kv_heads=1", "num_layers=11"]
+    plan = plan_of(recipe_names(d)[0].read_text(), listed(hf_shapes(d)), overrides=wrong)
+    assert plan.warnings == ("there is no config.json; by default: model_type=llama, tied=false",)
+    told = {value.name: str(value.origin) for value in plan.params}
+    assert (told["num_heads"], told["num_kv_heads"], told["model_type"]) == ("set", "set", "default")
+    d = NARROW["qwen3"]  # the norms of queries have the length of a head
+    with pytest.raises(PlanError, match="24 rows are not those of num_heads=2"):
+        plan_of(recipe_names(d)[0].read_text(), listed(hf_shapes(d)), overrides=[*wrong[:2], "num_layers=3"])
+
+
+@pytest.mark.parametrize("family", ["llama3", "qwen3", "mixtral", "qwen3_moe"])
+def test_no_lm_head_is_dropped_unless_embeddings_are_said_to_be_tied(family: str) -> None:
+    d = replace(NARROW[family], tied=False)
+    there = recipe_names(d)[0].read_text()
+    given = [text for text in params(d, Layout(), back=False) if not text.startswith("tied")]
+    assert "params/decoder/logits_dense/kernel" in shapes_of(
+        plan_of(there, listed(hf_shapes(d)), overrides=given)
+    )
+    plan = plan_of(there, listed(hf_shapes(d)), config=hf_config(d) | {"tie_word_embeddings": True})
+    assert [gone.leaf.key.text for gone in plan.dropped] == ["lm_head.weight"]
+
+
+@pytest.mark.parametrize(
+    "missing", ["mlp/wi_0/kernel", "self_attention/out/kernel", "pre_self_attention_layer_norm/scale"]
+)
+@pytest.mark.parametrize("layout", [Layout(), Layout(scan=False)])
+def test_no_kind_of_leaf_may_be_missing_on_the_way_back(missing: str, layout: Layout) -> None:
+    d = NARROW["llama3"]
+    shapes = {key: shape for key, shape in jax_shapes(d, layout).items() if not key.endswith(missing)}
+    with pytest.raises(PlanError, match=r"the rule claims nothing|layers are missing"):
+        plan_of(recipe_names(d)[1].read_text(), listed(shapes), config=recorded_config(d, layout))
+
+
+@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize(
+    ("family", "given", "edit"),
+    [
+        ("mixtral", "family=qwen3_moe", ""),
+        ("qwen3_moe", "family=mixtral", ""),
+        ("qwen3_moe", "family=qwen3_moe", "key_norm"),
+        ("qwen3_moe", "family=qwen3_moe", "layers_1/self_attention/query_norm"),
+    ],
+)
+def test_experts_of_the_wrong_family(family: str, given: str, edit: str, scan: bool) -> None:
+    d, layout = NARROW[family], Layout(scan=scan)
+    shapes = {key: shape for key, shape in jax_shapes(d, layout).items() if not edit or edit not in key}
+    if scan and edit.startswith("layers_1"):
+        assert shapes == jax_shapes(d, layout)
+        return
+    with pytest.raises(PlanError, match="norms of queries and keys"):
+        plan_of(
+            recipe_names(d)[1].read_text(),
+            listed(shapes),
+            overrides=[*params(d, layout, back=True), given],
+        )
+
+
+def test_norms_of_qwen_are_not_left_out() -> None:
+    d = NARROW["qwen3_moe"]
+    shapes = without(hf_shapes(d), "model.layers.1.self_attn.k_norm.weight")
+    with pytest.raises(PlanError, match="a norm of queries and one of keys in each layer"):
+        plan_of(recipe_names(d)[0].read_text(), listed(shapes), config=hf_config(d))
+
+
 def test_rows_that_are_cut_are_told() -> None:
     d, layout = NARROW["llama3"], Layout(vocab_size_padded=40)
     plan = plan_of(
@@ -383,7 +567,7 @@ def test_rows_that_are_cut_are_told() -> None:
         listed(jax_shapes(d, layout)),
         overrides=params(d, layout, True),
     )
-    assert sorted(plan.warnings) == [
+    assert [warning for warning in sorted(plan.warnings) if "by default" not in warning] == [
         "70 of 400 elements of `params/decoder/logits_dense/kernel` are used by no output: [0:10, 33:40]",
         "70 of 400 elements of `params/token_embedder/embedding` are used by no output: [33:40, 0:10]",
     ]
