@@ -68,6 +68,8 @@ class Layer:
     origin: str
     """What people call it: `config.json`."""
     entries: Mapping[str, Any]
+    of_model: bool = True
+    """Whether it is there to say what the model is; custom metadata may be anything."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,12 @@ class Config(Lookup):
 
     @property
     def _about(self) -> str:
-        return self.layers[0].origin if self.layers else f"{self._absent}, and so `{self.name}`"
+        return f"{self._absent}, and so `{self.name}`" if self._of_model is None else self._of_model
+
+    @property
+    def _of_model(self) -> str | None:
+        """What says what the model is; None where nothing does."""
+        return next((layer.origin for layer in self.layers if layer.of_model), None)
 
     def found(self, path: str) -> Found | None:
         """The value at `a/b/c`, and where it comes from; None where there is none, or null.
@@ -133,11 +140,11 @@ class Config(Lookup):
 
     def without(self, paths: Sequence[str]) -> str:
         """What to say where none of these paths is there."""
-        if not self.layers:
+        if self._of_model is None:
             return self._absent
         known = ["/".join(path) for path in _paths(self.entries.values)]
         guess = next(filter(None, (did_you_mean(path, known) for path in paths)), "")
-        return f"{self.layers[0].origin} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
+        return f"{self._of_model} has no {' and no '.join(f'`{path}`' for path in paths)}{guess}"
 
 
 MOST_PATHS = 1000

@@ -51,10 +51,10 @@ def _layers(source: Source) -> Iterator[Layer]:
     found = read_config(source.path)
     if found is None:
         yield Layer("the recorded config", record.get(CONFIG, {}))
-        yield Layer("the custom metadata", own(source.metadata))
+        yield Layer("the custom metadata", own(source.metadata), of_model=False)
     else:
         yield Layer(*found)
-    yield Layer("the record of the conversion", {RECORD: record} if record else {})
+    yield Layer("the record of the conversion", {RECORD: record} if record else {}, of_model=False)
 
 
 def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def noted(source: Source, loaded: LoadedRecipe | None, format: str) -> tuple[dic
         return dict(source.metadata), []
     record, warnings = _record(source, loaded)
     users = own(source.metadata)
-    whole = {**users, RECORD: record} if record else users
+    whole = {**formats.metadata_entries(format), **users, RECORD: record} if record else users
     most = formats.most_metadata(format)
     if record and most is not None and len(json.dumps(whole)) > most:
         return users, [

@@ -402,7 +402,7 @@ def test_the_name_of_the_destination_says_its_format(
     assert (tmp_path / "out.safetensors").is_file()
     assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
     assert_same(restored(tmp_path / "out", with_strings=False), ARRAYS)
-    assert own(api.inspect(tmp_path / "out.safetensors").metadata) == {"run": "a17"}
+    assert own(api.inspect(tmp_path / "out.safetensors").metadata) == {"format": "pt", "run": "a17"}
     assert listing(tmp_path) == ["model", "out", "out.safetensors", "recipe.yaml"]
 
 

@@ -137,6 +137,13 @@ def test_where_there_is_no_file() -> None:
     assert value("get(config['a'], 3)", NONE) == 3
 
 
+def test_metadata_that_say_nothing_of_a_model_are_no_config() -> None:
+    config = config_of(Layer("the custom metadata", {"format": "pt"}, of_model=False))
+    assert value("config['format']", config) == "pt"
+    assert refusal("config['a']", config).message == f"{ABSENT}, and so `config` has no entry 'a'"
+    assert config.without(["a"]) == ABSENT
+
+
 @pytest.mark.parametrize("text", ["has(config)", "get(config['a'])", "get(config, 1)", "has(config['a'], 1)"])
 def test_one_look_up(text: str) -> None:
     with pytest.raises(ExpressionError, match="takes one look-up"):

@@ -314,6 +314,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
         list(result.plan.warnings) if forgetful else []
     )
     kept = {key: value if format != "safetensors" else str(value) for key, value in CUSTOM.items()}
+    kept |= formats.metadata_entries(format)
     assert own(api.inspect(out).metadata) == ({} if forgetful else kept)
 
 

@@ -74,6 +74,8 @@ class Format:
     """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
     metadata_bytes: int | None = None
     """How much custom metadata there may be, as JSON; None: any amount."""
+    metadata_entries: Mapping[str, str] = field(default_factory=dict)
+    """What readers of the format want among the custom metadata, where there is any."""
     holds_metadata: bool = True
     """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
 
@@ -244,6 +246,11 @@ def is_file(format: str, name: str) -> bool:
 def holds_metadata(format: str) -> bool:
     """Whether checkpoints of a format have a place for custom metadata. Raises UsageError."""
     return _named(format).holds_metadata
+
+
+def metadata_entries(format: str) -> Mapping[str, str]:
+    """What readers of a format want among the custom metadata, where there is any. Raises UsageError."""
+    return _named(format).metadata_entries
 
 
 def most_metadata(format: str) -> int | None:

@@ -27,4 +27,5 @@ FORMAT = Format(
     suffixes=(SUFFIX,),
     is_file=lambda name: name.endswith(SUFFIX),
     shards=True,
+    metadata_entries={"format": "pt"},  # which transformers before version 5 look for
 )

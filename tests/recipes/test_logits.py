@@ -1,9 +1,11 @@
 """Converted weights are the same model: the logits of Hugging Face's implementation and of one in JAX.
 
-Tiny models with random weights, float32, saved with Orbax under Hugging Face's names.
+Tiny models with random weights, float32, saved by Hugging Face's library with the config beside them.
 """
 
-from collections.abc import Mapping
+import functools
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ import orbax.checkpoint as ocp
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from ckpt_surgery import api
-from tests.checkpoints import quiet, save_standard
+from ckpt_surgery.errors import PlanError
+from tests.checkpoints import quiet
 
 TOKENS = np.random.default_rng(1).integers(0, 97, (2, 12))
 SIZES: dict[str, Any] = {
@@ -32,7 +37,6 @@ SIZES: dict[str, Any] = {
     "initializer_range": 0.2,
     "attn_implementation": "eager",
 }
-SETTINGS = ("num_layers=2", "num_heads=4", "num_kv_heads=2", "head_dim=16")
 MODELS = {
     "llama3": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**SIZES, tie_word_embeddings=False)
@@ -44,12 +48,31 @@ MODELS = {
         transformers.Gemma2Config(**SIZES, query_pre_attn_scalar=10, sliding_window=5)
     ),
 }
+EXPERTS: dict[str, Any] = {
+    "mixtral": lambda: transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**SIZES, num_local_experts=3, sliding_window=None)
+    ),
+    "qwen3_moe": lambda: transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(**SIZES, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24)
+    ),
+}
+OTHERS: dict[str, Any] = {
+    "gemma": lambda: transformers.GemmaForCausalLM(transformers.GemmaConfig(**SIZES)),
+    "granite": lambda: transformers.GraniteForCausalLM(
+        transformers.GraniteConfig(**SIZES, residual_multiplier=0.22, embedding_multiplier=12)
+    ),
+    "helium": lambda: transformers.HeliumForCausalLM(transformers.HeliumConfig(**SIZES)),
+    "smollm3": lambda: transformers.SmolLM3ForCausalLM(
+        transformers.SmolLM3Config(**SIZES, pad_token_id=0, tie_word_embeddings=False)
+    ),
+}
+"""Names and shapes as Llama has them, and another computation."""
 
 
 def model(family: str) -> Any:
     """With every weight random: norms of ones would hide where they went."""
     torch.manual_seed(0)
-    made = MODELS[family]().eval()
+    made = {**MODELS, **EXPERTS, **OTHERS}[family]().eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if "norm" in name:
@@ -62,12 +85,9 @@ def hf_logits(made: Any) -> np.ndarray:
         return np.asarray(made(torch.from_numpy(TOKENS)).logits)
 
 
-def hf_weights(made: Any) -> dict[str, np.ndarray]:
-    """As they lie in files: a tied weight once."""
-    weights = {name: np.asarray(tensor) for name, tensor in made.state_dict().items()}
-    if made.config.tie_word_embeddings:
-        del weights["lm_head.weight"]
-    return weights
+def hf_weights(path: Path) -> dict[str, np.ndarray]:
+    """As they lie in files: a tied weight once, experts one by one."""
+    return load_file(path / "model.safetensors")
 
 
 # --- the model in JAX ---------------------------------------------------------------------------------
@@ -166,15 +186,21 @@ def jax_logits(model: Model, params: Mapping[str, Any]) -> np.ndarray:
 # --- one against the other ----------------------------------------------------------------------------
 
 
+Saved = Callable[[str], tuple[Path, Any]]
+
+
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
-    """By family: an Orbax checkpoint with Hugging Face's names, and the model."""
-    made = {}
-    for family in MODELS:
-        path = tmp_path_factory.mktemp(family) / "hf"
-        made[family] = path, model(family)
-        save_standard(path, hf_weights(made[family][1]))
-    return made
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """By family: the directory of a model as Hugging Face's library saves it, and the model."""
+
+    @functools.cache
+    def saved_model(family: str) -> tuple[Path, Any]:
+        path, made = tmp_path_factory.mktemp(family) / "hf", model(family)
+        with quiet():
+            made.save_pretrained(path)
+        return path, made
+
+    return saved_model
 
 
 def restored(path: Path) -> Any:
@@ -185,7 +211,7 @@ def restored(path: Path) -> Any:
 GEMMA = Model(
     gelu=True, cap_scores=50.0, cap_logits=30.0, window=5, query_scale=10**-0.5, embedding_scale=8.0
 )
-FOLDED = ("fold_query_scale=true", "query_pre_attn_scalar=10", "scale_embedding=true")
+FOLDED = ("fold_query_scale=true", "scale_embedding=true")
 CASES = [
     ("llama3", (), Model()),
     ("llama3", ("scan=false", "rope=interleaved"), Model(interleaved=True)),
@@ -199,38 +225,86 @@ CASES = [
 
 @pytest.mark.parametrize(("family", "given", "jax_model"), CASES)
 def test_logits_are_the_same(
-    saved: dict[str, tuple[Path, Any]],
+    saved: Saved,
     tmp_path: Path,
     family: str,
     given: tuple[str, ...],
     jax_model: Model,
 ) -> None:
-    source, made = saved[family]
-    api.apply(f"@hf-{family}-to-jax", source, dst=tmp_path / "jax", set=[*SETTINGS, *given])
+    source, made = saved(family)
+    api.apply(f"@hf-{family}-to-jax", source, dst=tmp_path / "jax", set=given)
     wanted = hf_logits(made)
     found = jax_logits(jax_model, restored(tmp_path / "jax")["params"])
     assert np.abs(wanted).max() > 1
     assert np.abs(found - wanted).max() <= 1e-4
 
 
-def test_the_comparison_sees_a_wrong_order_of_rotary_pairs(
-    saved: dict[str, tuple[Path, Any]], tmp_path: Path
-) -> None:
-    source, made = saved["llama3"]
-    given = [*SETTINGS, "rope=interleaved"]
-    api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=given)
+def test_the_comparison_sees_a_wrong_order_of_rotary_pairs(saved: Saved, tmp_path: Path) -> None:
+    source, made = saved("llama3")
+    api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=["rope=interleaved"])
     found = jax_logits(Model(), restored(tmp_path / "jax")["params"])
     assert np.abs(found - hf_logits(made)).max() > 0.1
 
 
-@pytest.mark.parametrize("given", [(), ("scan=false", "rope=interleaved"), ("layer_axis=1",)])
-def test_there_and_back_through_orbax(
-    saved: dict[str, tuple[Path, Any]], tmp_path: Path, given: tuple[str, ...]
-) -> None:
-    source, made = saved["llama3"]
-    api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=[*SETTINGS, *given])
-    api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "hf", set=[*SETTINGS, *given])
-    found, wanted = restored(tmp_path / "hf"), hf_weights(made)
+LAYOUTS = [(), ("scan=false", "rope=interleaved"), ("layer_axis=1", "vocab_size_padded=128")]
+
+
+@pytest.mark.parametrize("family", [*MODELS, *EXPERTS])
+@pytest.mark.parametrize("given", LAYOUTS, ids=" ".join)
+def test_there_and_back(saved: Saved, tmp_path: Path, family: str, given: tuple[str, ...]) -> None:
+    """Without a word of sizes, nor on the way back of how the weights were laid out."""
+    source, made = saved(family)
+    name = "moe" if family in EXPERTS else family
+    exact = [*given, "norm_plus_one=false"] if family == "gemma2" else [*given]
+    there = api.apply(f"@hf-{name}-to-jax", source, dst=tmp_path / "jax", set=exact)
+    assert there.plan.warnings == ()
+    back = api.apply(f"@jax-to-hf-{name}", tmp_path / "jax", dst=tmp_path / "hf")
+    assert [warning for warning in back.plan.warnings if "are used by no output" not in warning] == []
+    found, wanted = hf_weights(tmp_path / "hf"), hf_weights(source)
     assert sorted(found) == sorted(wanted)
-    for name, weight in wanted.items():
-        assert np.asarray(found[name]).tobytes() == weight.tobytes(), name
+    for key, weight in wanted.items():
+        assert (found[key].shape, found[key].tobytes()) == (weight.shape, weight.tobytes()), key
+    (tmp_path / "hf" / "config.json").write_bytes((source / "config.json").read_bytes())
+    with quiet():
+        again = type(made).from_pretrained(tmp_path / "hf", attn_implementation="eager").eval()
+    np.testing.assert_array_equal(hf_logits(again), hf_logits(made))
+
+
+def test_the_way_back_finds_the_config_after_other_conversions(saved: Saved, tmp_path: Path) -> None:
+    source, _ = saved("llama3")
+    api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax", set=["rope=interleaved"])
+    api.apply("@cast", tmp_path / "jax", dst=tmp_path / "wide", set=["dtype=float64"])
+    api.convert(tmp_path / "wide", tmp_path / "copy.npz")
+    api.apply("@cast", tmp_path / "copy.npz", dst=tmp_path / "cast", set=["dtype=float32"])
+    plan = api.apply("@jax-to-hf-llama3", tmp_path / "cast", dst=tmp_path / "hf").plan
+    assert plan.warnings == ()
+    found, wanted = hf_weights(tmp_path / "hf"), hf_weights(source)
+    assert {key: weight.tobytes() for key, weight in found.items()} == {
+        key: weight.tobytes() for key, weight in wanted.items()
+    }
+
+
+def test_safetensors_unless_told_otherwise(saved: Saved, tmp_path: Path) -> None:
+    api.apply("@hf-llama3-to-jax", saved("llama3")[0], dst=tmp_path / "jax")
+    api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "hf")
+    assert [path.name for path in (tmp_path / "hf").iterdir()] == ["model.safetensors"]
+    with safe_open(tmp_path / "hf" / "model.safetensors", "np") as file:
+        assert file.metadata()["format"] == "pt"
+    api.apply("@jax-to-hf-llama3", tmp_path / "jax", dst=tmp_path / "orbax", format="orbax")
+    assert sorted(restored(tmp_path / "orbax")) == sorted(hf_weights(tmp_path / "hf"))
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_other_models_of_the_same_names_and_shapes_are_refused(
+    saved: Saved, tmp_path: Path, family: str
+) -> None:
+    source, _ = saved(family)
+    with pytest.raises(PlanError, match=f"the model is {family}, and this recipe is for llama"):
+        api.apply("@hf-llama3-to-jax", source, dst=tmp_path / "jax")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(source / "model.safetensors", bare)
+    sizes = ["num_layers=2", "num_heads=4", "num_kv_heads=2"]
+    sizes += ["tied=true"] if "lm_head.weight" not in hf_weights(source) else ["tied=false"]
+    plan = api.plan("@hf-llama3-to-jax", bare, set=sizes)
+    assert plan.warnings == (f"there is no config.json beside {bare}; by default: model_type=llama",)
