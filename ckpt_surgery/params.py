@@ -74,7 +74,7 @@ def unsaid(values: Iterable[ParamValue]) -> Iterator[str]:
             silent.setdefault(value.note, []).append(value)
     for note, alike in silent.items():
         told = ", ".join(f"{value.name}={value.text}" for value in alike)
-        yield f"{note}; by default: {told}"
+        yield f"by default {told}: {note}"
 
 
 # --- overrides --------------------------------------------------------------------------------

@@ -238,8 +238,8 @@ def test_without_a_file_the_defaults_hold_with_a_note() -> None:
         "scan": True,
     }
     assert list(unsaid(recipe.param_values)) == [
-        f"{ABSENT}; by default: width=1, theta=1.5, tied=true, sort=none, "
-        "first=none, head_dim=128, num_layer=7"
+        "by default width=1, theta=1.5, tied=true, sort=none, first=none, head_dim=128, num_layer=7: "
+        + ABSENT
     ]
 
 

@@ -122,7 +122,8 @@ def test_the_defaults_are_those_of_a_published_model(d: Decoder, table: Shapes, 
     assert shapes_of(plan) == jax_shapes(d, Layout())
     assert plan.dropped == ()
     (warning,) = plan.warnings
-    assert warning.startswith("there is no config.json; by default: ")
+    assert warning.startswith("by default ")
+    assert warning.endswith(": there is no config.json")
     assert f"num_heads={d.heads}, num_kv_heads={d.kv_heads}" in warning
     again = plan_of(back.read_text(), listed(shapes_of(plan)), overrides=given, memory=FULL_WIDTH)
     assert shapes_of(again) == table
@@ -498,7 +499,7 @@ def test_heads_that_the_weights_do_not_tell_are_in_the_plan() -> None:
     d = NARROW["llama3"]
     wrong = ["num_heads=2", "num_kv_heads=1", "num_layers=11"]
     plan = plan_of(recipe_names(d)[0].read_text(), listed(hf_shapes(d)), overrides=wrong)
-    assert plan.warnings == ("there is no config.json; by default: model_type=llama, tied=false",)
+    assert plan.warnings == ("by default model_type=llama, tied=false: there is no config.json",)
     told = {value.name: str(value.origin) for value in plan.params}
     assert (told["num_heads"], told["num_kv_heads"], told["model_type"]) == ("set", "set", "default")
     d = NARROW["qwen3"]  # the norms of queries have the length of a head

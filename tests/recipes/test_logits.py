@@ -307,4 +307,4 @@ def test_other_models_of_the_same_names_and_shapes_are_refused(
     sizes = ["num_layers=2", "num_heads=4", "num_kv_heads=2"]
     sizes += ["tied=true"] if "lm_head.weight" not in hf_weights(source) else ["tied=false"]
     plan = api.plan("@hf-llama3-to-jax", bare, set=sizes)
-    assert plan.warnings == (f"there is no config.json beside {bare}; by default: model_type=llama",)
+    assert plan.warnings == (f"by default model_type=llama: there is no config.json beside {bare}",)
