@@ -132,6 +132,25 @@ ONLY_VALUES = [
         "  cast(…, 'float32') around it keeps what was computed; "
         "cast(…, 'float16', on_overflow='saturate') clamps it.",
     ),
+    (
+        "x + x",
+        np.int8([1, 100]),
+        "`+`: 100 + 100 is out of range of int8, -128 to 127 (1 of 2 values here)\n"
+        "  cast(…, 'int64') around what it is computed from gives it room.",
+    ),
+    (
+        "1 + (x - 1)",
+        np.uint8([1, 0]),
+        "`-`: 0 - 1 is out of range of uint8, 0 to 255 (1 of 2 values here)\n"
+        "  cast(…, 'int64') around what it is computed from gives it room.",
+    ),
+    (
+        "sum(x, 1)",
+        np.int64([[1, 1, 1], [2**62] * 3]),
+        "`sum` at [1] is 13835058055282163712, out of range of int64, "
+        "-9223372036854775808 to 9223372036854775807\n"
+        "  cast(…, 'float64') around what it is computed from gives it room, and rounds.",
+    ),
     ("7 // x", np.int32([0]), "`//`: an integer is divided by zero"),
     (
         "x ** source['a']",

@@ -23,6 +23,7 @@ from ckpt_surgery.functions.dtypes import (
     promoted,
     rank,
 )
+from ckpt_surgery.functions.integers import check_sign, exact
 
 DType = np.dtype[Any]
 Ufunc = Callable[..., Any]
@@ -134,6 +135,8 @@ _BINARY: dict[str, Ufunc] = {
     "&": np.bitwise_and,
     "|": np.bitwise_or,
 }
+_EXACT = ("+", "-", "*", "//", "**")
+"""Operators that can give an integer which the operands' type does not hold."""
 
 
 _COMPARISONS: dict[str, Ufunc] = {
@@ -152,7 +155,7 @@ class Binary(Elementwise):
 
     Operators are `+ - * / // % ** & |` and the comparisons, which give bool. Integers divided with `/` are
     float64. Raises FunctionError for what NumPy has no meaning for, DataError for an integer divided by
-    zero or raised to a negative power.
+    zero or raised to a negative power, and for a result that an integer type does not hold.
     """
 
     kind: ClassVar[str] = "binary"
@@ -186,6 +189,8 @@ class Binary(Elementwise):
             raise DataError(
                 "`**`: an integer is raised to a negative power", hint="Cast it to a float type first."
             )
+        if is_integer(left.dtype) and self.op in _EXACT:
+            return exact(self.op, _BINARY[self.op], left, right)
         return _BINARY[self.op](left, right)
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
@@ -305,13 +310,15 @@ _UNARY: dict[str, Ufunc] = {
     "exp": np.exp,
     "log": np.log,
 }
+_SIGNED = {"neg": "`neg`: -({})", "abs": "`abs`: abs({})"}
+"""What loses its sign, and how it is told with a number."""
 
 
 @dataclass(frozen=True)
 class Unary(Elementwise):
     """`-x`, for types with a sign; `~x`, for bool arrays; and functions of one array or number.
 
-    Roots, `exp` and `log` of integers are float64.
+    Roots, `exp` and `log` of integers are float64. DataError for the negative of the smallest integer.
     """
 
     kind: ClassVar[str] = "unary"
@@ -338,16 +345,22 @@ class Unary(Elementwise):
         return super().work_dtype(dtypes)
 
     def compute(self, operands: Sequence[Any]) -> Any:
+        if self.op in _SIGNED and is_integer(operands[0].dtype):
+            check_sign(_SIGNED[self.op], operands[0])
         # NumPy's vector loops and its scalar ones may differ in the last bit: one layout, one loop.
         return _UNARY[self.op](np.asarray(operands[0], order="C"))
 
 
 @dataclass(frozen=True)
 class Abs(Unary):
-    """`abs(x)`; of complex numbers their magnitude."""
+    """`abs(x)`; of complex numbers their magnitude. DataError for the smallest integer of a type."""
 
     name: ClassVar[str] = "abs"
     op: str = "abs"
+
+    def constant(self) -> Number:
+        assert self.x is not None, "a constant has no inputs"
+        return abs(self.x)
 
 
 @dataclass(frozen=True)

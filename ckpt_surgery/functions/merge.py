@@ -11,7 +11,16 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
-from ckpt_surgery.functions.dtypes import computation, converted, kind, nominal_of, number_as, promoted
+from ckpt_surgery.functions.dtypes import (
+    computation,
+    converted,
+    is_integer,
+    kind,
+    nominal_of,
+    number_as,
+    promoted,
+)
+from ckpt_surgery.functions.integers import check_list_sums
 from ckpt_surgery.functions.layout import axis_of
 from ckpt_surgery.functions.tiles import copy_into
 from ckpt_surgery.manifests import concatenated, replaced, stacked
@@ -223,8 +232,8 @@ class _OfList(Function):
 
 
 def summation(dtype: DType) -> DType:
-    """What values of a computation type are summed in: integers and bools in 64 bits."""
-    return np.dtype({"b": np.int64, "i": np.int64, "u": np.uint64}.get(kind(dtype), dtype))
+    """What values of a computation type are summed in: integers and bools in int64, uint64 in itself."""
+    return np.dtype(np.int64) if kind(dtype) in "biu" and dtype.name != "uint64" else dtype
 
 
 @dataclass(frozen=True)
@@ -232,7 +241,7 @@ class SumOfList(_OfList):
     """`sum(xs)`, of the dtype of the first array that is not bool; bools alone are counted, in int64.
 
     Integers are added up in 64 bits. A sum that this dtype does not hold is a DataError;
-    `cast(sum(xs), 'int64')` keeps all of it.
+    `cast(sum(xs), 'int64')` keeps all of it that 64 bits hold.
     """
 
     kind: ClassVar[str] = "sum_of_list"
@@ -243,6 +252,12 @@ class SumOfList(_OfList):
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.asarray(first + second)
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        total = super().apply(region, ins, blocks)
+        if is_integer(total.dtype):
+            check_list_sums(self.called, blocks, total.dtype, region)
+        return total
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.arithmetic import broadcast_needs, broadcast_shapes
 from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, promoted, rank
+from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, check_sums
 from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
 from ckpt_surgery.functions.tiles import straightened
@@ -70,8 +71,12 @@ class Reduction(Function):
         length = math.prod(ins[0].shape[axis] for axis in axes)
         last = converted(blocks[0].transpose((*kept, *axes)), self.work_dtype(ins[0].dtype))
         rows = np.ascontiguousarray(straightened(last)).reshape(region.size, length)
+        self.check(rows, blocks[0], region)
         with np.errstate(all="ignore"):
             return self.reduced(rows).reshape(region.shape)
+
+    def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
+        """DataError where a row's value cannot be told; `rows` are the block, converted."""
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
         if self.axis is None:
@@ -96,7 +101,7 @@ class Sum(Reduction):
     """`sum(x, axis=None, keepdims=False)`, of the dtype of `x`; bools are counted, in int64.
 
     Integers are added up in 64 bits. A sum that the dtype of `x` does not hold is a DataError;
-    `cast(sum(x), 'int64')` keeps all of it.
+    `cast(sum(x), 'int64')` keeps all of it that 64 bits hold.
     """
 
     name: ClassVar[str] = "sum"
@@ -107,6 +112,10 @@ class Sum(Reduction):
 
     def reduced(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(np.add.reduce(rows, axis=1))
+
+    def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
+        if is_integer(rows.dtype):
+            check_sums(self.name, rows, bound(block), region)
 
 
 def _fractional(dtype: DType) -> DType:
@@ -195,21 +204,38 @@ _BLOCK_ELEMENTS = 1 << 15
 """Elements of the result that are computed at a time: they stay in the cache while the sum goes on."""
 
 
-def _summed_products(operands: Sequence[np.ndarray], outer: int, shape: Shape, dtype: DType) -> np.ndarray:
-    """The product of all operands, summed one after another over all axes but the first `outer`.
+def _summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, region: Region) -> np.ndarray:
+    """The product of all operands, summed one after another over all axes but the first ones.
 
-    Operands have the same number of axes, each of full length or 1. `shape` is that of the result.
+    Operands have the same number of axes, each of full length or 1. `shape` is that of the first axes, and
+    of the `region` of the result but for axes of length 1. DataError with a sum that an integer type does
+    not hold.
     """
+    outer, dtype = len(shape), operands[0].dtype
     summed = np.broadcast_shapes(*(operand.shape[outer:] for operand in operands))
     terms = [np.broadcast_to(operand, operand.shape[:outer] + summed) for operand in operands]
+    checked = is_integer(dtype) and _may_overflow(operands, summed)
     result: np.ndarray = np.zeros(shape, dtype)
     for part in chunk_regions(shape, _blocks(shape)):
-        view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
-        total = result[view]
         cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
-        for index in np.ndindex(*summed):
-            total += functools.reduce(np.multiply, (term[(..., *index)] for term in cut))
+        view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
+        _add_products(result[view], cut, summed)
+        if checked and _may_overflow(cut, summed):
+            exact: np.ndarray = np.zeros(part.shape, object)
+            _add_products(exact, cut, summed)
+            check_exact(name, exact, dtype, region, int(np.ravel_multi_index(part.starts, shape)))
     return result
+
+
+def _add_products(total: np.ndarray, terms: Sequence[np.ndarray], summed: Shape) -> None:
+    for index in np.ndindex(*summed):
+        factors = (term[(..., *index)].astype(total.dtype, copy=False) for term in terms)
+        total += functools.reduce(np.multiply, factors)
+
+
+def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:
+    magnitude = math.prod(map(bound, operands)) * math.prod(summed)
+    return can_overflow(magnitude, operands[0].dtype)
 
 
 def _blocks(shape: Shape) -> Shape:
@@ -224,7 +250,11 @@ def _blocks(shape: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class Matmul(Function):
-    """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors."""
+    """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors.
+
+    Integers are multiplied and added up in 64 bits; as with `sum`, what the result's dtype does not hold is
+    a DataError.
+    """
 
     kind: ClassVar[str] = "matmul"
     parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
@@ -269,7 +299,7 @@ class Matmul(Function):
         a = a.reshape((1,) * (axes - len(left)) + left)[..., :, None, :]
         b = b.reshape((1,) * (axes - len(right)) + right).swapaxes(-1, -2)[..., None, :, :]
         with np.errstate(all="ignore"):
-            return _summed_products([a, b], axes, shape, dtype).reshape(region.shape)
+            return _summed_products("@", [a, b], shape, region).reshape(region.shape)
 
     @staticmethod
     def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
@@ -298,7 +328,8 @@ class Einsum(Function):
 
     The summation convention of `numpy.einsum` for any number of arrays: a letter that an array has twice is
     its diagonal, and without `->` the result has the letters that occur once, in alphabetical order. `...`
-    is refused. An axis of length 1 goes with any length of another array.
+    is refused. An axis of length 1 goes with any length of another array. Integers are multiplied and added
+    up in 64 bits; as with `sum`, what the result's dtype does not hold is a DataError.
     """
 
     name: ClassVar[str] = "einsum"
@@ -332,7 +363,7 @@ class Einsum(Function):
             _laid_out(converted(block, dtype), term, order) for block, term in zip(blocks, terms, strict=True)
         ]
         with np.errstate(all="ignore"):
-            return _summed_products(laid, len(result), region.shape, dtype)
+            return _summed_products(self.name, laid, region.shape, region)
 
     def _letters(self, inputs: int) -> tuple[list[str], str]:
         """The letters of each input, and of the result."""

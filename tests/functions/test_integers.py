@@ -1,0 +1,283 @@
+"""Integer arithmetic against Python's integers: exact, or an error that names the values that met."""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.arrays import chunk_regions
+from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.arithmetic import Abs, Binary, Unary
+from ckpt_surgery.functions.dtypes import Rounded, dtype_named, limits
+from ckpt_surgery.functions.merge import MeanOfList, SumOfList
+from ckpt_surgery.functions.reductions import Einsum, Matmul, Mean, Sum
+from tests.functions.evaluation import evaluate
+
+NAMES = [f"{sign}int{bits}" for bits in (2, 4, 8, 16, 32, 64) for sign in ("", "u")]
+OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+MAX64, MIN64, MAXU64 = 2**63 - 1, -(2**63), 2**64 - 1
+
+
+def of(values: Any, name: str) -> np.ndarray:
+    """Python's integers, in lists, as an array."""
+    array = np.array(values, object)
+    return np.array(array, np.uint64 if array.size and array.min() >= 0 else np.int64).astype(
+        dtype_named(name)
+    )
+
+
+def settled(function: Function, arrays: Sequence[np.ndarray], name: str) -> list[int]:
+    """The elements of the result as the user has it."""
+    return evaluate(Rounded(dtype_named(name)), [evaluate(function, arrays)]).ravel().astype(object).tolist()
+
+
+def fits(values: Sequence[int], name: str) -> bool:
+    low, high = limits(dtype_named(name))
+    return all(low <= value <= high for value in values)
+
+
+def integers(name: str) -> st.SearchStrategy[int]:
+    """All of the type, its ends and small numbers most often."""
+    low, high = map(int, limits(dtype_named(name)))
+    near = [n for n in (low, low + 1, -3, -1, 0, 1, 2, 3, high // 2, high - 1, high) if low <= n <= high]
+    return st.sampled_from(near) | st.integers(low, high)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject) -> None:
+    lefts = data.draw(st.lists(integers(name), min_size=1, max_size=4))
+    right = integers(name)
+    if op in ("//", "%"):
+        right = right.filter(bool)
+    elif op == "**":
+        right = st.integers(0, min(70, int(limits(dtype_named(name))[1])))
+    rights = data.draw(st.lists(right, min_size=len(lefts), max_size=len(lefts)))
+    exact = [OPERATORS[op](a, b) for a, b in zip(lefts, rights, strict=True)]
+    arrays = [of(lefts, name), of(rights, name)]
+    if fits(exact, name):
+        assert settled(Binary(op), arrays, name) == exact
+    else:
+        with pytest.raises(DataError, match="out of range"):
+            settled(Binary(op), arrays, name)
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*"])
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_numbers_of_the_recipe_count_as_arrays_do(op: str, name: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(integers(name), min_size=1, max_size=4))
+    number = data.draw(integers(name))
+    exact = [OPERATORS[op](number, value) for value in values]
+    if fits(exact, name):
+        assert settled(Binary(op, left=number), [of(values, name)], name) == exact
+    else:
+        with pytest.raises(DataError, match="out of range"):
+            settled(Binary(op, left=number), [of(values, name)], name)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
+    values = data.draw(st.lists(integers(name), min_size=1, max_size=4))
+    for function, exact in ((Abs(), [*map(abs, values)]), (Unary("neg"), [-value for value in values])):
+        if name.startswith("u") and function == Unary("neg"):
+            continue
+        if fits(exact, name):
+            assert settled(function, [of(values, name)], name) == exact
+        else:
+            with pytest.raises(DataError, match="out of range"):
+                settled(function, [of(values, name)], name)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
+    """Over an axis and over a list."""
+    rows = data.draw(st.lists(st.lists(integers(name), min_size=4, max_size=4), min_size=1, max_size=3))
+    exact = [sum(row) for row in rows]
+    array = of(rows, name)
+    for function, arrays in ((Sum(1), [array]), (SumOfList(), list(array.T))):
+        if fits(exact, name):
+            assert settled(function, arrays, name) == exact
+        else:
+            with pytest.raises(DataError, match="out of range"):
+                settled(function, arrays, name)
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_products_of_matrices_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
+    vectors = st.lists(st.lists(integers(name), min_size=3, max_size=3), min_size=1, max_size=2)
+    rows, columns = data.draw(vectors, label="rows"), data.draw(vectors, label="columns")
+    exact = [sum(map(operator.mul, row, column)) for row in rows for column in columns]
+    arrays = [of(rows, name), of(columns, name).T]
+    for function in (Matmul(), Einsum("ij,jk->ik")):
+        if fits(exact, name):
+            assert settled(function, arrays, name) == exact
+        else:
+            with pytest.raises(DataError, match="out of range"):
+                settled(function, arrays, name)
+
+
+SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
+    (
+        Binary("+"),
+        [([1, 100], "int8"), ([1, 100], "int8")],
+        "`+`: 100 + 100 is out of range of int8, -128 to 127 (1 of 2 values here)\n"
+        "  cast(…, 'int64') around what it is computed from gives it room.",
+    ),
+    (
+        Binary("+"),
+        [([100, -128], "int8"), ([100, -128], "int8")],  # the one that is furthest out
+        "`+`: -128 + -128 is out of range of int8, -128 to 127 (2 of 2 values here)\n"
+        "  cast(…, 'int64') around what it is computed from gives it room.",
+    ),
+    (Binary("-", left=0), [([0, 1], "uint8")], "`-`: 0 - 1 is out of range of uint8, 0 to 255 (1 of 2"),
+    (Binary("*", right=2), [(2**31 - 1, "int32")], "`*`: 2147483647 * 2 is out of range of int32, -214748"),
+    (
+        Binary("*"),
+        [([2**32], "int64"), ([[2**31], [3]], "int64")],
+        "`*`: 4294967296 * 2147483648 is out of range of int64, -9223372036854775808 to 9223372036854775807 "
+        "(1 of 2 values here)\n"
+        "  cast(…, 'float64') around what it is computed from gives it room, and rounds.",
+    ),
+    (Binary("**", right=63), [([-2, 2], "int64")], "`**`: 2 ** 63 is out of range of int64"),
+    (Binary("**", right=200), [([10], "uint64")], "`**`: 10 ** 200 is out of range of uint64"),
+    (Binary("//"), [([-128], "int8"), ([-1], "int8")], "`//`: -128 // -1 is out of range of int8"),
+    (Binary("//", right=-1), [([MIN64], "int64")], "`//`: -9223372036854775808 // -1 is out of range of int"),
+    (Unary("neg"), [([3, -128], "int8")], "`neg`: -(-128) is out of range of int8, -128 to 127 (1 of 2"),
+    (Abs(), [([MIN64], "int64")], "`abs`: abs(-9223372036854775808) is out of range of int64"),
+    (
+        Sum(0),
+        [([[1, 2**62]] * 3, "int64")],
+        "`sum` at [1] is 13835058055282163712, out of range of int64, -9223372036854775808 to "
+        "9223372036854775807\n"
+        "  cast(…, 'float64') around what it is computed from gives it room, and rounds.",
+    ),
+    (Sum(), [([MAXU64, 1], "uint64")], "`sum` is 18446744073709551616, out of range of uint64, 0 to 184467"),
+    (Sum(1, keepdims=True), [([[0, 1], [MIN64, -1]], "int64")], "`sum` at [1, 0] is -9223372036854775809, "),
+    (SumOfList(), [([0, MAX64], "int64"), ([0, 1], "int64")], "`sum` at [1] is 9223372036854775808, out of"),
+    (Matmul(), [([[1, 0], [0, 2**62]], "int64"), ([3, 3], "int64")], "`@` at [1] is 13835058055282163712, o"),
+    (Matmul(), [([2**40], "int64"), ([2**40], "int64")], f"`@` is {2**80}, out of range of int64"),
+    (
+        Einsum("i,j->ij"),
+        [([1, 2**32], "uint64"), ([1, 2**32], "uint64")],
+        f"`einsum` at [1, 1] is {2**64}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "arrays", "says"), SAID, ids=lambda value: str(value)[:40])
+def test_what_is_said_of_a_result_that_does_not_fit(
+    function: Function, arrays: list[tuple[Any, str]], says: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        evaluate(function, [of(*array) for array in arrays])
+    assert str(caught.value).startswith(says)
+
+
+CANCELLING: list[tuple[Function, list[tuple[Any, str]], list[int]]] = [
+    (Sum(), [([MAX64, MAX64, MIN64, MIN64], "int64")], [-2]),
+    (Sum(0), [([[MAX64, 1]] * 3 + [[MIN64, 1]] * 3, "int64")], [-3, 6]),
+    (SumOfList(), [(MAX64, "int64"), (5, "int64"), (MIN64, "int64")], [4]),
+    (Matmul(), [([2**62, 2**62, -(2**62)], "int64"), ([3, 1, 4], "int64")], [0]),
+    (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64")] * 2 + [([2**20, 2**20], "int64")], [2**101]),
+    (Einsum("i,i,i->"), [([2**40, -(2**40)], "int64"), ([2**40] * 2, "int64"), ([7, 7], "int64")], [0]),
+]
+
+
+@pytest.mark.parametrize(("function", "arrays", "exact"), CANCELLING, ids=lambda value: str(value)[:40])
+def test_only_the_sum_itself_has_to_fit(
+    function: Function, arrays: list[tuple[Any, str]], exact: list[int]
+) -> None:
+    given_arrays = [of(*array) for array in arrays]
+    if not fits(exact, "int64"):
+        with pytest.raises(DataError, match=f"is {exact[0]}, out of range"):
+            evaluate(function, given_arrays)
+    else:
+        assert evaluate(function, given_arrays).ravel().tolist() == exact
+
+
+MEETING = {
+    # operator, signed: pairs whose results fit while their extremes' do not, and a pair that does not fit
+    ("+", True): ([("high", 0), (0, "high")], ("high", 1)),
+    ("+", False): ([("high", 0), (0, "high")], ("high", 1)),
+    ("-", True): ([("high", "high"), (-1, "low")], (0, "low")),
+    ("-", False): ([("high", "high"), (1, 0)], (0, 1)),
+    ("*", True): ([("low", 1), (1, "high")], ("low", -1)),
+    ("*", False): ([("high", 1), (1, "high")], ("high", 2)),
+}
+
+
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("op", ["+", "-", "*"])
+def test_any_chunking_refuses_the_same(op: str, name: str) -> None:
+    ends = dict(zip(("low", "high"), map(int, limits(dtype_named(name))), strict=True))
+    pairs, beyond = MEETING[op, not name.startswith("u")]
+    lefts, rights = ([ends.get(value, value) for value in side] for side in zip(*pairs, beyond, strict=True))  # type: ignore[call-overload]
+    exact = [OPERATORS[op](a, b) for a, b in zip(lefts[:2], rights[:2], strict=True)]
+    for chunks in ((3,), (2,), (1,)):
+        regions = list(chunk_regions((2,), chunks))
+        found = [evaluate(Binary(op), [of(lefts[:2], name), of(rights[:2], name)], part) for part in regions]
+        assert np.concatenate(found).astype(object).tolist() == exact
+        with pytest.raises(DataError, match="out of range"):
+            for part in chunk_regions((3,), chunks):
+                evaluate(Binary(op), [of(lefts, name), of(rights, name)], part)
+
+
+def test_a_large_block_is_looked_at_to_its_end() -> None:
+    left, right = np.zeros((700, 500), np.int64), np.zeros((700, 500), np.int64)
+    left[0, 0], right[1, 1] = MAX64, MAX64  # so that the extremes tell nothing
+    assert evaluate(Binary("+"), [left, right]).sum(dtype=object) == 2 * MAX64
+    left[699, 499] = right[699, 499] = 2**62
+    with pytest.raises(DataError, match=r"4611686018427387904 \+ 4611686018427387904 is .*\(1 of 350,000 v"):
+        evaluate(Binary("+"), [left, right])
+    with pytest.raises(DataError, match=r"\(1 of 350,000 values here\)"):
+        evaluate(Binary("+"), [left[-1:], right[:, -1:]])
+
+
+def test_long_rows_are_summed_exactly() -> None:
+    """In pieces, most of which cannot overflow."""
+    row = np.full(200_000, 2**45 + 1, np.int64)
+    row[77_777] = MIN64
+    assert evaluate(Sum(), [row]).item() == 199_999 * (2**45 + 1) + MIN64
+    row[5] = MIN64
+    total = 199_998 * (2**45 + 1) + 2 * MIN64
+    with pytest.raises(DataError, match=f"`sum` is {total},"):
+        evaluate(Sum(), [row])
+
+
+def test_narrow_types_that_are_summed_in_64_bits_keep_all_of_it() -> None:
+    assert evaluate(Sum(), [of([2**32 - 1] * 3, "uint32")]).item() == 3 * (2**32 - 1)
+    assert (
+        evaluate(Matmul(), [of([-(2**31)] * 2, "int32"), of([1, -(2**31)], "int32")]).item() == 2**62 - 2**31
+    )
+
+
+def test_means_do_not_overflow() -> None:
+    assert evaluate(Mean(), [of([MAX64] * 4, "int64")]).item() == 2.0**63
+    assert evaluate(MeanOfList(), [of([MAX64], "int64")] * 4).tolist() == [2.0**63]
+
+
+def test_a_number_that_the_type_does_not_have_is_refused_before_any_data() -> None:
+    with pytest.raises(FunctionError, match="300 is not a value of uint8, which ends at 0 and 255"):
+        evaluate(Binary("+", right=300), [of([1], "uint8")])
+
+
+def test_numbers_among_themselves_are_pythons() -> None:
+    assert Abs(x=MIN64).constant() == 2**63
+    assert Abs(x=-(2**100)).constant() == 2**100
