@@ -24,6 +24,7 @@ from ckpt_surgery.functions.dtypes import (
     rank,
 )
 from ckpt_surgery.functions.integers import check_sign, exact
+from ckpt_surgery.functions.rounding import as_float
 
 DType = np.dtype[Any]
 Ufunc = Callable[..., Any]
@@ -205,7 +206,7 @@ class Binary(Elementwise):
                 for number in self.operands()
             ]
         return [
-            converted(next(remaining) if number is None else np.asarray(float(number)), work)
+            converted(next(remaining) if number is None else np.asarray(as_float(number, work)), work)
             for number in self.operands()
         ]
 

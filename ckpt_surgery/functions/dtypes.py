@@ -12,6 +12,7 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Manifest, Region
 from ckpt_surgery.errors import DataError, FunctionError, did_you_mean
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.rounding import as_float, needs_care, rounded_once
 from ckpt_surgery.manifests import reinterpreted
 
 DType = np.dtype[Any]
@@ -33,7 +34,6 @@ _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
 
 _BOOL = np.dtype(np.bool_)
 _FLOAT32 = np.dtype(np.float32)
-
 
 # Untyped in ml_dtypes.
 _finfo: Callable[[DType], Any] = ml_dtypes.finfo
@@ -161,14 +161,16 @@ def number_as(value: Number, dtype: DType) -> np.ndarray:
             return np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
         raise FunctionError(f"{value} is not a value of {dtype.name}, which ends at {low} and {high}")
     try:
-        return Cast(dtype).apply(Region((), ()), (), [np.array(float(value))])
+        return Cast(dtype).apply(Region((), ()), (), [np.array(as_float(value, dtype))])
     except (DataError, OverflowError):
         raise FunctionError(f"{value} is not a value of {dtype.name}") from None
 
 
 def converted(block: np.ndarray, dtype: DType) -> np.ndarray:
-    """`block` as `dtype` by NumPy's rules and without its warnings; itself where nothing changes."""
+    """`block` as `dtype`, by one rounding and without NumPy's warnings; itself where nothing changes."""
     with np.errstate(all="ignore"):
+        if needs_care(block.dtype, dtype):
+            return rounded_once(block, dtype)
         return block.astype(dtype, copy=False)
 
 
@@ -177,8 +179,8 @@ def _always_fits(source: DType, target: DType) -> bool:
     """Whether every value of `source`, NaN and infinity included, has its counterpart in `target`."""
     if kind(target) == "b" or kind(source) == "b":
         return target.name != "float8_e8m0fnu"  # which has no zero
-    if kind(source) == "c" or kind(target) == "c":
-        return kind(source) != kind(target) or source.itemsize <= target.itemsize
+    if "c" in (kind(source), kind(target)):  # a complex one as a real one is refused
+        return target.name == "complex128" or source.name in ("complex64", "float32")
     if (has_nan(source) and not has_nan(target)) or (has_infinity(source) and not has_infinity(target)):
         return False
     (low, high), (target_low, target_high) = limits(source), limits(target)
@@ -189,9 +191,9 @@ def _always_fits(source: DType, target: DType) -> bool:
 class Cast(Function):
     """`cast(x, dtype, on_overflow='error')`: the same values as another type.
 
-    Floats are rounded to nearest even, fractions cast to integers are truncated, and anything but zero
-    is a true bool. NaN and infinity stay what they are. What becomes of a finite value beyond the range
-    of `dtype`, and of a NaN or infinity that it does not have, is `on_overflow`:
+    Floats are rounded once, to nearest even, and what rounds to a finite value fits. Fractions cast to
+    integers are truncated, and anything but zero is a true bool. NaN and infinity stay what they are.
+    `on_overflow` is what becomes of values beyond the range, and of a NaN or infinity that `dtype` lacks:
 
     - `error`: DataError with the value that is furthest out;
     - `saturate`: the nearest value that `dtype` has. NaN has none and is a DataError;
@@ -343,7 +345,7 @@ def _outside_floats_without_nan(wide: np.ndarray, dtype: DType) -> np.ndarray:
     """As IEEE rounding would have it: from half-way to the next power of two on."""
     _, high = limits(dtype)
     half_way = (high + 2.0 ** math.ceil(math.log2(high))) / 2
-    return np.asarray(~(np.abs(wide) < half_way))
+    return np.asarray(~((wide > -half_way) & (wide < half_way)))
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.arithmetic import broadcast_needs, broadcast_shapes
-from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, promoted, rank
-from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, check_sums
+from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, rank
+from ckpt_surgery.functions.integers import bound, check_sums
 from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
+from ckpt_surgery.functions.products import contraction, summed_products
 from ckpt_surgery.functions.tiles import straightened
 
 DType = np.dtype[Any]
@@ -194,60 +195,6 @@ class Norm(Reduction):
         return np.asarray(np.sqrt(np.add.reduce(sizes * sizes, axis=1)))
 
 
-def _contraction(dtypes: Sequence[DType], name: str) -> DType:
-    """What products are computed and summed in: integers in 64 bits, bools with and / or."""
-    work = promoted(dtypes, name)
-    return summation(work) if is_integer(work) else work
-
-
-_BLOCK_ELEMENTS = 1 << 15
-"""Elements of the result that are computed at a time: they stay in the cache while the sum goes on."""
-
-
-def _summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, region: Region) -> np.ndarray:
-    """The product of all operands, summed one after another over all axes but the first ones.
-
-    Operands have the same number of axes, each of full length or 1. `shape` is that of the first axes, and
-    of the `region` of the result but for axes of length 1. DataError with a sum that an integer type does
-    not hold.
-    """
-    outer, dtype = len(shape), operands[0].dtype
-    summed = np.broadcast_shapes(*(operand.shape[outer:] for operand in operands))
-    terms = [np.broadcast_to(operand, operand.shape[:outer] + summed) for operand in operands]
-    checked = is_integer(dtype) and _may_overflow(operands, summed)
-    result: np.ndarray = np.zeros(shape, dtype)
-    for part in chunk_regions(shape, _blocks(shape)):
-        cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
-        view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
-        _add_products(result[view], cut, summed)
-        if checked and _may_overflow(cut, summed):
-            exact: np.ndarray = np.zeros(part.shape, object)
-            _add_products(exact, cut, summed)
-            check_exact(name, exact, dtype, region, int(np.ravel_multi_index(part.starts, shape)))
-    return result
-
-
-def _add_products(total: np.ndarray, terms: Sequence[np.ndarray], summed: Shape) -> None:
-    for index in np.ndindex(*summed):
-        factors = (term[(..., *index)].astype(total.dtype, copy=False) for term in terms)
-        total += functools.reduce(np.multiply, factors)
-
-
-def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:
-    magnitude = math.prod(map(bound, operands)) * math.prod(summed)
-    return can_overflow(magnitude, operands[0].dtype)
-
-
-def _blocks(shape: Shape) -> Shape:
-    """Whole trailing axes, as many as there is room for."""
-    room = _BLOCK_ELEMENTS
-    lengths: list[int] = []
-    for length in reversed(shape):
-        lengths.append(max(1, min(length, room)))
-        room //= lengths[-1]
-    return tuple(reversed(lengths))
-
-
 @dataclass(frozen=True)
 class Matmul(Function):
     """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors.
@@ -268,10 +215,10 @@ class Matmul(Function):
         left, right = self._matrices(a.shape, b.shape)
         batch = broadcast_shapes([left[:-2], right[:-2]], "@")
         shape = batch + left[-2:-1] * (a.ndim > 1) + right[-1:] * (b.ndim > 1)
-        return ArraySpec(shape, _contraction([a.dtype, b.dtype], "@"))
+        return ArraySpec(shape, contraction([a.dtype, b.dtype], "@"))
 
     def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(_contraction(dtypes, "@"), dtypes)
+        return nominal_of(contraction(dtypes, "@"), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         a, b = ins
@@ -285,7 +232,7 @@ class Matmul(Function):
         ]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = _contraction([spec.dtype for spec in ins], "@")
+        dtype = contraction([spec.dtype for spec in ins], "@")
         a, b = (converted(block, dtype) for block in blocks)
         left, right = self._matrices(a.shape, b.shape)
         shape = tuple(
@@ -299,7 +246,7 @@ class Matmul(Function):
         a = a.reshape((1,) * (axes - len(left)) + left)[..., :, None, :]
         b = b.reshape((1,) * (axes - len(right)) + right).swapaxes(-1, -2)[..., None, :, :]
         with np.errstate(all="ignore"):
-            return _summed_products("@", [a, b], shape, region).reshape(region.shape)
+            return summed_products("@", [a, b], shape, region).reshape(region.shape)
 
     @staticmethod
     def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
@@ -340,10 +287,10 @@ class Einsum(Function):
         _, result = self._letters(len(ins))
         lengths = self._lengths(ins)
         shape = tuple(lengths[letter] for letter in result)
-        return ArraySpec(shape, _contraction([spec.dtype for spec in ins], self.name))
+        return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.name))
 
     def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(_contraction(dtypes, self.name), dtypes)
+        return nominal_of(contraction(dtypes, self.name), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         terms, result = self._letters(len(ins))
@@ -356,14 +303,14 @@ class Einsum(Function):
         return needed
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = _contraction([spec.dtype for spec in ins], self.name)
+        dtype = contraction([spec.dtype for spec in ins], self.name)
         terms, result = self._letters(len(ins))
         order = result + "".join(sorted(set("".join(terms)) - set(result)))
         laid = [
             _laid_out(converted(block, dtype), term, order) for block, term in zip(blocks, terms, strict=True)
         ]
         with np.errstate(all="ignore"):
-            return _summed_products(self.name, laid, region.shape, region)
+            return summed_products(self.name, laid, region.shape, region)
 
     def _letters(self, inputs: int) -> tuple[list[str], str]:
         """The letters of each input, and of the result."""

@@ -1,0 +1,70 @@
+"""Products of several arrays, summed over axes: what matrix products and `einsum` are computed by."""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.functions.arithmetic import broadcast_needs
+from ckpt_surgery.functions.dtypes import is_integer, promoted
+from ckpt_surgery.functions.integers import bound, can_overflow, check_exact
+from ckpt_surgery.functions.merge import summation
+
+DType = np.dtype[Any]
+
+
+def contraction(dtypes: Sequence[DType], name: str) -> DType:
+    """What products are computed and summed in: integers in 64 bits, bools with and / or."""
+    work = promoted(dtypes, name)
+    return summation(work) if is_integer(work) else work
+
+
+_BLOCK_ELEMENTS = 1 << 15
+"""Elements of the result that are computed at a time: they stay in the cache while the sum goes on."""
+
+
+def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, region: Region) -> np.ndarray:
+    """The product of all operands, summed one after another over all axes but the first ones.
+
+    Operands have the same number of axes, each of full length or 1. `shape` is that of the first axes, and
+    of the `region` of the result but for axes of length 1. DataError with a sum that an integer type does
+    not hold.
+    """
+    outer, dtype = len(shape), operands[0].dtype
+    summed = np.broadcast_shapes(*(operand.shape[outer:] for operand in operands))
+    terms = [np.broadcast_to(operand, operand.shape[:outer] + summed) for operand in operands]
+    checked = is_integer(dtype) and _may_overflow(operands, summed)
+    result: np.ndarray = np.zeros(shape, dtype)
+    for part in chunk_regions(shape, _blocks(shape)):
+        cut = [term[broadcast_needs(part, term.shape[:outer]).slices] for term in terms]
+        view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
+        _add_products(result[view], cut, summed)
+        if checked and _may_overflow(cut, summed):
+            exact: np.ndarray = np.zeros(part.shape, object)
+            _add_products(exact, cut, summed)
+            check_exact(name, exact, dtype, region, int(np.ravel_multi_index(part.starts, shape)))
+    return result
+
+
+def _add_products(total: np.ndarray, terms: Sequence[np.ndarray], summed: Shape) -> None:
+    for index in np.ndindex(*summed):
+        factors = (term[(..., *index)].astype(total.dtype, copy=False) for term in terms)
+        total += functools.reduce(np.multiply, factors)
+
+
+def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:
+    magnitude = math.prod(map(bound, operands)) * math.prod(summed)
+    return can_overflow(magnitude, operands[0].dtype)
+
+
+def _blocks(shape: Shape) -> Shape:
+    """Whole trailing axes, as many as there is room for."""
+    room = _BLOCK_ELEMENTS
+    lengths: list[int] = []
+    for length in reversed(shape):
+        lengths.append(max(1, min(length, room)))
+        room //= lengths[-1]
+    return tuple(reversed(lengths))
