@@ -1,6 +1,7 @@
 """Whole runs in memory: every element once, right, and whatever the budget."""
 
 import itertools
+import re
 
 import ml_dtypes
 import numpy as np
@@ -62,6 +63,52 @@ def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, mem
     np.testing.assert_array_equal(sink.arrays["stacked"], np.stack([arrays["s_0"], arrays["s_1"]]))
     np.testing.assert_array_equal(sink.arrays["half"], arrays["half"].astype(ml_dtypes.bfloat16))
     np.testing.assert_array_equal(sink.arrays["double"], arrays["double"] * 2)
+
+
+MIXED = {
+    "x": np.array([[1, -2, 3], [4, 5, 6]], np.int32),
+    "u": np.array([[1, 2, 3], [4, 5, 6]], np.uint8),
+    "i": np.array([[1, -1, 3], [4, 5, 6]], np.int8),
+    "q": np.array([[1, -1, 0], [1, 2, 3]], ml_dtypes.int4),
+    "v": np.array([[1, 2, 3], [4, 5, 6]], np.uint64),
+    "b": np.array([[1, 2, 3], [4, 5, 6]], ml_dtypes.bfloat16),
+    "c": np.array([[1j, 2, 3], [4, 5, 6]], np.complex64),
+    "d": np.array([[1j, 2, 3], [4, 5, 6]], np.complex128),
+}
+PUT_TOGETHER = [
+    # what is computed in a wider type, beside a leaf of the dtype that the result has for the user
+    ("concat([x, sum(x, 0, keepdims=True)])", "x", [[1, -2, 3], [4, 5, 6], [5, 3, 9]]),
+    ("concat([sum(x, 1, keepdims=True), x], 1)", "x", [[2, 1, -2, 3], [15, 4, 5, 6]]),
+    ("stack([x[0], sum(x, 0)])", "x", [[1, -2, 3], [5, 3, 9]]),
+    ("stack([sum(x, 0), x[0]], fill=7, count=3)", "x", [[5, 3, 9], [1, -2, 3], [7, 7, 7]]),
+    ("concat([x[:1], sum([x, x])[:1]])", "x", [[1, -2, 3], [2, -4, 6]]),
+    ("concat([u[:, :2], u @ u.T])", "u", [[1, 2], [4, 5], [14, 32], [32, 77]]),
+    ("concat([u, u + i])", "u", [[1, 2, 3], [4, 5, 6], [2, 1, 6], [8, 10, 12]]),
+    ("concat([u + i, sum(u, 0, keepdims=True)])", "u", [[2, 1, 6], [8, 10, 12], [5, 7, 9]]),
+    ("u[:1] + i[:1] + sum(u, 0, keepdims=True)", "u", [[7, 8, 15]]),
+    ("concat([v, sum(v, 0, keepdims=True)])", "v", [[1, 2, 3], [4, 5, 6], [5, 7, 9]]),
+    ("concat([q, sum(q, 0, keepdims=True)])", "q", [[1, -1, 0], [1, 2, 3], [2, 1, 3]]),
+    ("where(x[:1] > 1, x[:1], sum(x, 0, keepdims=True))", "x", [[5, 3, 3]]),
+    ("maximum(x, sum(x, 0))", "x", [[5, 3, 9], [5, 5, 9]]),
+    (
+        "concat([b, b * 2, sum(b, 0, keepdims=True)])",
+        "b",
+        [[1, 2, 3], [4, 5, 6], [2, 4, 6], [8, 10, 12], [5, 7, 9]],
+    ),
+    ("concat([c, c * d])", "c", [[1j, 2, 3], [4, 5, 6], [-1, 4, 9], [16, 25, 36]]),
+]
+
+
+@pytest.mark.parametrize(("value", "like", "expected"), PUT_TOGETHER)
+def test_arrays_of_one_dtype_go_together_however_they_are_computed(
+    value: str, like: str, expected: list[list[complex]]
+) -> None:
+    """The result has the dtype that its parts have for the user."""
+    text = re.sub(r"\b([a-z])\b", r"source['\1']", value)
+    recipe = f'version: 1\nrules:\n- {{add: made, value: "{text}"}}\n'
+    _, sink = carried_out(recipe, MemorySource(MIXED), 10**8)
+    assert sink.arrays["made"].dtype == MIXED[like].dtype
+    assert sink.arrays["made"].tolist() == np.array(expected).astype(MIXED[like].dtype).tolist()
 
 
 def test_progress_counts_bytes_up_to_all() -> None:

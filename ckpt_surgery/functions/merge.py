@@ -12,13 +12,13 @@ from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import (
-    computation,
     converted,
     is_integer,
     kind,
     nominal_of,
     number_as,
     promoted,
+    rank,
 )
 from ckpt_surgery.functions.integers import check_list_sums
 from ckpt_surgery.functions.layout import axis_of
@@ -40,13 +40,13 @@ def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
 
 
 def _held_dtype(ins: Specs, name: str) -> DType:
-    """What holds all the inputs: floats of one nominal dtype may be computed at different widths."""
+    """What holds all the inputs: those of one nominal dtype may be computed at different widths.
+
+    That they have one nominal dtype is for `nominal` to check.
+    """
     dtypes = [spec.dtype for spec in ins]
-    if all(kind(dtype) == "f" for dtype in dtypes) and len(set(dtypes)) > 1:
-        return np.result_type(*map(computation, dtypes))
-    if all(kind(dtype) in "iu" for dtype in dtypes) and len(set(map(computation, dtypes))) == 1:
-        return dtypes[0] if len(set(dtypes)) == 1 else computation(dtypes[0])
-    return one_dtype(dtypes, name)
+    one_kind = len(set(map(rank, dtypes))) == 1
+    return promoted(dtypes, name) if one_kind and len(set(dtypes)) > 1 else one_dtype(dtypes, name)
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,14 @@ class Stack(Function):
                     f"`stack`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
                 )
         axis = axis_of(self.axis, ins[0].ndim + 1, self.name)
-        if self.fill is not None:
-            number_as(self.fill, dtype)
         length = self._length(len(ins))
         return ArraySpec((*ins[0].shape[:axis], length, *ins[0].shape[axis:]), dtype)
 
     def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return one_dtype(dtypes, self.name)
+        dtype = one_dtype(dtypes, self.name)
+        if self.fill is not None:
+            number_as(self.fill, dtype)
+        return dtype
 
     def by_place(self, inputs: int) -> dict[int, int]:
         """Number of the input by its index along the new axis."""

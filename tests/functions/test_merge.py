@@ -51,11 +51,11 @@ def test_a_region_of_a_stack_reads_the_arrays_that_it_meets() -> None:
         (Stack(places=(1, 1), fill=0), ("int8[2]",) * 2, "places 1, 1 do not tell 2 arrays apart"),
         (Stack(places=(-1, 0), fill=0), ("int8[2]",) * 2, "places -1, 0 do not tell"),
         (Stack(places=(0,), fill=0), ("int8[2]",) * 2, "places 0 do not tell 2 arrays apart"),
-        (Stack(fill=0.5, count=3), ("int8[2]",), "0.5 is not an integer, and the array is int8"),
         (Concat(), ("int8[2,3]", "int8[2,4]"), "array 1 is int8[2,4]; they may differ in axis 0 only"),
         (Concat(), ("int8[2,3]", "int8[2]"), "they may differ in axis 0 only"),
         (Concat(1), ("int8[2]",), "`concat`: there is no axis 1"),
-        (Concat(), ("int8[2]", "int16[2]"), "arrays of int8 and int16 in one list"),
+        (Concat(), ("int8[2]", "bool[2]"), "arrays of int8 and bool in one list"),
+        (Concat(), ("int64[2]", "uint64[2]"), "`concat`: no integer type holds both int64 and uint64"),
         (MeanOfList(), ("float32[2]", "float32[1]"), "`mean`: array 0 is float32[2], array 1 is float32[1]"),
         (SumOfList(), ("int8[2]", "float32[2]"), "`sum` of int8 and float32 would give int8 again"),
     ],
@@ -71,6 +71,15 @@ def test_a_list_has_one_nominal_dtype(function: Function) -> None:
     assert function.nominal([BF16, BF16]) == BF16
     with pytest.raises(FunctionError, match=r"arrays of bfloat16 and float32 in one list"):
         function.nominal([BF16, F32])
+    with pytest.raises(FunctionError, match=r"arrays of int8 and int16 in one list"):
+        function.nominal([INT8, np.dtype(np.int16)])
+
+
+def test_what_fills_a_stack_is_of_its_nominal_dtype() -> None:
+    assert Stack(fill=-1, count=3).nominal([INT8, INT8]) == INT8
+    for fill in (0.5, 300):
+        with pytest.raises(FunctionError, match=f"{fill} is not a.* int8"):
+            Stack(fill=fill, count=3).nominal([INT8, INT8])
 
 
 def test_computed_and_stored_arrays_of_one_nominal_dtype_are_held_by_float32() -> None:
