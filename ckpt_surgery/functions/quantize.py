@@ -21,7 +21,8 @@ _TARGETS = (
     *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float4_e2m1fn"),
 )
 
-_PER_CHANNEL = "A scale of one number per channel goes with block=None."
+_PER_CHANNEL = "A scale that broadcasts, as `quantize` makes it, goes without `block`."
+_BY_BLOCKS = "A scale of one number per block, as DeepSeek-V3 stores it, goes with block=(128, 128)."
 
 
 @dataclass(frozen=True)
@@ -102,20 +103,20 @@ class Quantize(Function):
 
 @dataclass(frozen=True)
 class Dequantize(Function):
-    """`dequantize(x, scale, block=(128, 128))`: values times their scale, in the scale's dtype.
+    """`dequantize(x, scale, block=None)`: values times their scale, in the scale's dtype.
 
-    With `block` the last axes of `x` are cut into blocks of these lengths, the last ones maybe smaller, and
-    `scale` `[ceil(m/128), ceil(n/128)]` has one number for each: `x[i, j] * scale[i // 128, j // 128]`.
-    This is what DeepSeek-V3 stores as float8_e4m3fn `weight` and float32 `weight_scale_inv` (its
-    README_WEIGHTS.md, "FP8 Weight Documentation"). Axes before those are the same in both. With
-    `block=None` the scale broadcasts against `x`, as `quantize` makes it.
+    The scale broadcasts against `x`, as `quantize` makes it. With `block` the last axes of `x` are cut into
+    blocks of these lengths, the last ones maybe smaller, and the scale has one number for each: of
+    `block=(128, 128)` it is `[ceil(m/128), ceil(n/128)]`, for `x[i, j] * scale[i // 128, j // 128]`. That is
+    what DeepSeek-V3 stores as float8_e4m3fn `weight` and float32 `weight_scale_inv` (its README_WEIGHTS.md,
+    "FP8 Weight Documentation"). Axes before those are the same in both.
 
     Raises FunctionError where shapes do not agree, or where the scale is not of a float type.
     """
 
     name: ClassVar[str] = "dequantize"
     parameters: ClassVar[tuple[str, ...] | None] = ("x", "scale", "block")
-    block: tuple[int, ...] | None = (128, 128)
+    block: tuple[int, ...] | None = None
 
     def infer(self, ins: Specs) -> ArraySpec:
         x, scale = ins
@@ -129,7 +130,7 @@ class Dequantize(Function):
             )
             raise FunctionError(
                 f"`dequantize`: {x} needs a scale {told}, this one is {list(scale.shape)}",
-                hint=_PER_CHANNEL if self.block else None,
+                hint=_PER_CHANNEL if self.block else _BY_BLOCKS,
             )
         return ArraySpec(x.shape, self._work(ins))
 

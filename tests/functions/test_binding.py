@@ -61,7 +61,8 @@ CALLS: list[tuple[Bound, Bound]] = [
     (called("maximum", 0, A), one(Maximum(a=0), A)),
     (called("clip", A, max=True), one(Clip(max=True), A)),
     (called("abs", A), one(Abs(), A)),
-    (called("dequantize", A, scale=B, block=None), one(Dequantize(None), A, B)),
+    (called("dequantize", A, B), one(Dequantize(None), A, B)),
+    (called("dequantize", A, scale=B, block=[128, 128]), one(Dequantize((128, 128)), A, B)),
     (called("zeros", (2,), "int4"), one(Zeros((2,), dtype_named("int4")))),
     (
         called("init", "normal", 3, "float32", stddev=0.5),

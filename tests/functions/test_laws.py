@@ -153,7 +153,7 @@ QUANTIZED: list[Case] = [
     (Quantize(dtype_named("int4"), None, "scale"), ("float64[4,6]",)),
     (Dequantize((2, 3)), ("float8_e4m3fn[2,5,7]", "float32[2,3,3]")),
     (Dequantize((4,)), ("int8[3,10]", "bfloat16[3,3]")),
-    (Dequantize(None), ("int8[3,5]", "float32[3,1]")),
+    (Dequantize(), ("int8[3,5]", "float32[3,1]")),
 ]
 
 CREATED: list[Case] = [

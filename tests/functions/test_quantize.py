@@ -42,7 +42,7 @@ def test_the_error_is_at_most_half_a_step(rows: list[list[float]], name: str) ->
     step = np.maximum(scale.astype(np.float64), 1e-44)
     error = np.abs(values.astype(np.float64) * scale - x)
     assert (error <= step * (0.5 + limits(values.dtype)[1] * 1e-6) + np.where(scale < 1e-36, 1e-36, 0)).all()
-    assert same(evaluate(Dequantize(None), [values, scale]), values.astype(F32) * scale)
+    assert same(evaluate(Dequantize(), [values, scale]), values.astype(F32) * scale)
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"])
@@ -54,6 +54,13 @@ def test_float_targets_use_their_whole_range(name: str) -> None:
     assert scale.shape == (1, 1)
     assert scale.item() == expected
     assert same(values, np.clip(x / expected, *limits(dtype)).astype(dtype))
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_what_quantize_made_is_dequantized_without_more(axis: int | None) -> None:
+    x = numbers("float32[5,7]")
+    values, scale = quantized(x, INT8, axis)
+    assert same(evaluate(Dequantize(), [values, scale]), values.astype(F32) * scale)
 
 
 def test_dtypes_of_the_parts() -> None:
@@ -75,8 +82,8 @@ def test_blocks_of_128_as_deepseek_v3_has_them() -> None:
     scale = np.abs(numbers("float32[3,2]", 2))
     row, column = np.indices(x.shape)
     expected = x.astype(F32) * scale[row // 128, column // 128]
-    assert same(evaluate(Dequantize(), [x, scale]), expected)
-    needed = Dequantize().needs(Region((127, 0), (129, 128)), [spec_of(x), spec_of(scale)])
+    assert same(evaluate(Dequantize((128, 128)), [x, scale]), expected)
+    needed = Dequantize((128, 128)).needs(Region((127, 0), (129, 128)), [spec_of(x), spec_of(scale)])
     assert needed == [(0, Region((127, 0), (129, 128))), (1, Region((0, 0), (2, 1)))]
 
 
@@ -93,19 +100,26 @@ def test_stacked_experts_have_a_grid_of_scales_each() -> None:
         (Quantize(INT8, 2), ("float32[3]",), "`quantize`: there is no axis 2"),
         (Quantize(INT8, 0), ("float32[0,3]",), "no largest value of no elements: float32[0,3]"),
         (
-            Dequantize(),
+            Dequantize((128, 128)),
             ("float8_e4m3fn[300,130]", "float32[300,1]"),
-            "needs a scale of shape [3, 2] for blocks of (128, 128), this one is [300, 1]\n  A scale of one",
+            "needs a scale of shape [3, 2] for blocks of (128, 128), this one is [300, 1]\n"
+            "  A scale that broadcasts, as `quantize` makes it, goes without `block`.",
         ),
-        (Dequantize(None), ("int8[3,4]", "float32[3]"), "needs a scale that broadcasts, this one is [3]"),
-        (Dequantize(None), ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
+        (
+            Dequantize(),
+            ("float8_e4m3fn[300,130]", "float32[3,2]"),
+            "needs a scale that broadcasts, this one is [3, 2]\n"
+            "  A scale of one number per block, as DeepSeek-V3 stores it, goes with block=(128, 128).",
+        ),
+        (Dequantize(), ("int8[3,4]", "float32[3]"), "needs a scale that broadcasts, this one is [3]"),
+        (Dequantize(), ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
         (
             Dequantize((2, 2)),
             ("int8[3]", "float32[2]"),
-            "for an array of 1 axes\n  A scale of one number per channel goes with block=None.",
+            "for an array of 1 axes\n  A scale that broadcasts, as `quantize` makes it, goes without `bl",
         ),
         (Dequantize((0,)), ("int8[3]", "float32[2]"), "blocks of (0,)"),
-        (Dequantize(None), ("int8[3]", "int8[3]"), "is for numbers and float scales"),
+        (Dequantize(), ("int8[3]", "int8[3]"), "is for numbers and float scales"),
     ],
     ids=str,
 )
