@@ -108,7 +108,7 @@ def bound(block: np.ndarray) -> int:
     return max(map(abs, _extremes(block))) if block.size else 0
 
 
-def can_overflow(magnitude: int, dtype: DType) -> bool:
+def can_overflow(magnitude: float, dtype: DType) -> bool:
     """Whether numbers of at most this magnitude may be beyond the type."""
     return magnitude > _limits(dtype)[1]
 

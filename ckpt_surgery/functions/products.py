@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,16 +43,24 @@ def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, reg
         view: tuple[Any, ...] = (*part.slices, ...)  # the ellipsis makes one even where there are no axes
         _add_products(result[view], cut, summed)
         if checked and _may_overflow(cut, summed):
+            sizes: np.ndarray = np.zeros(part.shape, np.float64)
+            _add_products(sizes, cut, summed, lambda factor: np.abs(factor.astype(np.float64)))
+            if not can_overflow(2 * sizes.max(), dtype):  # twice: floats lose less than that
+                continue
             exact: np.ndarray = np.zeros(part.shape, object)
-            _add_products(exact, cut, summed)
+            _add_products(exact, cut, summed, lambda factor: factor.astype(object))
             check_exact(name, exact, dtype, region, int(np.ravel_multi_index(part.starts, shape)))
     return result
 
 
-def _add_products(total: np.ndarray, terms: Sequence[np.ndarray], summed: Shape) -> None:
+def _add_products(
+    total: np.ndarray,
+    terms: Sequence[np.ndarray],
+    summed: Shape,
+    changed: Callable[[np.ndarray], np.ndarray] = lambda factor: factor,
+) -> None:
     for index in np.ndindex(*summed):
-        factors = (term[(..., *index)].astype(total.dtype, copy=False) for term in terms)
-        total += functools.reduce(np.multiply, factors)
+        total += functools.reduce(np.multiply, (changed(term[(..., *index)]) for term in terms))
 
 
 def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.arrays import chunk_regions
 from ckpt_surgery.errors import DataError, FunctionError
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions import Function, products
 from ckpt_surgery.functions.arithmetic import Abs, Binary, Unary
 from ckpt_surgery.functions.dtypes import Rounded, dtype_named, limits
 from ckpt_surgery.functions.merge import MeanOfList, SumOfList
@@ -259,6 +259,16 @@ def test_long_rows_are_summed_exactly() -> None:
     total = 199_998 * (2**45 + 1) + 2 * MIN64
     with pytest.raises(DataError, match=f"`sum` is {total},"):
         evaluate(Sum(), [row])
+
+
+def test_products_that_cannot_add_up_to_too_much_are_not_computed_in_pythons_integers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the largest of each operand are: it is what meets that counts."""
+    monkeypatch.setattr(products, "check_exact", lambda *arguments: pytest.fail("computed"))
+    large = np.arange(-8, 8).reshape(4, 4) * 2**58 + 1
+    unit = np.eye(4, dtype=np.int64)
+    assert np.array_equal(evaluate(Matmul(), [large, unit]), large)
 
 
 def test_narrow_types_that_are_summed_in_64_bits_keep_all_of_it() -> None:
