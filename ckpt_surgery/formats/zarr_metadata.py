@@ -259,6 +259,8 @@ def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ..
 
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 """Of Blosc: names in version 3, numbers from 0 in version 2, where -1 is for the item size to decide."""
+_CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
+"""Where shards have codecs of their own, and what those encode: the array's dtype where there is None."""
 
 
 def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -286,6 +288,9 @@ def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
         return bytes_codec(configuration.get("endian", "little"))
     ignored = {"blosc": "typesize", "zstd": "checksum"}.get(codec["name"])
     kept = {key: value for key, value in configuration.items() if key != ignored}
+    for chain in _CHAINS_OF_SHARDS if codec["name"] == "sharding_indexed" else ():
+        if chain in kept:
+            kept[chain] = [_codec_of_v3(inner) for inner in kept[chain]]
     return {"name": codec["name"]} | ({"configuration": kept} if kept else {})
 
 
@@ -389,13 +394,26 @@ def _described_in_v3(
 
 
 def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | None:
-    """A codec as metadata of version 3 has it for this dtype; None where it has no such codec."""
+    """A codec as metadata of version 3 has it for this dtype; None where it has no such codec.
+
+    With all members that any version of TensorStore wants: before 0.1.74, zstd without `checksum` is refused.
+    """
     if "name" not in codec:
         return None
-    if codec["name"] == "bytes" and dtype.itemsize == 1:
+    name, configuration = codec["name"], codec.get("configuration", {})
+    if name == "bytes" and dtype.itemsize == 1:
         return {"name": "bytes"}
-    if codec["name"] == "blosc":
-        return codec | {"configuration": codec["configuration"] | {"typesize": dtype.itemsize}}
+    if name == "blosc":
+        return codec | {"configuration": configuration | {"typesize": dtype.itemsize}}
+    if name == "zstd":
+        return codec | {"configuration": {"level": 1, "checksum": False} | configuration}
+    if name == "sharding_indexed":
+        chains = {
+            chain: [_codec_for_v3(inner, held or dtype) for inner in configuration[chain]]
+            for chain, held in _CHAINS_OF_SHARDS.items()
+            if chain in configuration
+        }
+        return codec | {"configuration": configuration | chains}
     return codec
 
 

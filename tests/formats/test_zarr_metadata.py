@@ -324,6 +324,48 @@ def test_encodings_are_the_same_in_both_versions() -> None:
     assert parse_array(one, 2).codec == parse_array(other, 3).codec
 
 
+def test_zstd_says_that_it_has_no_checksum() -> None:
+    """TensorStore before 0.1.74 refuses an array where zstd does not say so, and all of its checkpoint."""
+    of_v2 = {"chunks": [5, 8], "compressor": {"id": "zstd", "level": 3}}
+    within = shards(shards(BYTES, ZSTD))
+    for version, metadata in ((2, of_v2), (3, {"codecs": [BYTES, ZSTD]}), (3, {"codecs": [within]})):
+        found = manifest_of(version, store_of(version, np.ones((5, 8), np.float32), metadata))
+        said = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+        assert zstds(zarr3_metadata(found)) == [said]
+
+
+def zstds(node: Any) -> list[Any]:
+    """Every zstd codec in metadata, however deep."""
+    inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    own = [node] if isinstance(node, dict) and node.get("name") == "zstd" else []
+    return own + [codec for member in inner for codec in zstds(member)]
+
+
+@pytest.mark.parametrize("name", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("codec", "ignored"),
+    [
+        (ZSTD, {"checksum": True}),
+        (BLOSC | {"configuration": {**BLOSC["configuration"], "blocksize": 0}}, {"typesize": 2}),
+    ],
+)
+def test_what_chunks_say_themselves_is_no_difference_within_shards(
+    name: str, codec: dict[str, Any], ignored: dict[str, Any]
+) -> None:
+    values = np.arange(40).reshape(5, 8).astype(name)
+    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 2]}}
+    other = codec | {"configuration": {**codec["configuration"], **ignored}}
+    one, two = (
+        manifest_of(3, store_of(3, values, {"codecs": [shards(BYTES, c)], "chunk_grid": grid}))
+        for c in (codec, other)
+    )
+    assert one.codec == two.codec
+    for manifest in (one, two):
+        metadata = zarr3_metadata(manifest)
+        assert metadata is not None
+        np.testing.assert_array_equal(read_back(3, metadata, manifest), values)
+
+
 def test_what_metadata_cannot_describe() -> None:
     data: dict[Shape, Chunk] = {(0,): Chunk("", 0, 4, b"abcd")}
     manifest = Manifest(ArraySpec((4,), dtype("int8")), (4,), raw_codec(1), data)
