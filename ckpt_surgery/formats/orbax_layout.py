@@ -58,7 +58,7 @@ def _children(directory: str) -> list[str]:
     return sorted(entry.name for entry in entries(directory) if is_directory(entry))
 
 
-def _is_item(directory: str) -> bool:
+def is_item(directory: str) -> bool:
     """Holds a tree of arrays, perhaps a damaged one."""
     if _has(directory, TREE_METADATA, MANIFEST):
         return True
@@ -70,10 +70,10 @@ def _is_checkpoint(directory: str) -> bool:
 
     Flat checkpoints in `3` and `10` are steps of their parent and not its items.
     """
-    if _has(directory, CHECKPOINT_METADATA, V1_MARKER, COMMIT_FILE) or _is_item(directory):
+    if _has(directory, CHECKPOINT_METADATA, V1_MARKER, COMMIT_FILE) or is_item(directory):
         return True
     names = (name for name in _children(directory) if not _STEP_NAME.fullmatch(name))
-    return any(_is_item(os.path.join(directory, name)) for name in names)
+    return any(is_item(os.path.join(directory, name)) for name in names)
 
 
 def _steps(directory: str) -> dict[str, int]:
@@ -170,7 +170,7 @@ def _in_checkpoint(directory: str, root: str, step: int | None, item: str | None
         about = read_json(os.path.join(directory, CHECKPOINT_METADATA))
     custom, handlers = about.get("custom_metadata"), about.get("item_handlers")
     metadata = custom if isinstance(custom, dict) else {}
-    if _is_item(directory) or isinstance(handlers, str):
+    if is_item(directory) or isinstance(handlers, str):
         check_no_item(directory, item)
         return Location(directory, root, step, None, metadata)
     name = _choose_item(directory, handlers if isinstance(handlers, dict) else {}, item)
@@ -187,7 +187,7 @@ def _choose_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
     items = [
         name
         for name in present
-        if _is_item(os.path.join(directory, name)) or _is_tree_handler(handlers.get(name))
+        if is_item(os.path.join(directory, name)) or _is_tree_handler(handlers.get(name))
     ]
     if wanted is not None:
         return _wanted_item(directory, wanted, items, present)

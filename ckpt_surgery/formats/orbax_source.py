@@ -13,8 +13,8 @@ from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named, walk
 from ckpt_surgery.formats.orbax_layout import Location, locate
 from ckpt_surgery.formats.orbax_store import Store, array_manifest, begin_store
+from ckpt_surgery.formats.orbax_structure import Structure
 from ckpt_surgery.formats.orbax_tree import (
-    EMPTY_KINDS,
     Entry,
     Tree,
     read_random_keys,
@@ -23,7 +23,6 @@ from ckpt_surgery.formats.orbax_tree import (
     read_tree,
 )
 from ckpt_surgery.formats.zarr_arrays import CACHE_BYTES, ArrayReader, StoredArray
-from ckpt_surgery.keys import shown
 
 _KEY_DTYPE = np.dtype(np.uint32)
 """What PRNG keys are made of, whatever their implementation."""
@@ -40,7 +39,7 @@ def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
     leaves: dict[str, Leaf] = {}
     for entry in tree.entries:
         if not entry.is_array:
-            leaves[entry.key.text] = _plain_leaf(entry, strings)
+            leaves[entry.key.text] = _plain_leaf(entry, strings, tree.structure)
             continue
         try:
             place = store.place(entry.name)
@@ -61,15 +60,17 @@ def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
     return leaves
 
 
-def _plain_leaf(entry: Entry, strings: Mapping[str, str]) -> Leaf:
+def _plain_leaf(entry: Entry, strings: Mapping[str, str], structure: Structure | None) -> Leaf:
+    """A leaf that is no array in the store. Raises SourceError where its value is missing."""
     if entry.is_string:
         return Leaf(entry.key, LeafKind.STRING, string=strings[entry.name])
-    if entry.value_type not in EMPTY_KINDS:
-        raise SourceError(
-            f"`{shown(entry.key.text)}` is an empty node of the unknown kind `{shown(entry.value_type)}`",
-            hint=DAMAGED,
-        )
-    return Leaf(entry.key, LeafKind.EMPTY, empty=entry.value_type)
+    if not entry.is_aggregated:
+        return Leaf(entry.key, LeafKind.EMPTY, empty=entry.value_type)
+    assert structure is not None
+    try:
+        return structure.leaf(entry.key)
+    except SourceError as error:
+        raise named(entry.key, error) from error
 
 
 def _random_key(entry: Entry, random_keys: Mapping[str, str | None]) -> str | None:
@@ -102,8 +103,7 @@ class OrbaxSource:
 
     @cached_property
     def _store(self) -> Store:
-        tree = self._tree
-        return self._begun(tree.ocdbt and any(entry.is_array for entry in tree.entries), tree.zarr)
+        return self._begun(self._tree)
 
     @cached_property
     def _leaves(self) -> Mapping[str, Leaf]:
@@ -111,8 +111,8 @@ class OrbaxSource:
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
-        """By key text, what arrays are called in the store."""
-        return {entry.key.text: entry.name for entry in self._tree.entries}
+        """By key text, what the arrays of the store are called in it."""
+        return {entry.key.text: entry.name for entry in self._tree.entries if entry.is_array}
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's order. Reads no array.
@@ -123,7 +123,10 @@ class OrbaxSource:
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
-        return self._reader.read(leaf, region)
+        if leaf.key.text in self._names:
+            return self._reader.read(leaf, region)
+        assert self._tree.structure is not None
+        return self._tree.structure.read(leaf, region)
 
     def files(self) -> Iterator[str]:
         """Paths of all files below the item's directory."""
@@ -138,7 +141,9 @@ class OrbaxSource:
 
     @cached_property
     def _reader(self) -> ArrayReader:
-        return ArrayReader(self._location.directory, self._stored, cache_bytes=self._cache_bytes)
+        return ArrayReader(
+            self._location.directory, self._stored, self._store.chunk_files, cache_bytes=self._cache_bytes
+        )
 
     def _stored(self, text: str) -> StoredArray:
         """What reading an array takes, by its key's text."""

@@ -2,6 +2,7 @@
 
 import os
 import posixpath
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,9 +11,9 @@ from ckpt_surgery.arrays import Chunk, Manifest, Shape
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED, FileStat
 from ckpt_surgery.formats.ocdbt import MANIFEST, Database, begin_reading
-from ckpt_surgery.formats.orbax_layout import PROCESS_PREFIX, TREE_METADATA
-from ckpt_surgery.formats.orbax_tree import array_prefix
-from ckpt_surgery.formats.zarr_arrays import StoredArray, check_length, check_reachable
+from ckpt_surgery.formats.orbax_layout import PROCESS_PREFIX
+from ckpt_surgery.formats.orbax_tree import Tree, array_prefix
+from ckpt_surgery.formats.zarr_arrays import StoredArray, check_length, check_reachable, chunk_index
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.zarr_metadata import ZarrArray, parse_array
 from ckpt_surgery.keys import shown
@@ -26,16 +27,33 @@ class Store:
     files: Mapping[str, FileStat]
     """By name in the directory."""
     database: Database | None
-    zarr: int
+    tree: Tree
 
     @cached_property
     def _by_path(self) -> Mapping[str, FileStat]:
         return {os.path.join(self.directory, name): stat for name, stat in self.files.items()}
 
+    @property
+    def chunk_files(self) -> Mapping[str, FileStat]:
+        """The files whose loss nothing would tell, by path: those of chunks that need not be there."""
+        return self._by_path if self.database is None and self.tree.filled else {}
+
     @cached_property
     def stored(self) -> int:
         """How many values there are: no array has more chunks."""
         return len(self.files) if self.database is None else len(self.database.entries)
+
+    @cached_property
+    def _keys(self) -> list[bytes]:
+        """Of all values, sorted."""
+        return sorted(map(_key, self.files) if self.database is None else self.database.entries)
+
+    def names(self, place: str) -> list[str]:
+        """What is stored of an array, metadata and chunks, by the names within it."""
+        first, after = _key(place), _key(f"{place.removesuffix('/')}{chr(ord('/') + 1)}")
+        low = bisect_left(self._keys, first)
+        high = bisect_left(self._keys, after, low) if place else len(self._keys)
+        return [key.removeprefix(first).decode("utf-8", "replace") for key in self._keys[low:high]]
 
     def place(self, name: str) -> str:
         """What the keys of an array's metadata and chunks begin with. Raises SourceError."""
@@ -48,18 +66,18 @@ class Store:
 
     def definition(self, place: str) -> ZarrArray:
         """The metadata of an array. Raises SourceError where it has none, or it cannot be understood."""
-        path = place + FILE_NAMES[self.zarr]
+        path = place + FILE_NAMES[self.tree.zarr]
         if self.database is not None:
             text = self.database.value(_key(path))
         else:
             text = self._text(path) if path in self.files else None
         if text is None:
             raise SourceError(
-                f"it is in {TREE_METADATA}, but there is no array `{shown(place.removesuffix('/'))}` "
+                f"it is in {self.tree.file}, but there is no array `{shown(place.removesuffix('/'))}` "
                 f"in {shown(self.directory)}",
                 hint=DAMAGED,
             )
-        return parse_array(text, self.zarr)
+        return parse_array(text, self.tree.zarr)
 
     def _text(self, path: str) -> bytes:
         try:
@@ -91,28 +109,29 @@ class Store:
         """What reading an array takes; its keys are pinned to the version of the database that was listed."""
         definition, file = self.definition(place), {"driver": "file", "path": f"{self.directory}/"}
         if self.database is None:
-            return StoredArray(definition, {"driver": "file"}, f"{self.directory}/{place}")
+            path = f"{self.directory}/{place}"
+            return StoredArray(definition, {"driver": "file"}, path, self.tree.filled)
         pinned = {"driver": "ocdbt", "base": file, "version": self.database.generation}
-        return StoredArray(definition, pinned | {"cache_pool": "cache_pool#index"}, place)
+        return StoredArray(definition, pinned | {"cache_pool": "cache_pool#index"}, place, self.tree.filled)
 
 
 def _key(path: str) -> bytes:
     return path.encode("utf-8", "surrogatepass")
 
 
-def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[bool | None, int], Store]:
+def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree], Store]:
     """Start to read the index of an item's arrays, where it has one; the result finishes the store.
 
-    It takes what the item's metadata says: whether there is an index, and the version of zarr. Both raise
-    SourceError where the store is not whole or cannot be read.
+    It takes the tree, which says whether there is to be an index. Both raise SourceError where the store is
+    not whole or cannot be read.
     """
     check_reachable(directory)
     database = begin_reading(directory) if MANIFEST in files else None
 
-    def finish(ocdbt: bool | None, zarr: int) -> Store:
-        if database is None and ocdbt:
+    def finish(tree: Tree) -> Store:
+        if database is None and tree.ocdbt and any(entry.is_array for entry in tree.entries):
             raise _without_index(directory, files)
-        return Store(directory, files, None if database is None else database(), zarr)
+        return Store(directory, files, None if database is None else database(), tree)
 
     return finish
 
@@ -128,7 +147,12 @@ def _without_index(directory: str, files: Iterable[str]) -> SourceError:
 
 
 def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
-    """The array's manifest; every chunk of its grid must be there and be long enough."""
+    """The array's manifest. Raises SourceError for a chunk that is too short to be one.
+
+    Every chunk of the grid must be there, unless chunks of nothing but the fill value were left out.
+    """
+    if store.tree.filled:
+        return _sparse_manifest(store, place, array)
     if array.chunk_count > store.stored:
         raise SourceError(
             f"it should have {array.chunk_count} chunks, more than the {store.stored} values in all",
@@ -142,3 +166,15 @@ def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
         check_length(array, index, chunk)
         chunks[index] = chunk
     return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
+
+
+def _sparse_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
+    """Of the chunks that there are. The grid may be said to be huge, so it is not walked through."""
+    chunks: dict[Shape, Chunk] = {}
+    for name in store.names(place):
+        index = chunk_index(array, name, array.counts)
+        chunk = None if index is None else store.chunk(place + name)
+        if index is not None and chunk is not None:
+            check_length(array, index, chunk)
+            chunks[index] = chunk
+    return Manifest(array.spec, array.chunk_shape, array.codec, dict(sorted(chunks.items())))

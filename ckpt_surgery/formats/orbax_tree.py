@@ -1,6 +1,6 @@
-"""The JSON files of an Orbax item: the tree of leaves, shardings, PRNG keys, strings.
+"""What the files of an Orbax item say of its leaves: the tree, shardings, PRNG keys, strings.
 
-Source of the format: orbax-checkpoint 0.12.8, observed.
+Source of the format: orbax-checkpoint 0.2.7 to 0.12.8, observed.
 """
 
 import functools
@@ -15,7 +15,9 @@ import msgspec
 
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED, malformed, read_form, read_json
+from ckpt_surgery.formats.msgpack_tree import Node
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA
+from ckpt_surgery.formats.orbax_structure import STRUCTURE, Structure, array_of, read_structure
 from ckpt_surgery.keys import Key, shown
 from ckpt_surgery.values import frozen
 
@@ -27,11 +29,13 @@ EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
 
 @frozen()
 class Entry:
-    """One leaf of `_METADATA`."""
+    """One leaf of the tree."""
 
     key: Key
     value_type: str
-    empty: bool
+    """As `_METADATA` has it; without that file, what an empty node is, or nothing."""
+    skipped: bool
+    """It is not in the store: an empty node, or a value in the structure file."""
     has_array_metadata: bool
     """The writer also recorded it in `array_metadatas`."""
     name: str
@@ -41,7 +45,12 @@ class Entry:
 
     @property
     def is_string(self) -> bool:
-        return self.value_type == "string" and not self.empty
+        return self.value_type == "string" and not self.skipped
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Its value is in the structure file."""
+        return self.skipped and self.value_type not in EMPTY_KINDS
 
 
 def array_name(key: Key) -> str:
@@ -51,12 +60,18 @@ def array_name(key: Key) -> str:
 
 @dataclass(frozen=True)
 class Tree:
-    """`_METADATA`, understood."""
+    """`_METADATA`, understood, and the structure file where that is needed."""
 
+    file: str
+    """What the tree was read from."""
     entries: tuple[Entry, ...]
     ocdbt: bool | None
     zarr: int
+    filled: bool
+    """Whether chunks that have nothing but the fill value were left out when arrays were stored."""
     metadata: Mapping[str, Any]
+    structure: Structure | None = None
+    """Where aggregated values are."""
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -87,36 +102,72 @@ class _Document(msgspec.Struct):
     tree_metadata: dict[str, _Leaf]
     use_ocdbt: bool | None = None
     use_zarr3: bool | None = None
+    store_array_data_equal_to_fill_value: bool | None = None
     custom_metadata: Any = None
 
 
 def read_tree(directory: str) -> Tree:
-    """Read `_METADATA`. Raises SourceError where it is missing or malformed, or where leaves collide."""
+    """Read the tree of an item. Raises SourceError where it is missing or malformed, or leaves collide."""
     path = os.path.join(directory, TREE_METADATA)
-    if not os.path.exists(path):
-        raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
+    tree = _tree_of_metadata(directory, path) if os.path.exists(path) else _tree_of_structure(directory)
+    _check_distinct(tree.entries)
+    return tree
+
+
+def _tree_of_metadata(directory: str, path: str) -> Tree:
     document = read_form(path, _Document)
     try:
         entries = tuple([_entry(leaf) for leaf in document.tree_metadata.values()])
     except ValueError as error:
         raise malformed(path, error) from error
-    _check_distinct(entries)
+    aggregated = next((entry for entry in entries if entry.is_aggregated), None)
+    structure = None if aggregated is None else read_structure(directory)
+    if aggregated is not None and structure is None:
+        raise SourceError(
+            f"`{shown(aggregated.key.text)}`: its value is in the file {STRUCTURE}, "
+            f"which {shown(directory)} does not have",
+            hint=DAMAGED,
+        )
     custom = document.custom_metadata
     return Tree(
+        TREE_METADATA,
         entries,
         document.use_ocdbt,
         3 if document.use_zarr3 else 2,
+        # Before 0.10 Orbax stored such chunks in zarr 2 only, which had no fill value then.
+        bool(document.use_zarr3) and not document.store_array_data_equal_to_fill_value,
         custom if isinstance(custom, dict) else {},
+        structure,
     )
+
+
+def _tree_of_structure(directory: str) -> Tree:
+    """Of an item from before `_METADATA`, in a database.
+
+    Raises SourceError where there is no such tree, or a file of later versions, which needs `_METADATA`.
+    """
+    structure = read_structure(directory)
+    if structure is None or os.path.exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
+        raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
+    entries = tuple([_entry_of_node(key, node) for key, node in structure.nodes()])
+    return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
+
+
+def _entry_of_node(key: Key, node: Node) -> Entry:
+    name = array_of(node)
+    if name is not None:
+        return Entry(key, "np.ndarray", False, False, name, True)
+    kinds = {dict: "Dict", list: "List", type(None): "None"}
+    return Entry(key, kinds.get(type(node), ""), True, False, array_name(key), False)
 
 
 def _entry(leaf: _Leaf) -> Entry:
     parts, about = leaf.key_metadata, leaf.value_metadata
     names = tuple([intern(part.key) for part in parts])
     key = Key(names, _sequences(tuple([part.key_type for part in parts])))
-    kind, empty = intern(about.value_type), about.skip_deserialize
-    is_array = kind != "string" and not empty
-    return Entry(key, kind, empty, about.write_shape is not msgspec.UNSET, array_name(key), is_array)
+    kind, skipped = intern(about.value_type), about.skip_deserialize
+    is_array = kind != "string" and not skipped
+    return Entry(key, kind, skipped, about.write_shape is not msgspec.UNSET, array_name(key), is_array)
 
 
 @functools.lru_cache(maxsize=1024)

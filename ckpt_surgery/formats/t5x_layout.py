@@ -15,8 +15,7 @@ from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import check_link, check_no_item, check_no_step, entries, is_directory
-from ckpt_surgery.formats.ocdbt import MANIFEST
-from ckpt_surgery.formats.orbax_layout import TREE_METADATA
+from ckpt_surgery.formats.orbax_layout import is_item
 from ckpt_surgery.keys import shown
 
 FILE_NAME = "checkpoint"
@@ -90,10 +89,7 @@ def has_root(file: OpenFile) -> bool:
 def _is_checkpoint(directory: str) -> bool:
     """Has the file, and is not one of those that Orbax wrote along with it for a while."""
     path = os.path.join(directory, FILE_NAME)
-    own = (TREE_METADATA, MANIFEST)
-    if not os.path.isfile(path) or any(os.path.lexists(os.path.join(directory, name)) for name in own):
-        return False
-    return _is_file(path)
+    return os.path.isfile(path) and not is_item(directory) and _is_file(path)
 
 
 def _directories(directory: str) -> list[str]:

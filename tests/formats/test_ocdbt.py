@@ -11,6 +11,7 @@ from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.ocdbt import read_database
 from ckpt_surgery.formats.orbax_store import Store
+from ckpt_surgery.formats.orbax_tree import Tree
 from tests import checkpoints
 
 
@@ -93,7 +94,7 @@ def test_a_value_outside_its_file(tmp_path: Path) -> None:
     index = read_database(str(tmp_path))
     chunk = index.locate(b"x/0")
     assert chunk is not None
-    store = Store(str(tmp_path), {}, index, zarr=2)
+    store = Store(str(tmp_path), {}, index, Tree("_METADATA", (), True, 2, False, {}))
     with pytest.raises(SourceError, match=rf"data file {tmp_path}/d/.* is missing"):
         store.chunk("x/0")
 

@@ -1,0 +1,92 @@
+"""The structure file of older versions of Orbax: the tree in MessagePack, beside an item's arrays.
+
+Up to 0.3 it is all that says what the tree is; 0.4 and 0.5 wrote it along with `_METADATA`. A leaf is the
+string `PLACEHOLDER://NAME` where the array NAME of the store is meant. Else it is the value itself: small
+arrays, scalars and strings that were to be aggregated, as Flax asks for with Orbax as its backend.
+
+Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, Region
+from ckpt_surgery.errors import SourceError
+from ckpt_surgery.formats.byte_ranges import opened
+from ckpt_surgery.formats.files import DAMAGED, FileStat, named
+from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of
+from ckpt_surgery.formats.msgpack_arrays import read_pieces
+from ckpt_surgery.formats.msgpack_tree import ArrayAt, Node, read_tree
+from ckpt_surgery.formats.stretches import read_raw
+from ckpt_surgery.keys import Key, shown
+
+STRUCTURE = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure file, read but for the elements of its arrays."""
+
+    path: str
+    root: Node
+    stat: FileStat
+    """What the file was like when it was read."""
+
+    def nodes(self) -> Iterator[tuple[Key, Node]]:
+        """What stands for each leaf, in the file's order; empty containers are leaves."""
+        return flattened(self.root)
+
+    def leaf(self, key: Key) -> Leaf:
+        """The leaf whose value is in the file. Raises SourceError where there is none."""
+        node = self._node(key)
+        if array_of(node) is not None:
+            raise SourceError(
+                f"its value should be in {shown(self.path)}, which has a placeholder there", hint=DAMAGED
+            )
+        return leaf_of(Found(key, node, self.path))
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of a region of such a leaf. Raises SourceError where they cannot be had."""
+        listed = {self.path: self.stat}
+        try:
+            if leaf.manifest is not None:
+                return read_raw(leaf.manifest, region, listed)
+            node = self._node(leaf.key)
+            assert isinstance(node, ArrayAt)  # in pieces that no grid fits
+            return read_pieces(node, self.path, region, listed)
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+
+    def _node(self, key: Key) -> Node:
+        node = self.root
+        for name in key.names:
+            members: dict[str | int, Node] = {}
+            if isinstance(node, dict):
+                members = node
+            elif isinstance(node, list):
+                members = {str(i): member for i, member in enumerate(node)}
+            if name not in members:
+                raise SourceError(
+                    f"its value should be in {shown(self.path)}, which does not have it", hint=DAMAGED
+                )
+            node = members[name]
+        return node
+
+
+def array_of(node: Node) -> str | None:
+    """The name of the stored array that a node stands for; None where it stands for none."""
+    if isinstance(node, str) and node.startswith(PLACEHOLDER):
+        return node.removeprefix(PLACEHOLDER)
+    return None
+
+
+def read_structure(directory: str) -> Structure | None:
+    """The structure file of an item; None without. Raises SourceError where it is damaged."""
+    path = os.path.join(directory, STRUCTURE)
+    if not os.path.exists(path):
+        return None
+    with opened(path) as file:
+        return Structure(path, read_tree(file), file.stat)
