@@ -29,6 +29,7 @@ from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, Recipe, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.recipe import schema as schema
+from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.requests import DestinationOptions, PathLike, Prepared, Request
 
 NO_RECIPE = "(none)"
@@ -268,9 +269,9 @@ def _prepare(request: Request) -> Prepared:
         memory,
         workers,
     )
-    made = replace(made, warnings=(*made.warnings, *notes, *_destination_warnings(options, first)))
+    warnings = (*made.warnings, *notes, *_destination_warnings(options, first), *filled_chunks(made))
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    return Prepared(made, sources, options, memory, workers, hooks)
+    return Prepared(replace(made, warnings=warnings), sources, options, memory, workers, hooks)
 
 
 def _loaded(request: Request) -> LoadedRecipe:
@@ -280,10 +281,11 @@ def _loaded(request: Request) -> LoadedRecipe:
 
 
 def _format_findings(recipe: Recipe) -> Iterator[Finding]:
-    """That the recipe names a format that cannot be written, whatever the command line may say instead."""
-    name = None if recipe.output is None else recipe.output.format
-    if name is None:
+    """That the recipe names a format that cannot be written, or not so, whatever the command line may say."""
+    output = recipe.output
+    if output is None or output.format is None:
         return
+    name = output.format
     known = formats.formats()
     writable = [offer.name for offer in known.values() if offer.open_sink is not None]
     if name not in writable:
@@ -291,6 +293,9 @@ def _format_findings(recipe: Recipe) -> Iterator[Finding]:
         wrong = "can be read but not written" if name in known else f"is not known{guess}"
         hint = f"Formats to write: {', '.join(writable)}."
         yield Finding(("output", "format"), f"the format `{name}` {wrong}", hint=hint)
+    elif output.structure_file and not known[name].structure_file:
+        message = f"{name} checkpoints have no structure file"
+        yield Finding(("output", "structure_file"), message, hint="Leave it out.")
 
 
 def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:
@@ -349,6 +354,7 @@ def _destination_options(request: Request, loaded: LoadedRecipe) -> DestinationO
         step=request.dst_step,
         item=request.dst_item,
         zarr=output.zarr,
+        structure_file=output.structure_file,
         shard_size=request.shard_size,
         link_mode=request.link_mode,
     )

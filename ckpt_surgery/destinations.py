@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def destination(
     places += [place for path in sources for place in (Path(path).absolute(), Path(path).parent)]
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
     links = options.link_mode is not LinkMode.COPY and formats.can_link(options.format)
-    return Destination(sink.refusals, sink.adopts, data_file, device if links else None)
+    restorable_by = partial(formats.restorable_by, options.format, structure_file=options.structure_file)
+    return Destination(sink.refusals, sink.adopts, data_file, device if links else None, restorable_by)
 
 
 def open_sink(
@@ -35,6 +37,7 @@ def open_sink(
         item=options.item or "default" if step_only else options.item,
         link_mode=options.link_mode,
         zarr=options.zarr,
+        structure_file=options.structure_file,
         shard_size=options.shard_size,
         file_name=options.name if is_file(options) else None,
     )

@@ -257,6 +257,10 @@ class OutputPolicy(_Model):
     zarr: Annotated[Literal[3, 2], _one_of("3 or 2")] = Field(
         default=3, description="Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."
     )
+    structure_file: bool = Field(
+        default=False,
+        description="Also write the file `checkpoint` that Orbax before 0.5.21 looks for; with `zarr: 2`.",
+    )
 
 
 class Recipe(_Model):

@@ -123,7 +123,17 @@ def _header(subject: Subject) -> Iterator[Finding]:
     if ANY_MORE in sources[:-1]:
         message = f"`{ANY_MORE}` stands for any number of further sources: it comes last"
         yield Finding(("sources", sources.index(ANY_MORE)), message)
+    yield from _output(subject)
     yield from _empty_fields(written, ())
+
+
+def _output(subject: Subject) -> Iterator[Finding]:
+    output = subject.recipe.output
+    if output is None or not output.structure_file or subject.is_broken(("output", "zarr")):
+        return
+    if output.zarr != 2:
+        message = "a structure file is for versions of Orbax that read zarr 2 only"
+        yield Finding(("output", "structure_file"), message, hint="Add `zarr: 2`, or leave it out.")
 
 
 def _empty_fields(written: Mapping[str | int, Any], path: DocumentPath) -> Iterator[Finding]:

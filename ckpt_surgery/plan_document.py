@@ -79,6 +79,7 @@ class DestinationForm(_Form, frozen=True):
     step: Count | None = None
     item: str | None = None
     zarr: Literal[2, 3] = 3
+    structure_file: bool = False
     shard_size: Positive | None = None
     link_mode: LinkMode = LinkMode.AUTO
 

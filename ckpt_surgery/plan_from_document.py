@@ -104,6 +104,7 @@ def _plan(
         metadata=_metadata(saved.metadata),
         params=tuple(_each(saved.params, "params", _param)),
         hooks_sha256=None if hooks is None else hooks.sha256,
+        restorable_by=destination.restorable_by([step.leaf for step in steps]),
     )
 
 

@@ -123,6 +123,8 @@ class Plan:
     """The recipe's params, with where their values come from."""
     hooks_sha256: str | None = None
     """Of the file of hooks, None where the recipe has none."""
+    restorable_by: Mapping[str, str] = field(default_factory=dict)
+    """The oldest version of each package that restores the result, where that is known."""
 
 
 def make_plan(
@@ -159,6 +161,7 @@ def make_plan(
         metadata=metadata,
         params=loaded.param_values,
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
+        restorable_by=destination.restorable_by([step.leaf for step in steps]),
     )
 
 

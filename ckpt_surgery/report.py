@@ -113,6 +113,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "leaves": [_step_json(step) for step in plan.steps],
         "dropped": [_dropped_json(gone) for gone in plan.dropped],
         "warnings": list(plan.warnings),
+        "restorable_by": dict(plan.restorable_by),
     }
 
 

@@ -53,6 +53,8 @@ class DestinationOptions:
     item: str | None
     zarr: int
     """Version of the zarr specification: 2 or 3."""
+    structure_file: bool
+    """Whether the tree is also written as the file that older versions of Orbax look for."""
     shard_size: int | None
     """Bytes of arrays per file at most; None: one file."""
     link_mode: LinkMode

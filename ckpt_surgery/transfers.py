@@ -26,6 +26,8 @@ class Destination:
     """What is known of a file, by its path. Raises SourceError where it is gone."""
     device: int | None
     """Number of its file system, which files can be linked within; None: everything is copied."""
+    restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
+    """The oldest version of each package that restores these leaves, where that is known."""
 
 
 @dataclass(frozen=True)

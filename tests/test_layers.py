@@ -58,6 +58,7 @@ LAYERS = (
     "compare",
     "inspections",  # what needs no recipe
     "report",
+    "remarks",  # what a plan tells besides its rows
     "requests",  # what a plan is asked for
     "destinations",  # where it goes
     "plan_document",  # plans as JSON

@@ -211,6 +211,7 @@ def test_plan_json_is_as_documented():
         ],
         "dropped": [{"source": "source:opt/x", "rule": "rules[3]", "why": "drop"}],
         "warnings": ["mind this"],
+        "restorable_by": {},
     }
 
 

@@ -291,9 +291,11 @@ def test_formats_shards_steps_and_versions_of_zarr_are_kept(
     api.plan(None, model, format="safetensors", shard_size=4800, out=tmp_path / "plan.json")
     api.apply(tmp_path / "plan.json", dst=tmp_path / "out")
     assert len(list((tmp_path / "out").iterdir())) == 3
-    path = recipe("version: 1\noutput: {zarr: 2}\n")
-    api.plan(path, model, dst_step=7, dst_item="model", out=tmp_path / "plan.json")
-    api.apply(tmp_path / "plan.json", dst=tmp_path / "steps")
+    path = recipe("version: 1\noutput: {zarr: 2, structure_file: true}\n")
+    made = api.plan(path, model, dst_step=7, dst_item="model", out=tmp_path / "plan.json")
+    done = api.apply(tmp_path / "plan.json", dst=tmp_path / "steps")
+    assert done.plan.restorable_by == made.restorable_by == {"orbax-checkpoint": "0.4.8"}
+    assert (tmp_path / "steps/7/model/checkpoint").exists()
     inspected = api.inspect(tmp_path / "steps")
     assert (inspected.step, inspected.item) == (7, "model")
     assert json.loads((tmp_path / "steps/7/model/_METADATA").read_text())["use_zarr3"] is False

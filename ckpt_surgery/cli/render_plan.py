@@ -18,6 +18,7 @@ from ckpt_surgery.cli.render import (
 from ckpt_surgery.keys import shown
 from ckpt_surgery.params import Origin, ParamValue
 from ckpt_surgery.planner import Fate, Input, Plan
+from ckpt_surgery.remarks import version_text
 from ckpt_surgery.report import DROPPED, Row, counts, plan_rows
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def plan_lines(plan: Plan, *, full: bool, verbose: bool, width: int) -> Iterator
         yield Text()
     yield _totals(plan)
     yield _costs(plan)
+    if plan.restorable_by:
+        yield Text(f"restorable by {version_text(plan.restorable_by)}")
 
 
 def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:

@@ -10,12 +10,12 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.arrays import LinkMode, Sink, Source
+from ckpt_surgery.arrays import Leaf, LinkMode, Sink, Source
 from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
 from ckpt_surgery.formats.files import entries
 from ckpt_surgery.keys import shown
@@ -45,6 +45,8 @@ class SinkOptions:
     """How files with stored bytes that are adopted come in."""
     zarr: int = 3
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
+    structure_file: bool = False
+    """Whether the tree is also written as the MessagePack file that Orbax before 0.5.21 looks for."""
     shard_size: int | None = None
     """Bytes of arrays per file at most, where a format spreads them over several. None: one file."""
     file_name: str | None = None
@@ -76,6 +78,13 @@ class Format:
     """How much custom metadata there may be, as JSON; None: any amount."""
     metadata_entries: Mapping[str, str] = field(default_factory=dict)
     """What readers of the format want among the custom metadata, where there is any."""
+    structure_file: bool = False
+    """Whether it can be written with a file of the tree: `SinkOptions.structure_file`."""
+    sparse: bool = False
+    """Whether arrays may lack chunks that have nothing but the fill value, and nobody wonders."""
+    restorable_by: Callable[[Iterable[Leaf], bool], Mapping[str, str]] = lambda leaves, structure_file: {}
+    """The oldest version of each package that is known to restore these leaves, with or without a structure
+    file; empty: none is told."""
     holds_metadata: bool = True
     """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
 
@@ -258,6 +267,19 @@ def most_metadata(format: str) -> int | None:
     return _named(format).metadata_bytes
 
 
+def is_sparse(format: str) -> bool:
+    """Whether arrays of a format lack chunks of the fill value as a matter of course. Raises UsageError."""
+    return _named(format).sparse
+
+
+def restorable_by(format: str, leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
+    """The oldest version of each package that restores these leaves; empty: none is told.
+
+    Raises UsageError.
+    """
+    return _named(format).restorable_by(leaves, structure_file)
+
+
 def can_link(format: str) -> bool:
     """Whether checkpoints of a format can share the data files of others. Raises UsageError."""
     return _named(format).links
@@ -277,5 +299,10 @@ def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
         raise UsageError(
             f"{format} checkpoints have no shards",
             hint=f"Leave out --shard-size; formats with it: {several}.",
+        )
+    if options.structure_file and not chosen.structure_file:
+        raise UsageError(
+            f"{format} checkpoints have no structure file",
+            hint="Leave `structure_file` out of the recipe's `output`, or write orbax.",
         )
     return chosen.open_sink(directory, options)

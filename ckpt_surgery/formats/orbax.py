@@ -1,8 +1,9 @@
 """The Orbax format: v0 and v1 checkpoints, CheckpointManager directories, OCDBT or plain zarr."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.arrays import Leaf, Sink, Source
 from ckpt_surgery.formats import Format, Selection, SinkOptions
 from ckpt_surgery.formats.orbax_layout import detect
 
@@ -19,10 +20,18 @@ def _open_sink(directory: Path, options: SinkOptions) -> Sink:
     return open_orbax_sink(directory, options)
 
 
+def _restorable_by(leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
+    from ckpt_surgery.formats.orbax_versions import restorable_by
+
+    return restorable_by(leaves, structure_file)
+
+
 FORMAT = Format(
     name="orbax",
     detect=detect,
     open_source=_open_source,
     open_sink=_open_sink,
     links=True,
+    structure_file=True,
+    restorable_by=_restorable_by,
 )

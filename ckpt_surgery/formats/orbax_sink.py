@@ -26,6 +26,7 @@ from ckpt_surgery.formats.ocdbt import read_database
 from ckpt_surgery.formats.ocdbt_index import Entry, write_index
 from ckpt_surgery.formats.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, TREE_METADATA
 from ckpt_surgery.formats.orbax_refusals import refusals
+from ckpt_surgery.formats.orbax_structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax_tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name, array_prefix
 from ckpt_surgery.formats.zarr_arrays import (
     DRIVERS,
@@ -231,6 +232,9 @@ class OrbaxSink:
                 self._write_json(f"{ARRAY_METADATA}0", {"array_metadatas": listed})
             if any(leaf.kind is LeafKind.STRING for leaf in leaves):
                 self._write_json(STRINGS, _nested_strings(leaves))
+            if self._options.structure_file:
+                structure = structure_bytes((leaf, array_name(leaf.key)) for leaf in leaves)
+                (self._item_directory / STRUCTURE).write_bytes(structure)
             self._write_json(TREE_METADATA, self._tree())
             self._commit()
 
@@ -276,6 +280,8 @@ def open_orbax_sink(directory: Path, options: SinkOptions) -> OrbaxSink:
     """A sink on an empty directory. Raises UsageError for options that make no checkpoint."""
     if options.zarr not in (2, 3):
         raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
+    if options.structure_file and options.zarr != 2:
+        raise UsageError("A structure file is for arrays of zarr 2", hint="Say `zarr: 2`, or leave it out.")
     if options.step is not None and options.step < 0:
         raise UsageError(f"A step cannot be negative: {options.step}")
     item = options.item

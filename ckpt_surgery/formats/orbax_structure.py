@@ -8,12 +8,14 @@ Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import msgpack
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Region
+from ckpt_surgery.arrays import Leaf, LeafKind, Region
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, named
@@ -24,6 +26,8 @@ from ckpt_surgery.formats.stretches import read_raw
 from ckpt_surgery.keys import Key, shown
 
 STRUCTURE = "checkpoint"
+
+# --- reading ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,38 @@ def read_structure(directory: str) -> Structure | None:
         return None
     with opened(path) as file:
         return Structure(path, read_tree(file), file.stat)
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
+    """A structure file of placeholders, for leaves with their names in the store; empty nodes are themselves.
+
+    It is what older versions find the leaves by, before they look into `_METADATA`.
+    """
+    root: dict[str, Any] = {}
+    lists: set[tuple[str, ...]] = set()
+    for leaf, stored in leaves:
+        # The tree may be one leaf, without a name.
+        *parents, last = ("", *leaf.key.names)
+        inner = root
+        for name in parents:
+            inner = inner.setdefault(name, {})
+        inner[last] = _stand_in(leaf, stored)
+        lists.update(leaf.key.names[:i] for i, is_index in enumerate(leaf.key.sequences) if is_index)
+    return msgpack.packb(_with_lists(root[""], (), lists))  # type: ignore[no-any-return]
+
+
+def _stand_in(leaf: Leaf, stored: str) -> Any:
+    if leaf.kind is not LeafKind.EMPTY:
+        return PLACEHOLDER + stored
+    containers: dict[str | None, Any] = {"None": None, "Dict": {}}
+    return containers.get(leaf.empty, [])
+
+
+def _with_lists(node: Any, names: tuple[str, ...], lists: set[tuple[str, ...]]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    members = {name: _with_lists(member, (*names, name), lists) for name, member in node.items()}
+    return [members[str(i)] for i in range(len(members))] if names in lists else members

@@ -25,4 +25,5 @@ FORMAT = Format(
     open_source=_open_source,
     open_sink=_open_sink,
     suffixes=(SUFFIX,),
+    sparse=True,
 )

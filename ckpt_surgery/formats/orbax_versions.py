@@ -1,0 +1,46 @@
+"""Which versions of Orbax restore what is written.
+
+Found by restoring with them, each beside libraries of its time; docs/formats.md has the table.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ckpt_surgery.arrays import Leaf, LeafKind
+
+ORBAX, TENSORSTORE = "orbax-checkpoint", "tensorstore"
+
+WITHOUT_STRUCTURE, WITH_STRUCTURE = "0.5.21", "0.4.8"
+"""Earlier versions look for the structure file; those before 0.4.8 do not find all keys."""
+PRNG_KEYS = "0.11.9"
+"""Typed ones came back as their numbers before."""
+OF_EMPTY: Mapping[str | None, str] = {"Tuple": "0.7.0", "NamedTuple": "0.10.2"}
+"""From when on these empty nodes are known; others were all along."""
+OF_TYPES: Mapping[str, str] = {"int2": "0.1.75", "float8_e3m4": "0.1.75", "float4_e2m1fn": "0.1.80"}
+"""TensorStore's versions that know these types; others it knew all along."""
+
+
+def restorable_by(leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
+    """The oldest version of each package that restores these leaves, by its name.
+
+    Both versions of zarr, and every codec that is written, have been read all that time.
+    """
+    listed = list(leaves)
+    dtypes = {leaf.spec.dtype for leaf in listed if leaf.spec is not None}
+    wanted = {
+        ORBAX: {
+            WITH_STRUCTURE if structure_file else WITHOUT_STRUCTURE,
+            *(PRNG_KEYS for leaf in listed if leaf.kind is LeafKind.PRNG_KEY),
+            *_of(OF_EMPTY, {leaf.empty for leaf in listed}),
+        },
+        TENSORSTORE: _of(OF_TYPES, {dtype.name for dtype in dtypes}),
+    }
+    return {package: max(versions, key=_ordered) for package, versions in wanted.items() if versions}
+
+
+def _of(known: Mapping[Any, str], found: Iterable[object]) -> set[str]:
+    return {known[name] for name in found if name in known}
+
+
+def _ordered(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]

@@ -1,0 +1,54 @@
+"""What a plan tells besides its rows: nothing is wrong, and it may still be a surprise."""
+
+from collections.abc import Mapping
+from math import prod
+
+from ckpt_surgery import formats
+from ckpt_surgery.arrays import Leaf, grid_counts
+from ckpt_surgery.descriptions import folded
+from ckpt_surgery.folding import Entry
+from ckpt_surgery.nodes import reads
+from ckpt_surgery.planner import Plan
+
+MOST_PATTERNS = 3
+"""So many patterns of keys are told."""
+
+
+def filled_chunks(plan: Plan) -> tuple[str, ...]:
+    """How many chunks of what is read are not stored, so that they have the fill value; one sentence at most.
+
+    Nothing of formats where that is a matter of course.
+    """
+    wondering = {i.name for i in plan.inputs if not formats.is_sparse(i.format)}
+    lacking: dict[tuple[str, str], int] = {}
+    for step in plan.steps:
+        for read in reads(step.value):
+            if read.source in wondering and (count := _lacking(read.leaf)):
+                lacking[read.source, read.leaf.key.text] = count
+    if not lacking:
+        return ()
+    several = len(plan.inputs) > 1
+    patterns = [f.key for f in folded([Entry(_name(*one, several)) for one in lacking], full=False)]
+    listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
+    more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
+    count = sum(lacking.values())
+    chunks = "chunk is not stored and has" if count == 1 else "chunks are not stored and have"
+    return (f"{count} {chunks} the fill value: of {listed}{more}",)
+
+
+def _name(source: str, key: str, several: bool) -> str:
+    return f"{source}:{key}" if several else key
+
+
+def _lacking(leaf: Leaf) -> int:
+    """How many chunks of an array are not stored."""
+    manifest = leaf.manifest
+    if manifest is None or manifest.complete:
+        return 0
+    counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
+    return prod(counts) - len(manifest.chunks)
+
+
+def version_text(versions: Mapping[str, str]) -> str:
+    """`orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80`."""
+    return " and ".join(f"{package} ≥ {version}" for package, version in versions.items())

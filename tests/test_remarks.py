@@ -1,0 +1,91 @@
+"""What plans tell besides their rows."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from ckpt_surgery import api
+from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.remarks import filled_chunks, version_text
+from ckpt_surgery.report import plan_json
+from tests import checkpoints
+
+SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
+"""Of `params/sparse`, 6 of 8 chunks are not stored, and of `zeros` the only one."""
+
+
+def test_chunks_that_are_not_stored_are_counted(tmp_path: Path) -> None:
+    made = api.plan(None, SPARSE, dst=tmp_path / "c")
+    wanted = "7 chunks are not stored and have the fill value: of `params/sparse`, `zeros`"
+    assert made.warnings == filled_chunks(made) == (wanted,)
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ("{match: 'params/.*', drop: true}", "1 chunk is not stored and has the fill value: of `zeros`"),
+        ("{match: 'params/sparse|zeros', drop: true}", None),
+        ("{match: zeros, to: a, value: 'x + 1'}", "7 chunks are not stored and have the fill value"),
+        ("{match: zeros, to: {a: x, b: 2 * x}}", "7 chunks are not stored and have the fill value"),
+    ],
+)
+def test_only_of_what_is_read(rules: str, told: str | None, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(f"version: 1\nrules:\n  - {rules}\n")
+    made = api.plan(recipe, SPARSE, dst=tmp_path / "c")
+    found = [warning for warning in made.warnings if "fill value" in warning]
+    assert [warning.startswith(told or "") for warning in found] == [True] * (told is not None)
+
+
+def test_keys_are_folded(tmp_path: Path) -> None:
+    path = shutil.copytree(SPARSE, tmp_path / "src")
+    document = json.loads((path / "_METADATA").read_text())
+    tree = document["tree_metadata"]
+    for name in (*(f"layer_{i}" for i in range(30)), "one", "two", "three"):
+        entry = json.loads(json.dumps(tree["('zeros',)"]))
+        entry["key_metadata"][0]["key"] = name
+        tree[f"('{name}',)"] = entry
+        shutil.copytree(path / "zeros", path / name)
+    (path / "_METADATA").write_text(json.dumps(document))
+    made = api.plan(None, path, dst=tmp_path / "c")
+    (warning,) = made.warnings
+    assert warning.startswith("40 chunks are not stored and have the fill value: of `params/sparse`")
+    assert "`layer_{0..29}`" in warning
+    assert warning.endswith(" and 3 more")
+
+
+def test_sources_are_named_where_there_are_several(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "version: 1\nsources: [a, b]\nunmatched: drop\nrules:\n  - {match: zeros, source: b, to: z}\n"
+    )
+    checkpoints.save_pytree(tmp_path / "whole", {"x": np.ones(2)})
+    made = api.plan(recipe, tmp_path / "whole", SPARSE, dst=tmp_path / "c")
+    assert made.warnings == ("1 chunk is not stored and has the fill value: of `b:zeros`",)
+
+
+def test_in_zarr_that_is_a_matter_of_course(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "g.zarr")
+    group.create_array("x", shape=(8,), chunks=(2,), dtype="f4", fill_value=0)[2:4] = 1
+    made = api.plan(None, tmp_path / "g.zarr", dst=tmp_path / "c")
+    assert made.warnings == ()
+
+
+def test_the_versions_are_a_line_and_in_the_json(tmp_path: Path) -> None:
+    made = api.plan(None, SPARSE, dst=tmp_path / "c")
+    lines = [line.plain for line in plan_lines(made, full=False, verbose=False, width=100)]
+    assert lines[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
+    assert plan_json(made)["restorable_by"] == {"orbax-checkpoint": "0.5.21"}
+    made = api.plan(None, SPARSE, dst=tmp_path / "c.msgpack")
+    lines = [line.plain for line in plan_lines(made, full=False, verbose=False, width=100)]
+    assert not any(line.startswith("restorable") for line in lines)
+    assert plan_json(made)["restorable_by"] == {}
+
+
+def test_versions_in_words() -> None:
+    versions = {"orbax-checkpoint": "0.5.21", "tensorstore": "0.1.80"}
+    assert version_text(versions) == "orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80"
