@@ -14,7 +14,8 @@ from typing import Any
 from ckpt_surgery.errors import FunctionError, SurgeryError
 from ckpt_surgery.functions import Function, Plain, bind
 from ckpt_surgery.functions.arithmetic import Binary, Unary
-from ckpt_surgery.functions.layout import Index, Transpose
+from ckpt_surgery.functions.gathers import Index
+from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.reductions import Matmul
 from ckpt_surgery.nodes import Apply, Array, Series
 from ckpt_surgery.scope import Groups, Lookup, Scope, looked_up

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery import documents, expressions, operations, regexes
-from ckpt_surgery.functions import Function, arithmetic, layout, names, reductions, registry
+from ckpt_surgery.functions import Function, arithmetic, gathers, names, reductions, registry
 from ckpt_surgery.recipe import schema
 
 HEAD = """\
@@ -62,7 +62,7 @@ the attributes below, and calls of the functions below. An error that a function
 found while planning; a `DataError` only the values can tell: it ends the run, and nothing is published."""
 
 OPERATORS: Sequence[tuple[str, type[Function]]] = (
-    ("Subscripts", layout.Index),
+    ("Subscripts", gathers.Index),
     ("Two operands", arithmetic.Binary),
     ("Matrix product", reductions.Matmul),
     ("One operand", arithmetic.Unary),
@@ -70,6 +70,7 @@ OPERATORS: Sequence[tuple[str, type[Function]]] = (
 
 GROUPS: Mapping[str, str] = {
     "layout": "Layout",
+    "gathers": "Elements by their places",
     "merge": "Lists of arrays",
     "dtypes": "Types",
     "arithmetic": "Arithmetic",

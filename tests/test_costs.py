@@ -39,7 +39,8 @@ from ckpt_surgery.errors import PlanError
 from ckpt_surgery.execute import evaluate
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.layout import Flip, Index, Item, Pad, Rearrange, Reshape, Transpose
+from ckpt_surgery.functions.gathers import Flip, Index, Item
+from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
 from ckpt_surgery.functions.reductions import Sum
 from ckpt_surgery.keys import Key

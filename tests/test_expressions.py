@@ -30,7 +30,8 @@ from ckpt_surgery.expressions import (
 from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.create import Init
 from ckpt_surgery.functions.dtypes import Bitcast, Rounded
-from ckpt_surgery.functions.layout import Index, Transpose
+from ckpt_surgery.functions.gathers import Index
+from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.merge import MeanOfList, Stack
 from ckpt_surgery.functions.quantize import Quantize
 from ckpt_surgery.functions.reductions import Matmul

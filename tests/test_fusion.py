@@ -17,7 +17,8 @@ from ckpt_surgery.execute import evaluate
 from ckpt_surgery.functions import registry, tiles
 from ckpt_surgery.functions.arithmetic import Abs, Binary, Clip, Exp, Log, Maximum, Sqrt, Unary, Where
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.layout import ExpandDims, Transpose
+from ckpt_surgery.functions.gathers import ExpandDims
+from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, SumOfList
 from ckpt_surgery.fusion import Fused, fused
 from ckpt_surgery.keys import Key

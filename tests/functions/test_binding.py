@@ -10,7 +10,8 @@ from ckpt_surgery.functions import Bound, Function, bind, registry, signature_pr
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
 from ckpt_surgery.functions.create import Init, Zeros
 from ckpt_surgery.functions.dtypes import Cast, dtype_named
-from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Take, Transpose
+from ckpt_surgery.functions.gathers import Take
+from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, MeanOfList, Stack
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Einsum, Mean

@@ -25,19 +25,8 @@ from ckpt_surgery.functions.arithmetic import (
 )
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, dtype_named
-from ckpt_surgery.functions.layout import (
-    ExpandDims,
-    Flip,
-    Index,
-    Pad,
-    Rearrange,
-    Repeat,
-    Reshape,
-    Squeeze,
-    Take,
-    Tile,
-    Transpose,
-)
+from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, MaxOfList, MeanOfList, MinOfList, Stack, SumOfList
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Max, Mean, Min, Norm, Sum

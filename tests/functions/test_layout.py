@@ -11,19 +11,8 @@ from hypothesis import strategies as st
 from ckpt_surgery.arrays import ArraySpec, Region
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Function
-from ckpt_surgery.functions.layout import (
-    ExpandDims,
-    Flip,
-    Index,
-    Pad,
-    Rearrange,
-    Repeat,
-    Reshape,
-    Squeeze,
-    Take,
-    Tile,
-    Transpose,
-)
+from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from tests.functions.evaluation import evaluate, numbers, same
 
 F32 = np.dtype(np.float32)

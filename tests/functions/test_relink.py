@@ -14,20 +14,8 @@ from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, bits, dtype_named
-from ckpt_surgery.functions.layout import (
-    ExpandDims,
-    Flip,
-    Index,
-    Item,
-    Pad,
-    Rearrange,
-    Repeat,
-    Reshape,
-    Squeeze,
-    Take,
-    Tile,
-    Transpose,
-)
+from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Item, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Node, Read, relinked
