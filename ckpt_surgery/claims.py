@@ -13,6 +13,7 @@ from ckpt_surgery.expressions import ExpressionError, Scope
 from ckpt_surgery.fitting import Target, fitted, target_leaves
 from ckpt_surgery.ledger import Ledger
 from ckpt_surgery.nodes import Read
+from ckpt_surgery.notices import Notice
 from ckpt_surgery.operations import truth
 from ckpt_surgery.passes import PassRun, SourceLeaves, count_of
 from ckpt_surgery.recipe import LoadedRecipe, Pass
@@ -38,7 +39,7 @@ def make_claims(
     drops: list[Drop] = []
     unused: list[Drop] = []
     settled: set[int] = set()
-    warnings: list[str] = []
+    notices: list[Notice] = []
     for index, pass_ in passes:
         ledger = Ledger(loaded, index)
         last = index == passes[-1][0]
@@ -47,8 +48,8 @@ def make_claims(
         ledger.close()
         drops += ledger.drops
         unused += ledger.unused
-        warnings += ledger.warnings
-    return Claims(tuple(trees[first].values()), (*drops, *unused), tuple(warnings))
+        notices += ledger.notices
+    return Claims(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
 
 
 def _check_hooks(loaded: LoadedRecipe) -> None:

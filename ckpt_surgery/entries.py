@@ -11,6 +11,7 @@ from ckpt_surgery.errors import Place, SurgeryError
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Array, Node, Read, Series, reads
+from ckpt_surgery.notices import Notice
 from ckpt_surgery.operations import told
 from ckpt_surgery.templates import Component
 from ckpt_surgery.values import frozen
@@ -65,7 +66,8 @@ class Claims:
     outputs: tuple[Entry, ...]
     drops: tuple[Drop, ...]
     """In the order of decision; what a dropped entry would have read may still feed another output."""
-    warnings: tuple[str, ...]
+    notices: tuple[Notice, ...]
+    """What is no problem, and may be a mistake."""
 
 
 HAS_ARRAY = (LeafKind.ARRAY, LeafKind.SCALAR)

@@ -12,13 +12,14 @@ from ckpt_surgery.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Unavailable
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.ledger import few
 from ckpt_surgery.nodes import Apply, Read
+from ckpt_surgery.notices import Notice, few
 from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
 from ckpt_surgery.regexes import fullmatch
 
 TARGET = "target"
+NOT_IN_TARGET = ", which the target does not have"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def fitted(run: PassRun, target: Target) -> Tree:
     matched = run.distinct(run.produced())
     for text, entry in matched.items():
         if text not in target.leaves:
-            run.ledger.warnings.append(f"{entry.rule} makes `{text}`, which the target does not have")
+            run.ledger.notices.append(Notice(f"{entry.rule} makes ", text, NOT_IN_TARGET))
     own = {e.key.text: e for e in run.unclaimed([*filled.values(), *matched.values()])}
     tree: dict[str, Entry] = {}
     needy: list[str] = []
@@ -183,22 +184,25 @@ def _fitting(run: PassRun, target: Target, leaf: Leaf, entry: Entry) -> Entry | 
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=value.spec, manifest=None))
 
 
-def _misfit(leaf: Leaf, entry: Entry) -> str | None:
+def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
     """How a value and the target's leaf disagree: in kind (array and scalar are one), or in shape."""
     if leaf.kind is not entry.leaf.kind and not (leaf.kind in HAS_ARRAY and entry.leaf.kind in HAS_ARRAY):
-        return f"`{leaf.key}` is {KINDS[entry.leaf.kind]}, the target has {KINDS[leaf.kind]} there"
+        return Notice(
+            "", leaf.key.text, f" is {KINDS[entry.leaf.kind]}, the target has {KINDS[leaf.kind]} there"
+        )
     if leaf.spec is None or leaf.spec.shape == entry.value.spec.shape:
         return None
-    return f"`{leaf.key}` has shape {list(entry.value.spec.shape)}, the target has {list(leaf.spec.shape)}"
+    shapes = f" has shape {list(entry.value.spec.shape)}, the target has {list(leaf.spec.shape)}"
+    return Notice("", leaf.key.text, shapes)
 
 
-def _disagree(run: PassRun, target: Target, entry: Entry, message: str) -> None:
+def _disagree(run: PassRun, target: Target, entry: Entry, misfit: Notice) -> None:
     """Note that a value does not fit the target; it falls back, or that is a problem."""
     if target.policy.on_shape_mismatch == "fallback":
-        run.ledger.warnings.append(f"{message}: the target's value is used")
+        run.ledger.notices.append(replace(misfit, after=f"{misfit.after}: the target's value is used"))
         return
     hint = "Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`."
-    run.ledger.about(entry, SurgeryError(message, hint=hint))
+    run.ledger.about(entry, misfit, hint)
 
 
 def _note_drops(run: PassRun, tree: Tree, target: Target, offered: list[Entry]) -> None:

@@ -9,6 +9,7 @@ from ckpt_surgery.documents import DocumentPath
 from ckpt_surgery.entries import Drop, Entry, RuleRef
 from ckpt_surgery.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.expressions import ExpressionError
+from ckpt_surgery.notices import FEW, Notice, few, told
 from ckpt_surgery.recipe import LoadedRecipe
 
 Field = tuple[str, ...]
@@ -16,9 +17,6 @@ Field = tuple[str, ...]
 
 MANY = 20
 """How many problems that belong to no rule are told."""
-
-FEW = 3
-"""How many keys a message names before it counts the rest."""
 
 
 class Ledger:
@@ -30,9 +28,11 @@ class Ledger:
         self.drops: list[Drop] = []
         self.unused: list[Drop] = []
         """Leaves that rules with expressions claimed: dropped if nothing uses them after all."""
-        self.warnings: list[str] = []
+        self.notices: list[Notice] = []
+        """What is no problem, and may be a mistake."""
         self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
+        self._misfits: list[Notice] = []
 
     def ref(self, rule: int) -> RuleRef:
         """The rule's name and line, for plans and messages."""
@@ -55,12 +55,10 @@ class Ledger:
             found = Problem(message, place, hint)
             self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
 
-    def about(self, entry: Entry, error: SurgeryError | str) -> None:
+    def about(self, entry: Entry, notice: Notice, hint: str) -> None:
         """Note a problem of an entry, at the rule that last decided about it."""
         place = None if entry.rule is None else self.loaded.place(entry.rule.location)
-        for message, hint in _sentences(error):
-            found = Problem(message, place, hint)
-            self._problems.setdefault((entry.rule, message), (found, []))
+        self._misfits.append(replace(notice, about=(place, hint)))
 
     def general(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
         """Note a problem that belongs to no rule."""
@@ -69,7 +67,7 @@ class Ledger:
     @property
     def clean(self) -> bool:
         """Nothing wrong so far."""
-        return not self._problems
+        return not self._problems and not self._misfits
 
     def own(self, field: str) -> DocumentPath:
         """Where a field of the pass is written: on itself, or on the recipe."""
@@ -82,8 +80,9 @@ class Ledger:
 
     def close(self) -> None:
         """Raise what was found, if anything was."""
-        if self._problems:
+        if not self.clean:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
+            found += [Problem(one.sentence, *one.first.about) for one in told(self._misfits)]
             raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
 
 
@@ -106,10 +105,3 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
     return problem if not keys else replace(problem, message=f"{problem.message} (at {few(keys)})")
-
-
-def few(keys: Iterable[str]) -> str:
-    """The first keys in backticks, and how many more there are."""
-    known = list(dict.fromkeys(keys))
-    more = f", and {len(known) - FEW} more" if len(known) > FEW else ""
-    return ", ".join(f"`{key}`" for key in known[:FEW]) + more

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Manifest, Shape, encoding_of, grid_counts
-
-Positions = range | np.ndarray
-"""Places along one axis, in the order in which they are taken."""
+from ckpt_surgery.selections import Positions
 
 MOST_CHUNKS = 2**20
 """A rewrite that refers to the same chunks again and again makes no more than so many."""
@@ -230,7 +228,7 @@ def _whole_chunks(positions: Positions, length: int) -> list[int] | None:
         return None
     array = np.asarray(positions)
     starts = array[::length]
-    covered = (starts[:, None] + np.arange(length)).ravel()[: len(array)]
+    covered = (starts[:, None] + np.arange(min(length, len(array)))).ravel()[: len(array)]
     whole = not (starts % length).any() and np.array_equal(array, covered)
     return [int(start) // length for start in starts] if whole else None
 

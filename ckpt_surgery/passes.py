@@ -29,8 +29,9 @@ from ckpt_surgery.entries import (
 from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Expression, Groups, Scope, Unavailable
 from ckpt_surgery.keys import Key, natural_order
-from ckpt_surgery.ledger import Field, Ledger, few
+from ckpt_surgery.ledger import Field, Ledger
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
+from ckpt_surgery.notices import Notice, few
 from ckpt_surgery.operations import truth
 from ckpt_surgery.prefilters import Literals, Texts, literals, quick_length
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
@@ -565,7 +566,7 @@ class PassRun:
     def _warn_of_braces(self, index: int, rule: Rule) -> None:
         mistaken = braces_of(rule)
         if mistaken is not None:
-            self.ledger.warnings.append(f"{self.ledger.ref(index)}: {mistaken}")
+            self.ledger.notices.append(Notice(f"{self.ledger.ref(index)}: {mistaken}"))
 
     def _why_unused(self, index: int, rule: Rule) -> SurgeryError:
         """Why a rule claimed nothing, from a second look at the keys."""
@@ -613,17 +614,17 @@ class PassRun:
 
     def _warn_of_slots(self, made: Iterable[tuple[int, Entry]], tree: Tree) -> None:
         """New leaves of a mirrored tree have slots only where a rule adds those too."""
-        told: set[int] = set()
         for index, entry in made if self.mirrors else ():
             text = entry.key.text
-            for slot, params in self.mirrors:
-                missing = text.startswith(f"{params}/") and slot + text[len(params) :] not in tree
-                if missing and self.pass_.rules[index].add is not None and index not in told:
-                    told.add(index)
-                    self.ledger.warnings.append(
-                        f"{self.ledger.ref(index)} adds `{text}`, and nothing adds its slot in `{slot}`: "
-                        "`add` is not mirrored"
-                    )
+            missing = [
+                f"`{slot}`"
+                for slot, params in self.mirrors
+                if text.startswith(f"{params}/") and slot + text[len(params) :] not in tree
+            ]
+            if missing and self.pass_.rules[index].add is not None:
+                slots = f"its slot in {' and '.join(missing)}"
+                after = f", and nothing adds {slots}: `add` is not mirrored"
+                self.ledger.notices.append(Notice(f"{self.ledger.ref(index)} adds ", text, after))
 
     def distinct(self, made: Iterable[tuple[int | None, Entry]]) -> dict[str, Entry]:
         """The entries by key. Two of one name are a problem."""

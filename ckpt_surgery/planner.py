@@ -5,26 +5,27 @@ executed are this one value.
 """
 
 import enum
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from ckpt_surgery.arrays import Leaf, Manifest, Region
+from ckpt_surgery.arrays import Leaf, Manifest
 from ckpt_surgery.claims import make_claims
-from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, needed, signature
+from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
-from ckpt_surgery.errors import PlanError, Problem
+from ckpt_surgery.errors import Place, PlanError, Problem
 from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.keys import Key, shown
-from ckpt_surgery.nodes import Apply, Node, Read, reads
+from ckpt_surgery.nodes import Node, Read, reads
+from ckpt_surgery.notices import Notice, sentences, told
 from ckpt_surgery.params import ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.transfers import Destination, transfers
+from ckpt_surgery.unused import unused_elements
 from ckpt_surgery.values import frozen
 
 
@@ -153,8 +154,7 @@ def make_plan(
         dropped=tuple(_dropped(claims, listings)),
         warnings=(
             *unsaid(loaded.param_values),
-            *claims.warnings,
-            *_unused_elements(steps),
+            *sentences(_notices(claims, steps)),
             *_dtype_differences(steps, target),
         ),
         costs=costs_of(steps, memory, workers, dead),
@@ -165,15 +165,22 @@ def make_plan(
     )
 
 
+def _notices(claims: Claims, steps: Sequence[Step]) -> Iterator[Notice]:
+    """What is no problem, and may be a mistake."""
+    yield from claims.notices
+    yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
+
+
 _MENTIONED = re.compile(r"`([^`]+)`")
 
 
 def _at_their_rules(
-    sentences: Sequence[str], steps: Sequence[Step], claims: Claims, loaded: LoadedRecipe
+    refused: Sequence[str], steps: Sequence[Step], claims: Claims, loaded: LoadedRecipe
 ) -> list[Problem]:
     """What a format cannot hold, at the rule that made the first key, or a leaf in the container, named.
 
-    Where no rule made one, the rule that took one away: it left a gap in a list, say.
+    Where no rule made one, the rule that took one away: it left a gap in a list, say. What is wrong with
+    leaves that differ in indices only is told once.
     """
     rules: dict[str, RuleRef] = {}
     made = [(step.leaf.key.names, step.rule) for step in steps]
@@ -183,11 +190,22 @@ def _at_their_rules(
         for i in range(len(names)):
             if rule is not None:
                 rules.setdefault(shown("/".join(names[: i + 1])), rule)
-    problems = []
-    for sentence in sentences:
-        blamed = next((rules[name] for name in _MENTIONED.findall(sentence) if name in rules), None)
-        problems.append(Problem(sentence, None if blamed is None else loaded.place(blamed.location)))
-    return problems
+    keys = {shown(step.leaf.key.text): step.leaf.key.text for step in steps}
+    found = []
+    for sentence in refused:
+        named = list(_MENTIONED.finditer(sentence))
+        blamed = next((rules[match[1]] for match in named if match[1] in rules), None)
+        key = next((match for match in named if match[1] in keys), None)
+        if key is None:
+            found.append(Notice(sentence, about=blamed))
+        else:
+            ends = sentence[: key.start()], sentence[key.end() :]
+            found.append(Notice(ends[0], keys[key[1]], ends[1], blamed))
+    return [Problem(one.sentence, _place(loaded, one.first.about)) for one in told(found)]
+
+
+def _place(loaded: LoadedRecipe, rule: RuleRef | None) -> Place | None:
+    return None if rule is None else loaded.place(rule.location)
 
 
 def _leaf(entry: Entry) -> Leaf:
@@ -242,7 +260,7 @@ def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[
                 known[alike] = cut(step.value, memory)
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
-            place = None if step.rule is None else loaded.place(step.rule.location)
+            place = _place(loaded, step.rule)
             problems += [Problem(f"`{step.leaf.key}`: {p.message}", place, p.hint) for p in error.problems]
             done.append(step)
     return done, problems
@@ -286,54 +304,13 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
     if target is None:
         return
     differing = [
-        f"`{s.leaf.key}` is {s.leaf.spec.dtype.name}, in the target {wanted.dtype.name}"
+        Notice("", s.leaf.key.text, f" is {s.leaf.spec.dtype.name}, in the target {wanted.dtype.name}")
         for s in steps
         if s.leaf.spec is not None
         and (wanted := target.leaves[s.leaf.key.text].spec) is not None
         and wanted.dtype != s.leaf.spec.dtype
     ]
-    if differing:
-        more = f" (and {len(differing) - 1} more leaves differ in dtype)" if len(differing) > 1 else ""
-        yield f"{differing[0]}{more}; `target: {{dtype: target}}` casts"
-
-
-def _unused_elements(steps: Sequence[Step]) -> Iterator[str]:
-    """Leaves of which outputs take slices that together leave something out."""
-    applied = [s.value for s in steps if isinstance(s.value, Apply) and s.leaf.spec is not None]
-    whole = {id(s.value.leaf) for s in steps if isinstance(s.value, Read)} if applied else ()
-    taken: dict[int, tuple[Leaf, list[Region]]] = {}
-    for value in applied:
-        for read, region in needed(value, Region.whole(value.spec.shape)):
-            if id(read.leaf) not in whole and read.source != TARGET:
-                taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(region)
-    for leaf, regions in taken.values():
-        left = uncovered(leaf, regions)
-        if left:
-            yield left
-
-
-def uncovered(leaf: Leaf, regions: Sequence[Region]) -> str | None:
-    """What no region covers, said in one sentence; None where everything is covered.
-
-    Exact: the regions' edges divide every axis into intervals, and each cell of that division lies
-    wholly inside or outside a region.
-    """
-    assert leaf.spec is not None
-    whole = Region.whole(leaf.spec.shape)
-    if any(region == whole for region in regions) or leaf.spec.size == 0:
-        return None
-    edges = [
-        sorted({0, n, *(r.starts[a] for r in regions), *(r.stops[a] for r in regions)})
-        for a, n in enumerate(leaf.spec.shape)
-    ]
-    seen = np.zeros([len(e) - 1 for e in edges], bool)
-    for region in regions:
-        box = zip(edges, region.starts, region.stops, strict=True)
-        seen[tuple(slice(e.index(start), e.index(stop)) for e, start, stop in box)] = True
-    missed = [tuple(index) for index in np.argwhere(~seen)]
-    if not missed:
-        return None
-    first = ", ".join(f"{edges[a][i]}:{edges[a][i + 1]}" for a, i in enumerate(missed[0]))
-    count = sum(int(np.prod([edges[a][i + 1] - edges[a][i] for a, i in enumerate(m)])) for m in missed)
-    more = f" and {len(missed) - 1} more ranges" if len(missed) > 1 else ""
-    return f"{count} of {leaf.spec.size} elements of `{leaf.key}` are used by no output: [{first}]{more}"
+    for first in itertools.islice(told(differing), 1):
+        others = len(differing) - first.count
+        more = f" (and {others:,} more leaves differ in dtype)" if others else ""
+        yield f"{first.sentence}{more}; `target: {{dtype: target}}` casts"

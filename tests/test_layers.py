@@ -15,9 +15,12 @@ LAYERS = (
     "stopping",  # long work that is to end
     "values",  # how small frozen values are made
     "keys",
+    "folding",
+    "notices",  # sentences about leaves
     "packaged",  # recipes by name
     "documents",  # YAML with positions
     "arrays",
+    "selections",  # which elements of an array are meant
     "manifests",  # arrays whose bytes stay where they are
     "functions",
     "nodes",
@@ -43,6 +46,7 @@ LAYERS = (
     "listings",  # a target without values
     "claims",
     "costs",
+    "unused",  # elements that no output reads
     "fusion",  # elementwise functions in tiles
     "transfers",  # linked, copied or computed
     "planner",
@@ -53,7 +57,6 @@ LAYERS = (
     "execute",
     "locks",
     "commit",
-    "folding",
     "descriptions",  # leaves and differences in words
     "compare",
     "inspections",  # what needs no recipe
@@ -77,6 +80,7 @@ ONLY = {
     "locks": {"errors", "keys"},
     "commit": {"errors", "keys", "locks"},
     "folding": {"values", "keys"},
+    "notices": {"values", "folding"},
     "descriptions": {"errors", "keys", "arrays", "folding"},
     "report": {
         "errors",

@@ -15,7 +15,8 @@ from ckpt_surgery.functions import Function, kinds
 from ckpt_surgery.functions.arithmetic import Binary, Maximum, Unary
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.dtypes import Cast, dtype_named
-from ckpt_surgery.functions.layout import Flip, Transpose
+from ckpt_surgery.functions.gathers import Flip
+from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.merge import Stack
 from ckpt_surgery.keys import Key
 from ckpt_surgery.node_json import DEEPEST, MOST_NODES, NodeReader, nodes_json

@@ -22,6 +22,7 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Manifest, Region
 from ckpt_surgery.errors import FunctionError, UsageError, did_you_mean
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
+from ckpt_surgery.selections import Selection, bounding_box, broadcast, of_region
 
 Specs = Sequence[ArraySpec]
 Blocks = Sequence[np.ndarray]
@@ -40,7 +41,7 @@ class Function:
     """Base of all array functions. Subclasses are frozen dataclasses.
 
     Laws, held by tests: `apply` of any region equals that region of the whole; `infer` agrees with
-    the result; `needs` is enough and within bounds; `relink` decoded equals `apply`.
+    the result; `needs` is enough and within bounds, and so is `uses`; `relink` decoded equals `apply`.
     """
 
     name: ClassVar[str] = ""
@@ -104,6 +105,15 @@ class Function:
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """The output region; `blocks[i]` holds the i-th region that `needs` asked for."""
         raise NotImplementedError
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        """Which elements of which inputs these elements of the output, in ascending order, are computed from.
+
+        Exact where a function says so itself; otherwise all of the box that `needs` asks for.
+        """
+        if self.elementwise:
+            return [(i, broadcast(selection, spec.shape)) for i, spec in enumerate(ins)]
+        return [(i, of_region(region)) for i, region in self.needs(bounding_box(selection), ins)]
 
     def window(self, ins: Specs) -> tuple["Function", Region] | None:
         """The same result as another function of one region of the only input: `x[3:5]` is `x[:]` of 3:5.

@@ -11,7 +11,18 @@ from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.layout import axes_of, axis_of
-from ckpt_surgery.manifests import MOST_CHUNKS, Positions, gathered, replaced, reshaped
+from ckpt_surgery.manifests import MOST_CHUNKS, gathered, replaced, reshaped
+from ckpt_surgery.selections import (
+    Positions,
+    Selection,
+    as_array,
+    at,
+    bounding_box,
+    bounds,
+    distinct,
+    of_region,
+    whole,
+)
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """What a subscript has between commas: an index, a slice as (start, stop, step), `...`, or a new axis."""
@@ -22,19 +33,21 @@ class _Gather(Function):
 
     moves_only: ClassVar[bool] = True
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
-        """For each axis of the input: which of its positions the output region takes."""
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
+        """For each axis of the input: which of its positions these elements of the output take, in order."""
         raise NotImplementedError
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        bounds = [_bounds(positions) for positions in self.picks(region, ins[0].shape)]
-        return [(0, Region(tuple(low for low, _ in bounds), tuple(high for _, high in bounds)))]
+        return [(0, bounding_box(self.picks(of_region(region), ins[0].shape)))]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, tuple(map(distinct, self.picks(selection, ins[0].shape))))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         block = blocks[0]
         if region.size == 0:  # of a new axis, it may be, that no axis of the input knows about
             return np.empty(region.shape, block.dtype)
-        for axis, positions in enumerate(self.picks(region, ins[0].shape)):
+        for axis, positions in enumerate(self.picks(of_region(region), ins[0].shape)):
             block = _taken(block, axis, positions)
         return block.reshape(region.shape)
 
@@ -44,23 +57,14 @@ class _Gather(Function):
         out = self.infer([spec])
         if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
             return None  # too many positions to look at
-        for axis, positions in enumerate(self.picks(Region.whole(out.shape), spec.shape)):
+        for axis, positions in enumerate(self.picks(whole(out.shape), spec.shape)):
             found = found and gathered(found, axis, positions)
         return found and reshaped(found, out.shape)
 
 
-def _bounds(positions: Positions) -> tuple[int, int]:
-    """The smallest interval that holds all the positions."""
-    if len(positions) == 0:
-        return 0, 0
-    if isinstance(positions, range):
-        return min(positions[0], positions[-1]), max(positions[0], positions[-1]) + 1
-    return int(positions.min()), int(positions.max()) + 1
-
-
 def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
     """`block` starts at the lowest of the positions along `axis`; a range makes a view."""
-    low, high = _bounds(positions)
+    low, high = bounds(positions)
     if not isinstance(positions, range):
         return np.take(block, positions - low, axis=axis)
     if len(positions) == high - low and positions.step > 0:
@@ -98,26 +102,25 @@ class Index(_Gather):
             axis += item is not None
         return ArraySpec(tuple(shape), ins[0].dtype)
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
-        bounds = iter(zip(region.starts, region.stops, strict=True))
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
+        chosen = iter(selection)
         picked: list[Positions] = []
         taken = iter(self._taken(shape))
         for item in self._expanded(len(shape)):
             if item is None:
-                next(bounds)
+                next(chosen)
             elif isinstance(item, tuple):
-                picked.append(next(taken)[slice(*next(bounds))])
+                picked.append(at(next(taken), next(chosen)))
             else:
                 picked.append(next(taken))
         return tuple(picked)
 
     def window(self, ins: Specs) -> tuple[Function, Region] | None:
-        bounds = [_bounds(positions) for positions in self._taken(ins[0].shape)]
         items = tuple(
             (None, None, item[2]) if isinstance(item, tuple) else item and 0
             for item in self._expanded(ins[0].ndim)
         )
-        return Index(items), Region(tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
+        return Index(items), bounding_box(tuple(self._taken(ins[0].shape)))
 
     def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
         items = self._expanded(ins[0].ndim)
@@ -173,11 +176,11 @@ class Flip(_Gather):
         self._axes(ins[0].ndim)
         return ins[0]
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         flipped = self._axes(len(shape))
         return tuple(
-            range(shape[axis])[::-1][start:stop] if axis in flipped else range(start, stop)
-            for axis, (start, stop) in enumerate(zip(region.starts, region.stops, strict=True))
+            at(range(shape[axis])[::-1], positions) if axis in flipped else positions
+            for axis, positions in enumerate(selection)
         )
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
@@ -211,11 +214,10 @@ class Take(_Gather):
                 )
         return ArraySpec(replaced(ins[0].shape, axis, len(self.indices)), ins[0].dtype)
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         axis = axis_of(self.axis, len(shape), self.name)
-        chosen = np.array(self.indices[region.slices[axis]], np.int64) % max(1, shape[axis])
-        straight = [range(a, b) for a, b in zip(region.starts, region.stops, strict=True)]
-        return (*straight[:axis], chosen, *straight[axis + 1 :])
+        taken = np.array(self.indices, np.int64) % max(1, shape[axis])
+        return (*selection[:axis], at(taken, selection[axis]), *selection[axis + 1 :])
 
 
 @dataclass(frozen=True)
@@ -232,11 +234,11 @@ class Repeat(_Gather):
             raise FunctionError(f"`repeat`: repeats cannot be negative, {self.repeats} is")
         return ArraySpec(replaced(ins[0].shape, axis, ins[0].shape[axis] * self.repeats), ins[0].dtype)
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         axis = axis_of(self.axis, len(shape), self.name)
         return tuple(
-            np.arange(start, stop) // self.repeats if i == axis and self.repeats > 1 else range(start, stop)
-            for i, (start, stop) in enumerate(zip(region.starts, region.stops, strict=True))
+            as_array(positions) // self.repeats if i == axis and self.repeats > 1 else positions
+            for i, positions in enumerate(selection)
         )
 
 
@@ -262,17 +264,18 @@ class Tile(_Gather):
         full = (1,) * (ins[0].ndim - len(reps)) + reps
         return ArraySpec(tuple(n * r for n, r in zip(ins[0].shape, full, strict=True)), ins[0].dtype)
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
-        bounds = zip(region.starts, region.stops, shape, strict=True)
-        return tuple(_wrapped(start, stop, length) for start, stop, length in bounds)
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
+        return tuple(map(_wrapped, selection, shape))
 
 
-def _wrapped(start: int, stop: int, length: int) -> Positions:
-    if stop <= start:
+def _wrapped(positions: Positions, length: int) -> Positions:
+    """The positions in as many copies of an axis as there may be, each in its own copy."""
+    low, high = bounds(positions)
+    if low == high:
         return range(0)
-    if start // length == (stop - 1) // length:
-        return range(start % length, start % length + stop - start)
-    return np.arange(start, stop) % length
+    if isinstance(positions, range) and low // length == (high - 1) // length:
+        return range(low % length, low % length + high - low, positions.step)
+    return as_array(positions) % length
 
 
 @dataclass(frozen=True)
@@ -289,10 +292,10 @@ class Squeeze(_Gather):
                 raise FunctionError(f"`squeeze`: axis {axis} of {ins[0]} is not of length 1")
         return ArraySpec(tuple(n for i, n in enumerate(ins[0].shape) if i not in gone), ins[0].dtype)
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         gone = self._axes(shape)
-        bounds = iter(zip(region.starts, region.stops, strict=True))
-        return tuple(range(1) if axis in gone else range(*next(bounds)) for axis in range(len(shape)))
+        kept = iter(selection)
+        return tuple(range(1) if axis in gone else next(kept) for axis in range(len(shape)))
 
     def _axes(self, shape: Shape) -> tuple[int, ...]:
         ones = [axis for axis, length in enumerate(shape) if length == 1]
@@ -312,10 +315,9 @@ class ExpandDims(_Gather):
         shape = tuple(1 if axis in new else next(old) for axis in range(ins[0].ndim + len(new)))
         return ArraySpec(shape, ins[0].dtype)
 
-    def picks(self, region: Region, shape: Shape) -> tuple[Positions, ...]:
+    def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         new = self._axes(len(shape))
-        bounds = enumerate(zip(region.starts, region.stops, strict=True))
-        return tuple(range(*bound) for axis, bound in bounds if axis not in new)
+        return tuple(positions for axis, positions in enumerate(selection) if axis not in new)
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
         axes = _several(self.axis, ())

@@ -16,6 +16,16 @@ from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.patterns import Plan, plan_rearrange
 from ckpt_surgery.functions.tiles import straightened
 from ckpt_surgery.manifests import matching_axes, replaced, reshaped, transposed
+from ckpt_surgery.selections import (
+    Selection,
+    as_array,
+    bounding_box,
+    count,
+    distinct,
+    of_region,
+    whole,
+    within,
+)
 
 
 def axis_of(axis: int, ndim: int, name: str) -> int:
@@ -58,6 +68,9 @@ class Transpose(Function):
         starts, stops = (tuple(bounds[i] for i in back) for bounds in (region.starts, region.stops))
         return [(0, Region(starts, stops))]
 
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, tuple(selection[i] for i in np.argsort(self.permutation(ins[0].ndim))))]
+
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return blocks[0].transpose(self.permutation(ins[0].ndim))
 
@@ -98,6 +111,11 @@ class Reshape(Function):
             starts += box.starts
             stops += box.stops
         return [(0, Region(tuple(starts), tuple(stops)))]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        groups = _groups(ins[0].shape, self.infer(ins).shape)
+        choices = itertools.product(*(group.uses(selection) for group in groups))
+        return [(0, tuple(itertools.chain.from_iterable(choice))) for choice in choices]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = _groups(ins[0].shape, self.infer(ins).shape)
@@ -157,14 +175,60 @@ class _Group:
         stops = tuple(i + 1 for i in last[: same + 1]) + self.old[same + 1 :]
         return Region(starts, stops)
 
+    def uses(self, selection: Selection) -> list[Selection]:
+        """The elements of the old axes, as several selections that have none in common.
+
+        All of the smallest box where that would take too many places or selections to tell.
+        """
+        part = selection[self.first_new : self.first_new + len(self.new)]
+        if len(self.old) == len(self.new) == 1:
+            return [part]
+        if count(part) == math.prod(self.new):
+            return [whole(self.old)]
+        exact = _unflattened(_flattened(part, self.new), self.old) if count(part) <= MOST_PLACES else None
+        return [of_region(self.box(bounding_box(selection)))] if exact is None else exact
+
     def places(self, region: Region, box: Region) -> np.ndarray:
         """Where the part's elements are in the flattened box, int64, in the order of the output."""
-        flat = np.zeros((), np.int64)
-        part = self.part(region)
-        for start, stop, length in zip(part.starts, part.stops, self.new, strict=True):
-            flat = flat[..., None] * length + np.arange(start, stop)
+        flat = _flattened(of_region(self.part(region)), self.new)
         # Of the box all axes are whole but the leading ones, so its elements are contiguous in C order.
-        return (flat - _ravelled(box.starts, self.old)).ravel()
+        return flat - _ravelled(box.starts, self.old)
+
+
+MOST_PLACES = 2**20
+"""So many places are followed one by one through a reshape that cuts or joins axes."""
+MOST_SELECTIONS = 64
+"""What a reshape uses of a group of axes is told in no more selections than that."""
+
+
+def _flattened(selection: Selection, shape: Shape) -> np.ndarray:
+    """Where the elements are in the flattened array, int64, in order."""
+    flat = np.zeros((), np.int64)
+    for positions, length in zip(selection, shape, strict=True):
+        flat = flat[..., None] * length + as_array(positions)
+    return flat.ravel()
+
+
+def _unflattened(flat: np.ndarray, shape: Shape) -> list[Selection] | None:
+    """Places in a flattened array, ascending, as selections of it; None where those would be too many."""
+    if flat.size == 0:
+        return []
+    if len(shape) < 2:
+        return [(distinct(flat),) * len(shape)]
+    heads, rests = np.divmod(flat, math.prod(shape[1:]))
+    first, begins = np.unique(heads, return_index=True)
+    alike: dict[bytes, tuple[list[int], np.ndarray]] = {}
+    for head, rest in zip(first.tolist(), np.split(rests, begins[1:]), strict=True):
+        alike.setdefault(rest.tobytes(), ([], rest))[0].append(head)
+        if len(alike) > MOST_SELECTIONS:
+            return None
+    found: list[Selection] = []
+    for same, rest in alike.values():
+        tails = _unflattened(rest, shape[1:])
+        if tails is None or len(found) + len(tails) > MOST_SELECTIONS:
+            return None
+        found += [(distinct(np.array(same)), *tail) for tail in tails]
+    return found
 
 
 def _ravelled(index: Sequence[int], shape: Shape) -> int:
@@ -218,6 +282,12 @@ class Rearrange(Function):
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(0, self._regions(region, ins)[0])]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        found = [selection]
+        for step, spec in zip(reversed(self.steps(ins)), reversed(self._specs(ins)), strict=True):
+            found = [used for one in found for _, used in step.uses(one, [spec])]
+        return [(0, one) for one in found]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         block = blocks[0]
@@ -284,6 +354,11 @@ class Pad(Function):
         if stop <= region.starts[axis]:
             return []
         return [(0, Region(region.starts, replaced(region.stops, axis, stop)))]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        axis = axis_of(self.axis, ins[0].ndim, self.name)
+        inside = within(selection[axis], 0, ins[0].shape[axis])
+        return [(0, (*selection[:axis], inside, *selection[axis + 1 :]))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         if blocks and blocks[0].shape == region.shape:

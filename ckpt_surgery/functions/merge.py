@@ -24,6 +24,7 @@ from ckpt_surgery.functions.integers import check_list_sums
 from ckpt_surgery.functions.layout import axis_of
 from ckpt_surgery.functions.tiles import copy_into
 from ckpt_surgery.manifests import concatenated, replaced, stacked
+from ckpt_surgery.selections import Selection, within
 
 DType = np.dtype[Any]
 
@@ -93,6 +94,11 @@ class Stack(Function):
         axis = axis_of(self.axis, len(region.starts), self.name)
         part = Region(_without(region.starts, axis), _without(region.stops, axis))
         return [(i, part) for _, i in self._wanted(region, axis, len(ins))]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        axis = axis_of(self.axis, len(selection), self.name)
+        part = (*selection[:axis], *selection[axis + 1 :])
+        return [(i, part) for place, i in self.by_place(len(ins)).items() if place in selection[axis]]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         axis = axis_of(self.axis, len(region.starts), self.name)
@@ -179,6 +185,15 @@ class Concat(Function):
                 needed.append((i, part))
             begin += spec.shape[axis]
         return needed
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        axis = axis_of(self.axis, ins[0].ndim, self.name)
+        stops = itertools.accumulate(spec.shape[axis] for spec in ins)
+        parts = [
+            within(selection[axis], stop - s.shape[axis], stop) for stop, s in zip(stops, ins, strict=True)
+        ]
+        used = enumerate((*selection[:axis], part, *selection[axis + 1 :]) for part in parts)
+        return [(i, part) for i, part in used if len(part[axis])]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = _held_dtype(ins, self.name)

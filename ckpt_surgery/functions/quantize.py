@@ -12,6 +12,7 @@ from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.arithmetic import broadcast_needs
 from ckpt_surgery.functions.dtypes import computation, converted, is_integer, kind, limits
 from ckpt_surgery.functions.layout import axes_of
+from ckpt_surgery.selections import Selection, as_array, broadcast, distinct
 
 DType = np.dtype[Any]
 
@@ -80,6 +81,10 @@ class Quantize(Function):
             )
         ]
 
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        axes = self._axes(ins[0].ndim)
+        return [(0, tuple(range(ins[0].shape[i]) if i in axes else p for i, p in enumerate(selection)))]
+
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         [(_, read)] = self.needs(region, ins)
         block = converted(blocks[0], computation(ins[0].dtype))
@@ -144,6 +149,15 @@ class Dequantize(Function):
         starts = tuple(start // length for start, length in zip(region.starts, lengths, strict=True))
         stops = tuple(-(-stop // length) for stop, length in zip(region.stops, lengths, strict=True))
         return [(0, region), (1, Region(starts, tuple(map(max, starts, stops))))]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        if self.block is None:
+            return [(0, selection), (1, broadcast(selection, ins[1].shape))]
+        lengths = self._lengths(ins[0].ndim)
+        blocks = tuple(
+            distinct(as_array(p) // n) if n > 1 else p for p, n in zip(selection, lengths, strict=True)
+        )
+        return [(0, selection), (1, blocks)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         values, scale = (converted(block, self._work(ins)) for block in blocks)

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,10 @@ from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
 from ckpt_surgery.functions.products import contraction, summed_products
 from ckpt_surgery.functions.tiles import straightened
+from ckpt_surgery.selections import Positions, Selection, broadcast
 
 DType = np.dtype[Any]
+T = TypeVar("T")
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -63,6 +65,11 @@ class Reduction(Function):
             else:
                 bounds.append(next(outer))
         return [(0, Region(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)))]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        axes = self._axes(ins[0].ndim)
+        outer = iter([p for i, p in enumerate(selection) if not (self.keepdims and i in axes)])
+        return [(0, tuple(range(n) if axis in axes else next(outer) for axis, n in enumerate(ins[0].shape)))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         if region.size == 0:  # of a kept axis, it may be, while the input has elements
@@ -231,6 +238,14 @@ class Matmul(Function):
             (1, _joined(broadcast_needs(batch, b.shape[:-2]), whole, columns if b.ndim > 1 else None)),
         ]
 
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        a, b = ins
+        *batch, rows, columns = self._full(selection, ins, range(1))
+        summed = range(a.shape[-1])
+        left = broadcast(tuple(batch), a.shape[:-2]) + (rows,) * (a.ndim > 1) + (summed,)
+        right = broadcast(tuple(batch), b.shape[:-2]) + (summed,) + (columns,) * (b.ndim > 1)
+        return [(0, left), (1, right)]
+
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = contraction([spec.dtype for spec in ins], "@")
         a, b = (converted(block, dtype) for block in blocks)
@@ -254,8 +269,8 @@ class Matmul(Function):
         return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
 
     @staticmethod
-    def _full(bounds: Shape, ins: Specs, missing: int) -> Shape:
-        """Bounds of the result with the rows and columns that vectors do not have."""
+    def _full(bounds: tuple[T, ...], ins: Specs, missing: T) -> tuple[T, ...]:
+        """What is said of each axis of the result, with the rows and columns that vectors do not have."""
         if ins[1].ndim == 1:
             bounds = (*bounds, missing)
         return (*bounds[:-1], missing, bounds[-1]) if ins[0].ndim == 1 else bounds
@@ -301,6 +316,15 @@ class Einsum(Function):
             wide = Region(tuple(bounds[c][0] for c in term), tuple(bounds[c][1] for c in term))
             needed.append((i, broadcast_needs(wide, spec.shape)))
         return needed
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        terms, result = self._letters(len(ins))
+        places: dict[str, Positions] = {letter: range(n) for letter, n in self._lengths(ins).items()}
+        places |= dict(zip(result, selection, strict=True))
+        return [
+            (i, broadcast(tuple(places[letter] for letter in term), spec.shape))
+            for i, (term, spec) in enumerate(zip(terms, ins, strict=True))
+        ]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         dtype = contraction([spec.dtype for spec in ins], self.name)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.arrays import ArraySpec, Region
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import dtype_named, kind
+from ckpt_surgery.selections import Selection, distinct
 
 
 def spec_of(array: np.ndarray) -> ArraySpec:
@@ -60,3 +61,10 @@ def regions(draw: st.DrawFn, shape: tuple[int, ...]) -> Region:
         starts.append(bounds[0])
         stops.append(bounds[1])
     return Region(tuple(starts), tuple(stops))
+
+
+@st.composite
+def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> Selection:
+    """Any places along each axis of an array of this shape, ascending; none at all included."""
+    places = [draw(st.sets(st.integers(0, length - 1)) if length else st.just(set())) for length in shape]
+    return tuple(distinct(np.array(sorted(chosen), np.int64)) for chosen in places)

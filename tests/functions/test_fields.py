@@ -18,7 +18,8 @@ from ckpt_surgery.functions.arithmetic import Binary, Elementwise
 from ckpt_surgery.functions.create import Full, Init, Zeros
 from ckpt_surgery.functions.dtypes import _KIND_OF, Cast, dtype_named
 from ckpt_surgery.functions.fields import fields_json, function_of
-from ckpt_surgery.functions.layout import Index, Pad, Transpose
+from ckpt_surgery.functions.gathers import Index
+from ckpt_surgery.functions.layout import Pad, Transpose
 from ckpt_surgery.functions.merge import Stack
 from ckpt_surgery.functions.reductions import Reduction
 from ckpt_surgery.hooks import HookCall

@@ -30,7 +30,8 @@ from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, MaxOfList, MeanOfList, MinOfList, Stack, SumOfList
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Max, Mean, Min, Norm, Sum
-from tests.functions.evaluation import evaluate, numbers, regions, same
+from ckpt_surgery.selections import Selection, bounding_box
+from tests.functions.evaluation import evaluate, numbers, regions, same, selections, spec_of
 
 F32, BF16, INT8 = map(dtype_named, ("float32", "bfloat16", "int8"))
 Case = tuple[Function, tuple[str, ...]]
@@ -187,6 +188,55 @@ def test_an_empty_region_reads_no_more_than_an_empty_array(case: Case) -> None:
     whole = evaluate(case[0], arrays)
     empty = Region(whole.shape, whole.shape)
     assert same(evaluate(case[0], arrays, empty), whole[empty.slices])
+
+
+def used_of(function: Function, arrays: list[np.ndarray], selection: Selection) -> list[np.ndarray]:
+    """For each input, which of its elements `uses` names."""
+    specs = [spec_of(array) for array in arrays]
+    masks = [np.zeros(array.shape, bool) for array in arrays]
+    for i, used in function.uses(selection, specs):
+        assert all(len(set(p)) == len(p) and sorted(p) == list(p) for p in used)
+        masks[i][np.ix_(*used)] = True
+    return masks
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@settings(deadline=None, max_examples=12)
+@given(data=st.data())
+def test_what_a_function_does_not_use_makes_no_difference(case: Case, data: st.DataObject) -> None:
+    function, arrays = case[0], arrays_of(case)
+    whole = evaluate(function, arrays)
+    selection = data.draw(selections(whole.shape))
+    masks = used_of(function, arrays, selection)
+    others = [
+        np.where(mask, array, numbers(spec, seed + 99))
+        for seed, (mask, array, spec) in enumerate(zip(masks, arrays, case[1], strict=True))
+    ]
+    chosen = np.ix_(*selection)
+    assert same(evaluate(function, others)[chosen], whole[chosen])
+    asked = [np.zeros(array.shape, bool) for array in arrays]
+    for i, region in function.needs(bounding_box(selection), [spec_of(array) for array in arrays]):
+        asked[i][region.slices] = True
+    if whole[chosen].size:
+        assert all((mask <= region).all() for mask, region in zip(masks, asked, strict=True))
+
+
+@pytest.mark.parametrize("case", [case for case in LAYOUT + LISTS if case[0].moves_only], ids=str)
+@settings(deadline=None, max_examples=20)
+@given(data=st.data())
+def test_what_is_moved_about_is_used_to_the_element(case: Case, data: st.DataObject) -> None:
+    sizes = [arrays.size for arrays in arrays_of(case)]
+    begins = np.cumsum([1000, *sizes])  # larger than any filler
+    names = [
+        np.arange(begin, begin + size, dtype=np.float64).reshape(array.shape)
+        for begin, size, array in zip(begins, sizes, arrays_of(case), strict=False)
+    ]
+    whole = evaluate(case[0], names)
+    selection = data.draw(selections(whole.shape))
+    found = {name for name in whole[np.ix_(*selection)].ravel() if name >= 1000}
+    masks = used_of(case[0], names, selection)
+    used = {name for array, mask in zip(names, masks, strict=True) for name in array[mask]}
+    assert used == found or not found
 
 
 def test_the_table_has_every_function() -> None:

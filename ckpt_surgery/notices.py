@@ -1,0 +1,56 @@
+"""Sentences about leaves: those that say the same of leaves whose keys differ in indices only are one."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ckpt_surgery.folding import Entry, fold
+from ckpt_surgery.values import frozen
+
+FEW = 3
+"""How many keys a message names before it counts the rest."""
+
+
+@frozen()
+class Notice:
+    """What is to be said of one leaf, or without a key of something else."""
+
+    before: str
+    key: str | None = None
+    after: str = ""
+    about: Any = None
+    """Hashable. Notices are told together only where this is equal, and the words before and after are."""
+
+
+@frozen()
+class Told:
+    """A sentence about all leaves of which the same is to be said."""
+
+    sentence: str
+    first: Notice
+    """Of the first of the leaves."""
+    count: int
+    """Number of leaves."""
+
+
+def told(notices: Iterable[Notice]) -> Iterator[Told]:
+    """What there is to say, each thing once, in the order of the first leaf of each."""
+    listed = list(notices)
+    for line in fold([Entry(n.key or "", (), (n.before, n.key is None, n.after, n.about)) for n in listed]):
+        first = listed[line.first]
+        many = f" ({line.count:,} leaves)" if line.count > 1 else ""
+        named = "" if first.key is None else f"`{line.key}`{many}"
+        yield Told(f"{first.before}{named}{first.after}", first, line.count)
+
+
+def sentences(notices: Iterable[Notice]) -> list[str]:
+    """The sentences alone."""
+    return [one.sentence for one in told(notices)]
+
+
+def few(keys: Iterable[str]) -> str:
+    """The first keys in backticks, folded, and how many more there are."""
+    known = list(dict.fromkeys(keys))
+    lines = fold([Entry(key) for key in known])
+    left = len(known) - sum(line.count for line in lines[:FEW])
+    more = f", and {left:,} more" if left else ""
+    return ", ".join(f"`{line.key}`" for line in lines[:FEW]) + more

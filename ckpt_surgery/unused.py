@@ -1,0 +1,168 @@
+"""Elements of source leaves that no output uses: exact for slices, strides and gathers."""
+
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ckpt_surgery.arrays import Leaf, Shape
+from ckpt_surgery.nodes import Node, Read
+from ckpt_surgery.notices import Notice
+from ckpt_surgery.selections import Positions, Selection, as_array, count, whole
+
+MOST_MARKS = 2**24
+"""How many places and cells are looked at for one leaf before its elements are only estimated."""
+
+
+def used(node: Node, selection: Selection) -> Iterator[tuple[Read, Selection]]:
+    """Which elements of which leaves these elements of a value are computed from."""
+    if isinstance(node, Read):
+        yield node, selection
+        return
+    if count(selection) == 0:
+        return
+    for index, part in node.function.uses(selection, [n.spec for n in node.inputs]):
+        yield from used(node.inputs[index], part)
+
+
+def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
+    """What is to be said of leaves of which the values take parts that leave something out.
+
+    Leaves that no value reads are not among them, nor are those of the source `left_out`.
+    """
+    complete = {id(value.leaf) for value in values if isinstance(value, Read)}
+    taken: dict[int, tuple[Leaf, list[Selection]]] = {}
+    for value in values:
+        if isinstance(value, Read):
+            continue
+        for read, selection in used(value, whole(value.spec.shape)):
+            if id(read.leaf) in complete or read.source == left_out:
+                continue
+            if count(selection) == read.spec.size:
+                complete.add(id(read.leaf))
+            taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(selection)
+    for leaf, selections in taken.values():
+        assert leaf.spec is not None
+        left = None if id(leaf) in complete else uncovered(leaf.spec.shape, selections)
+        if left is not None:
+            yield Notice(f"{left.numbers} elements of ", leaf.key.text, left.where)
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """What selections of an array leave out."""
+
+    numbers: str
+    """`96 of 128`."""
+    where: str
+    """The end of the sentence."""
+
+
+def uncovered(shape: Shape, selections: Sequence[Selection]) -> Uncovered | None:
+    """What no selection holds; None where nothing is left.
+
+    Along each axis the places that the same selections hold are one cell, so that each combination of
+    cells lies wholly inside or outside a selection.
+    """
+    size = int(np.prod(shape, dtype=object))
+    columns = [_distinct(places) for places in zip(*selections, strict=True)]
+    if sum(map(_marks, columns)) > MOST_MARKS:
+        return _estimated(size, selections)
+    axes = [_cells(length, sets) for length, (sets, _) in zip(shape, columns, strict=True)]
+    if np.prod([len(axis.lengths) for axis in axes], dtype=object) > MOST_MARKS:
+        return _estimated(size, selections)
+    missed = np.ones([len(axis.lengths) for axis in axes], bool)
+    for numbers in set(zip(*(numbers for _, numbers in columns), strict=True)):
+        missed[np.ix_(*(axis.members[n] for axis, n in zip(axes, numbers, strict=True)))] = False
+    if not missed.any():
+        return None
+    elements = int(functools.reduce(np.multiply.outer, [axis.lengths for axis in axes])[missed].sum())
+    ranges = int(functools.reduce(np.multiply.outer, [axis.runs for axis in axes])[missed].sum())
+    first = ", ".join(f"{start}:{stop}" for start, stop in _first(missed, axes))
+    more = f" and {ranges - 1} more ranges" if ranges > 1 else ""
+    return Uncovered(f"{elements} of {size}", f" are used by no output: [{first}]{more}")
+
+
+def _estimated(size: int, selections: Iterable[Selection]) -> Uncovered | None:
+    """What is left over even if the selections have no element in common."""
+    least = size - sum(map(count, selections))
+    return Uncovered(f"at least {least} of {size}", " are used by no output") if least > 0 else None
+
+
+_Column = tuple[list[Positions], list[int]]
+"""The distinct sets of places along one axis, and which of them each selection has."""
+
+
+def _distinct(places: Iterable[Positions]) -> _Column:
+    sets: dict[Hashable, tuple[int, Positions]] = {}
+    numbers = []
+    for positions in places:
+        name = positions if isinstance(positions, range) else positions.tobytes()
+        numbers.append(sets.setdefault(name, (len(sets), positions))[0])
+    return [positions for _, positions in sets.values()], numbers
+
+
+def _marks(column: _Column) -> int:
+    """How many places are compared with how many sets."""
+    sets, _ = column
+    return len(sets) * sum(2 if _is_run(positions) else 2 * len(positions) for positions in sets)
+
+
+def _is_run(positions: Positions) -> bool:
+    return isinstance(positions, range) and positions.step == 1
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis, cut into cells."""
+
+    lengths: np.ndarray
+    """Places in each cell."""
+    runs: np.ndarray
+    """Runs of neighbouring places in each cell."""
+    first: list[tuple[int, int]]
+    """The first run of each cell: start and stop."""
+    members: np.ndarray
+    """For each set, which cells it holds: bool."""
+
+
+def _cells(length: int, sets: Sequence[Positions]) -> _Axis:
+    starts = np.unique(np.concatenate([np.zeros(1, np.int64), *map(_edges, sets)]))
+    starts = starts[starts < length]
+    members = np.stack([_holds(positions, starts) for positions in sets])
+    changes = np.concatenate([[True], (members[:, 1:] != members[:, :-1]).any(axis=0)])
+    starts, members = starts[changes], members[:, changes]
+    stops = np.append(starts[1:], length)
+    _, found, cell = np.unique(np.packbits(members, axis=0), axis=1, return_index=True, return_inverse=True)
+    lengths = np.zeros(len(found), np.int64)
+    np.add.at(lengths, cell.ravel(), stops - starts)
+    runs = np.bincount(cell.ravel())
+    first = list(zip(starts[found].tolist(), stops[found].tolist(), strict=True))
+    return _Axis(lengths, runs, first, members[:, found])
+
+
+def _edges(positions: Positions) -> np.ndarray:
+    """Where what is held may change."""
+    if isinstance(positions, range) and positions.step == 1:
+        return np.array([positions.start, positions.stop])
+    places = as_array(positions)
+    return np.concatenate([places, places + 1])
+
+
+def _holds(positions: Positions, places: np.ndarray) -> np.ndarray:
+    if not isinstance(positions, range):
+        return np.isin(places, positions)
+    inside = (positions.start <= places) & (places < positions.stop)
+    return np.asarray(inside & ((places - positions.start) % positions.step == 0))
+
+
+def _first(missed: np.ndarray, axes: Sequence[_Axis]) -> list[tuple[int, int]]:
+    """The runs around the first element, in C order, that is missed."""
+    found = []
+    for axis in axes:
+        left = np.flatnonzero(missed.reshape(len(missed), -1).any(axis=1))
+        cell = min(left.tolist(), key=lambda n: axis.first[n][0])
+        found.append(axis.first[cell])
+        missed = missed[cell]
+    return found

@@ -1,0 +1,112 @@
+"""Elements that no output uses: counted to the element."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery import unused
+from ckpt_surgery.arrays import Shape
+from ckpt_surgery.functions import layout
+from ckpt_surgery.selections import Selection
+from tests.functions.evaluation import selections
+from tests.plans import plan_of
+
+X = {"x": "float32[64,32]"}
+
+
+def warnings_of(value: str, leaves: dict[str, str] = X) -> tuple[str, ...]:
+    return plan_of(f'version: 1\nrules: [{{match: x, value: "{value}"}}]\n', leaves).warnings
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("x[::4]", "1536 of 2048 at [1:4, 0:32] and 15 more ranges"),
+        ("x[::3]", "1344 of 2048 at [1:3, 0:32] and 20 more ranges"),
+        ("take(x, [0, 63], 0)", "1984 of 2048 at [1:63, 0:32]"),
+        ("take(x, [63, 0, -1], 0)", "1984 of 2048 at [1:63, 0:32]"),
+        ("x[::-1][:8]", "1792 of 2048 at [0:56, 0:32]"),
+        ("x[62::-2, -1]", "2016 of 2048 at [0:1, 0:31] and 95 more ranges"),
+        ("x[8:][::7][1:]", "1824 of 2048 at [0:15, 0:32] and 7 more ranges"),
+        ("(x * 2 + 1)[::2]", "1024 of 2048 at [1:2, 0:32] and 31 more ranges"),
+        ("cast(x, 'bfloat16').T[::2]", "1024 of 2048 at [0:64, 1:2] and 15 more ranges"),
+        ("x + x[0]", None),
+        ("sum(x[::2], 0)", "1024 of 2048 at [1:2, 0:32] and 31 more ranges"),
+        ("sum(x, 0)[::2]", "1024 of 2048 at [0:64, 1:2] and 15 more ranges"),
+        ("sum(x, 0, keepdims=True)", None),
+        ("(x[::4] @ x[0:1].T)", "1536 of 2048 at [1:4, 0:32] and 15 more ranges"),
+        ("einsum('ij,ij->i', x, x)[::2]", "1024 of 2048 at [1:2, 0:32] and 31 more ranges"),
+        ("concat([x[::2], x[1::2]])", None),
+        ("concat([x[::2], x[1::4]])", "512 of 2048 at [3:4, 0:32] and 15 more ranges"),
+        ("stack([x, x * 2])[:, ::4]", "1536 of 2048 at [1:4, 0:32] and 15 more ranges"),
+        ("reshape(x, (32, 2, 32))[:, 0]", "1024 of 2048 at [1:2, 0:32] and 31 more ranges"),
+        ("rearrange(x, '(h k) d -> k h d', k=4)[1]", "1536 of 2048 at [0:1, 0:32] and 16 more ranges"),
+        ("rearrange(x, 'a b -> (b a)')[:100]", "1948 of 2048 at [0:36, 2:32] and 2 more ranges"),
+        ("reshape(x, (-1,))[::48]", "2005 of 2048 at [0:1, 1:16] and 212 more ranges"),
+        ("repeat(x, 2, 0)[:6]", "1952 of 2048 at [3:64, 0:32]"),
+        ("tile(x, 2)[:, 30:34]", "1792 of 2048 at [0:64, 2:30]"),
+        ("pad(x, 0, 80)[1::2]", "1024 of 2048 at [0:1, 0:32] and 31 more ranges"),
+        ("where(x[:, :1] > 0, x[:, 1:2], 0)", "1920 of 2048 at [0:64, 2:32]"),
+        ("quantize(x, 'int8', 1)[0][::4]", "1536 of 2048 at [1:4, 0:32] and 15 more ranges"),
+    ],
+)  # fmt: skip
+def test_elements_that_no_output_uses(value: str, told: str | None) -> None:
+    expected = () if told is None else (told.replace(" at ", " elements of `x` are used by no output: "),)
+    assert warnings_of(value) == expected
+
+
+def test_axes_of_any_length_are_looked_at_by_what_was_taken() -> None:
+    huge = {"x": f"float32[{2**40},4]"}
+    told = f"{4 * (2**40 - 2)} of {2**42} elements of `x` are used by no output: [1:{2**40 - 1}, 0:4]"
+    assert warnings_of(f"take(x, [0, {2**40 - 1}], 0)", huge) == (told,)
+
+
+def test_what_would_take_too_long_to_count_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unused, "MOST_MARKS", 8)
+    assert warnings_of("x[::4]") == ("at least 1536 of 2048 elements of `x` are used by no output",)
+    assert warnings_of("concat([x[::4], x[1::4], x[2:], x[:2]])") == ()
+
+
+def test_what_would_take_too_long_to_follow_is_taken_for_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "MOST_PLACES", 8)
+    assert warnings_of("reshape(x, (-1,))[::60]") == ()
+
+
+def test_leaves_that_lack_the_same_elements_are_told_together() -> None:
+    plan = plan_of(
+        "version: 1\nrules: [{match: '.*/x', value: 'x[::2]'}]\n",
+        {f"layer_{i}/x": f"float32[{4 if i < 10 else 6}]" for i in range(12)},
+    )
+    assert plan.warnings == (
+        "2 of 4 elements of `layer_{0..9}/x` (10 leaves) are used by no output: [1:2] and 1 more ranges",
+        "3 of 6 elements of `layer_{10,11}/x` (2 leaves) are used by no output: [1:2] and 2 more ranges",
+    )
+
+
+def brute(shape: Shape, taken: list[Selection]) -> np.ndarray:
+    missed = np.ones(shape, bool)
+    for selection in taken:
+        missed[np.ix_(*selection)] = False
+    return missed
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_counts_are_those_of_a_mask_of_the_array(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    taken = data.draw(st.lists(selections(shape), min_size=1, max_size=5))
+    missed = brute(shape, taken)
+    found = unused.uncovered(shape, taken)
+    if not missed.any():
+        assert found is None
+        return
+    assert found is not None
+    assert found.numbers == f"{missed.sum()} of {missed.size}"
+    box = [
+        tuple(map(int, part.split(":")))
+        for part in found.where.partition("[")[2].partition("]")[0].split(",")
+    ]
+    inside = missed[tuple(slice(*bounds) for bounds in box)]
+    assert inside.all()
+    assert tuple(start for start, _ in box) == tuple(np.argwhere(missed)[0].tolist())
