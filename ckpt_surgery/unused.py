@@ -42,10 +42,15 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
             if count(selection) == read.spec.size:
                 complete.add(id(read.leaf))
             taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(selection)
+    known: dict[Hashable, Uncovered | None] = {}  # leaves are alike by the thousand
     for leaf, selections in taken.values():
         assert leaf.spec is not None
-        left = None if id(leaf) in complete else uncovered(leaf.spec.shape, selections)
-        if left is not None:
+        if id(leaf) in complete:
+            continue
+        alike = leaf.spec.shape, frozenset(tuple(map(_name, selection)) for selection in selections)
+        if alike not in known:
+            known[alike] = uncovered(leaf.spec.shape, selections)
+        if (left := known[alike]) is not None:
             yield Notice(f"{left.numbers} elements of ", leaf.key.text, left.where)
 
 
@@ -98,9 +103,13 @@ def _distinct(places: Iterable[Positions]) -> _Column:
     sets: dict[Hashable, tuple[int, Positions]] = {}
     numbers = []
     for positions in places:
-        name = positions if isinstance(positions, range) else positions.tobytes()
-        numbers.append(sets.setdefault(name, (len(sets), positions))[0])
+        numbers.append(sets.setdefault(_name(positions), (len(sets), positions))[0])
     return [positions for _, positions in sets.values()], numbers
+
+
+def _name(positions: Positions) -> Hashable:
+    """Equal for the same places."""
+    return positions if isinstance(positions, range) else positions.tobytes()
 
 
 def _marks(column: _Column) -> int:
