@@ -4,7 +4,8 @@ Each pass turns one tree of entries into the next; the last one meets the target
 together at the end of the pass that has them: a later pass would only repeat them.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from ckpt_surgery.arrays import Leaf
 from ckpt_surgery.entries import Claims, Drop, Entry, Tree
@@ -18,6 +19,8 @@ from ckpt_surgery.operations import truth
 from ckpt_surgery.passes import PassRun, SourceLeaves, count_of
 from ckpt_surgery.recipe import LoadedRecipe, Pass
 from ckpt_surgery.scope import SOURCES
+
+KEEP = "A checkpoint has to have one leaf at least."
 
 
 def make_claims(
@@ -33,9 +36,8 @@ def make_claims(
         for name, listing in listings.items()
     }
     first = next(iter(trees))
-    passes = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees)] or [
-        (0, Pass(rules=()))
-    ]
+    run = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees)]
+    passes = run or [(0, Pass(rules=()))]
     drops: list[Drop] = []
     unused: list[Drop] = []
     settled: set[int] = set()
@@ -43,13 +45,38 @@ def make_claims(
     for index, pass_ in passes:
         ledger = Ledger(loaded, index)
         last = index == passes[-1][0]
-        run = PassRun(loaded, pass_, trees, target_leaves(target), ledger, settled, last)
-        trees[first] = fitted(run, target) if last and target else run.merged()
+        done = PassRun(loaded, pass_, trees, target_leaves(target), ledger, settled, last)
+        trees[first] = fitted(done, target) if last and target else done.merged()
         ledger.close()
         drops += ledger.drops
         unused += ledger.unused
         notices += ledger.notices
+    if not trees[first]:
+        skipped = not run and loaded.recipe.unmatched == "drop" and any(listings.values())
+        raise PlanError(*(_nothing_run(loaded) if skipped else _nothing_left(loaded, drops)))
     return Claims(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
+
+
+def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Problem]:
+    """Who dropped all the leaves, each at its place."""
+    counts = Counter((drop.rule, drop.why) for drop in drops)
+    if not counts:
+        yield Problem("no leaf is left: there was none", None, KEEP)
+    for (rule, why), count in counts.items():
+        leaves = "one" if count == 1 else f"{count:,}"
+        if rule is None:
+            message = f"no leaf is left: `{why}` takes {leaves}"
+            place = loaded.place(("unmatched",)) if ("unmatched",) in loaded.document.marks else None
+            yield Problem(message, place, KEEP)
+        else:
+            yield Problem(f"no leaf is left: this rule drops {leaves}", loaded.place(rule.location), KEEP)
+
+
+def _nothing_run(loaded: LoadedRecipe) -> Iterator[Problem]:
+    """That no pass runs, at the condition of each; what no rule claims is dropped then."""
+    for index, _ in enumerate(loaded.recipe.passes):
+        message = "no leaf is left: this condition is false, so no pass runs, and `unmatched: drop` takes all"
+        yield Problem(message, loaded.place(("passes", index, "when")), "Look at what the source holds.")
 
 
 def _check_hooks(loaded: LoadedRecipe) -> None:

@@ -24,7 +24,14 @@ def destination(
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
     links = options.link_mode is not LinkMode.COPY and formats.can_link(options.format)
     restorable_by = partial(formats.restorable_by, options.format, structure_file=options.structure_file)
-    return Destination(sink.refusals, sink.adopts, data_file, device if links else None, restorable_by)
+    return Destination(
+        sink.refusals,
+        sink.adopts,
+        data_file,
+        device if links else None,
+        restorable_by,
+        flat=formats.is_flat(options.format),
+    )
 
 
 def open_sink(

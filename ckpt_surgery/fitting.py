@@ -1,25 +1,31 @@
 """The last pass meets the target: for each target key, the first that applies.
 
 A `fill` rule; a `match` rule's output of that name; then, by `target.prefer`, the source leaf of the same
-name or the target's own value. What ends nowhere is dropped, and says why.
+name or the target's own value. What none of these gives is an error, unless the recipe says that the
+target's value will do. What ends nowhere is dropped, and says why.
 """
 
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ckpt_surgery.arrays import Leaf
+import regex
+
+from ckpt_surgery.arrays import Leaf, LeafKind
+from ckpt_surgery.dots import slashed
 from ckpt_surgery.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Unavailable
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.keys import SEPARATOR
+from ckpt_surgery.ledger import MANY
 from ckpt_surgery.nodes import Apply, Read
-from ckpt_surgery.notices import Notice, few
+from ckpt_surgery.notices import FEW, Notice, few, sentences
 from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
 from ckpt_surgery.regexes import fullmatch
 
 TARGET = "target"
-NOT_IN_TARGET = ", which the target does not have"
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,11 @@ def fitted(run: PassRun, target: Target) -> Tree:
     """The tree that has exactly the target's structure."""
     filled = _filled(run, target)
     matched = run.distinct(run.produced())
-    for text, entry in matched.items():
-        if text not in target.leaves:
-            run.ledger.notices.append(Notice(f"{entry.rule} makes ", text, NOT_IN_TARGET))
+    surplus = [_surplus(entry, target) for text, entry in matched.items() if text not in target.leaves]
+    run.ledger.notices += surplus
     own = {e.key.text: e for e in run.unclaimed([*filled.values(), *matched.values()])}
     tree: dict[str, Entry] = {}
-    needy: list[str] = []
+    missing: list[str] = []
     for text, leaf in _located(target, run).items():
         offered = (
             filled.get(text)
@@ -64,17 +69,77 @@ def fitted(run: PassRun, target: Target) -> Tree:
             or (own.get(text) if target.policy.prefer == "source" else None)
         )
         fitting = None if offered is None else _fitting(run, target, leaf, offered)
-        if fitting is None and not target.readable:
-            needy.append(text)
+        if fitting is None and not _falls_back(target, leaf, offered):
+            missing.append(text)
         else:
             tree[text] = fitting or own_value(leaf)
-    if needy and run.ledger.clean:  # a rule that failed may be why nothing gives them
-        run.ledger.general(
-            f"nothing gives {few(needy)} ({len(needy)} in all); a mere listing as target has no values",
-            "Add rules for them, or give a checkpoint as the target.",
-        )
+    if missing and run.ledger.clean:  # a rule that failed may be why nothing gives them
+        _note_missing(run, target, missing, surplus)
     _note_drops(run, tree, target, [*matched.values(), *own.values()])
     return tree
+
+
+def _surplus(entry: Entry, target: Target) -> Notice:
+    """What to say of a leaf that a rule makes and the target has no place for."""
+    meant = slashed(entry.key.text)
+    has = meant is not None and meant in target.leaves
+    after = f", which the target does not have{'; it has ' if has else ''}"
+    return Notice(f"{entry.rule} makes ", entry.key.text, after, meant if has else None)
+
+
+def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
+    """Whether the target's own value is to be taken, of a leaf for which nothing that fits is offered."""
+    if not target.readable:
+        return False
+    # What is offered and does not fit is a problem of its own, or falls back by `on_shape_mismatch`.
+    asked = target.policy.prefer == "target" or target.policy.missing == "fallback"
+    return asked or offered is not None or leaf.kind is LeafKind.EMPTY
+
+
+def _note_missing(run: PassRun, target: Target, missing: Sequence[str], surplus: Sequence[Notice]) -> None:
+    listed = f"nothing gives {few(missing, MANY)} of the target ({len(missing):,} in all)"
+    if not target.readable:
+        run.ledger.general(
+            f"{listed}; a mere listing as target has no values",
+            "Add rules for them, or give a checkpoint as the target.",
+        )
+        return
+    others = "".join(f"; {sentence}" for sentence in sentences(surplus)[:FEW])
+    pattern = _pattern_of(missing, target.leaves.keys() - set(missing)).replace("'", "''")
+    run.ledger.general(
+        listed + others,
+        f"Add rules for them. `{{fill: '{pattern}', fallback: true}}` takes the target's own values; "
+        "`target: {missing: fallback}` does that for whatever is missing.",
+    )
+
+
+def _pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
+    """A regular expression for the missing keys, by the subtrees that lack all of their leaves.
+
+    It matches none of the others. Where it would be long, it is for the first of the missing keys only.
+    """
+    if not others:
+        return ".*"
+    inhabited = {prefix for text in others for prefix in _prefixes(text)}
+    patterns = dict.fromkeys(
+        _generalized(next((p for p in _prefixes(text) if p not in inhabited), text), others)
+        for text in missing
+    )
+    return "|".join(itertools.islice(patterns, FEW))
+
+
+def _prefixes(text: str) -> Iterator[str]:
+    """`a/`, `a/b/`, … of `a/b/c`: the containers that a key lies in."""
+    return (text[: i + 1] for i, character in enumerate(text) if character == SEPARATOR)
+
+
+def _generalized(text: str, others: Iterable[str]) -> str:
+    """A pattern for a key, or for what lies in a container: with any numbers, if no other key fits then."""
+    end = ".*" if text.endswith(SEPARATOR) else ""
+    pattern = str(regex.escape(text, special_only=True))
+    any_number = str(regex.sub("[0-9]+", r"\\d+", pattern)) + end
+    compiled = regex.compile(any_number)
+    return pattern + end if any(compiled.fullmatch(other) for other in others) else any_number
 
 
 def _located(target: Target, run: PassRun) -> Mapping[str, Leaf]:

@@ -245,6 +245,11 @@ class TargetPolicy(_Model):
     on_shape_mismatch: Literal["error", "fallback"] = Field(
         default="error", description="What to do where shapes differ: stop, or take the target's own value."
     )
+    missing: Literal["error", "fallback"] = Field(
+        default="error",
+        description="What to do about a leaf that no rule gives and no source has: stop, or take the "
+        "target's own value. With `prefer: target` nothing is missing.",
+    )
 
 
 class OutputPolicy(_Model):

@@ -17,6 +17,8 @@ class Notice:
     before: str
     key: str | None = None
     after: str = ""
+    other: str | None = None
+    """A key that the sentence ends with."""
     about: Any = None
     """Hashable. Notices are told together only where this is equal, and the words before and after are."""
 
@@ -35,11 +37,17 @@ class Told:
 def told(notices: Iterable[Notice]) -> Iterator[Told]:
     """What there is to say, each thing once, in the order of the first leaf of each."""
     listed = list(notices)
-    for line in fold([Entry(n.key or "", (), (n.before, n.key is None, n.after, n.about)) for n in listed]):
+    for line in fold([_entry(notice) for notice in listed]):
         first = listed[line.first]
         many = f" ({line.count:,} leaves)" if line.count > 1 else ""
         named = "" if first.key is None else f"`{line.key}`{many}"
-        yield Told(f"{first.before}{named}{first.after}", first, line.count)
+        other = "".join(f"`{key}`" for key in line.sources)
+        yield Told(f"{first.before}{named}{first.after}{other}", first, line.count)
+
+
+def _entry(notice: Notice) -> Entry:
+    others = () if notice.other is None else (notice.other,)
+    return Entry(notice.key or "", others, (notice.before, notice.key is None, notice.after, notice.about))
 
 
 def sentences(notices: Iterable[Notice]) -> list[str]:
@@ -47,10 +55,10 @@ def sentences(notices: Iterable[Notice]) -> list[str]:
     return [one.sentence for one in told(notices)]
 
 
-def few(keys: Iterable[str]) -> str:
+def few(keys: Iterable[str], most: int = FEW) -> str:
     """The first keys in backticks, folded, and how many more there are."""
     known = list(dict.fromkeys(keys))
     lines = fold([Entry(key) for key in known])
-    left = len(known) - sum(line.count for line in lines[:FEW])
+    left = len(known) - sum(line.count for line in lines[:most])
     more = f", and {left:,} more" if left else ""
-    return ", ".join(f"`{line.key}`" for line in lines[:FEW]) + more
+    return ", ".join(f"`{line.key}`" for line in lines[:most]) + more

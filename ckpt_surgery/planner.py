@@ -15,6 +15,7 @@ from typing import Any
 from ckpt_surgery.arrays import Leaf, Manifest
 from ckpt_surgery.claims import make_claims
 from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, signature
+from ckpt_surgery.dots import mistaken_dots
 from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
 from ckpt_surgery.errors import Place, PlanError, Problem
@@ -146,6 +147,7 @@ def make_plan(
     problems += _at_their_rules(refused, steps, claims, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
+    notices = _notices(claims, steps, listings, target, destination)
     return Plan(
         recipe=loaded.path,
         recipe_sha256=loaded.sha256,
@@ -154,7 +156,7 @@ def make_plan(
         dropped=tuple(_dropped(claims, listings)),
         warnings=(
             *unsaid(loaded.param_values),
-            *sentences(_notices(claims, steps)),
+            *sentences(notices),
             *_dtype_differences(steps, target),
         ),
         costs=costs_of(steps, memory, workers, dead),
@@ -165,9 +167,18 @@ def make_plan(
     )
 
 
-def _notices(claims: Claims, steps: Sequence[Step]) -> Iterator[Notice]:
+def _notices(
+    claims: Claims,
+    steps: Sequence[Step],
+    listings: Mapping[str, Mapping[str, Leaf]],
+    target: Target | None,
+    destination: Destination,
+) -> Iterator[Notice]:
     """What is no problem, and may be a mistake."""
     yield from claims.notices
+    if not destination.flat:
+        known = [*listings.values(), *([] if target is None else [target.leaves])]
+        yield from mistaken_dots(claims.outputs, itertools.chain.from_iterable(known))
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 
 
@@ -200,7 +211,7 @@ def _at_their_rules(
             found.append(Notice(sentence, about=blamed))
         else:
             ends = sentence[: key.start()], sentence[key.end() :]
-            found.append(Notice(ends[0], keys[key[1]], ends[1], blamed))
+            found.append(Notice(ends[0], keys[key[1]], ends[1], about=blamed))
     return [Problem(one.sentence, _place(loaded, one.first.about)) for one in told(found)]
 
 

@@ -28,6 +28,8 @@ class Destination:
     """Number of its file system, which files can be linked within; None: everything is copied."""
     restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
     """The oldest version of each package that restores these leaves, where that is known."""
+    flat: bool = False
+    """Whether names have no levels there, so that dots in them are as good as slashes."""
 
 
 @dataclass(frozen=True)

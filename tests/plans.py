@@ -62,6 +62,7 @@ def plan_of(
     memory: int = MEMORY,
     refusals: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.refusals,
     config: Mapping[str, Any] | None = None,
+    flat: bool = False,
 ) -> Plan:
     """The plan of a recipe's text over listings; `config` is what lies beside the first source."""
     loaded = parse_recipe(recipe, "recipe.yaml", overrides)
@@ -71,7 +72,8 @@ def plan_of(
     wanted = None
     if target is not None:
         wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
-    return make_plan(loaded, listings, wanted, [], {}, replace(COMPUTED, refusals=refusals), memory, 2)
+    destination = replace(COMPUTED, refusals=refusals, flat=flat)
+    return make_plan(loaded, listings, wanted, [], {}, destination, memory, 2)
 
 
 def configs(config: Mapping[str, Any] | None) -> Configs:

@@ -180,7 +180,7 @@ def test_a_target_gives_structure_and_defaults(
     tree = {"params": {"w": np.zeros((32, 64), ml_dtypes.bfloat16), "new": np.arange(3)}}
     checkpoints.save_standard(tmp_path / "target", tree)
     result = ckpt_surgery.apply(
-        recipe("version: 1\ntarget: {dtype: target}\n"),
+        recipe("version: 1\ntarget: {dtype: target, missing: fallback}\n"),
         checkpoint("standard"),
         dst=tmp_path / "out",
         target=tmp_path / "target",

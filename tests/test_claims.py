@@ -304,11 +304,15 @@ def test_a_mirrored_value_that_is_more_than_layout_has_to_be_said() -> None:
 
 # --- the target -------------------------------------------------------------------------------------------
 
+FALLBACK = "target: {missing: fallback}\n"
+
 
 @pytest.mark.parametrize(
     ("head", "text", "source", "target", "wanted"),
     [
-        ("", "", ["a", "b"], ["a", "c"], {"a": "kept", "b": "dropped", "c": "defaulted"}),
+        (FALLBACK, "", ["a", "b"], ["a", "c"], {"a": "kept", "b": "dropped", "c": "defaulted"}),
+        ("", "", ["a"], {"a": "float32[2,3]", "b/mu": "empty"}, {"a": "kept", "b/mu": "defaulted"}),
+        ("target: {prefer: target}\n", "", ["a"], ["b"], {"a": "dropped", "b": "defaulted"}),
         ("target: {prefer: target}\n", "", ["a"], ["a"], {"a": "defaulted"}),
         ("", "- {fill: z, from: a}", ["a", "b"], ["z", "b"], {"z": "renamed", "b": "kept"}),
         ("", "- {fill: a, fallback: true}", ["a"], ["a"], {"a": "defaulted"}),
@@ -335,8 +339,8 @@ def test_a_mirrored_value_that_is_more_than_layout_has_to_be_said() -> None:
             ["z"],
             {"z": "renamed"},
         ),  # a rule's output wins over the name
-        ("", "- {match: a, drop: true}", ["a"], ["a"], {"a": "defaulted"}),
-        ("unmatched: drop\n", "", ["a"], ["a"], {"a": "defaulted"}),
+        (FALLBACK, "- {match: a, drop: true}", ["a"], ["a"], {"a": "defaulted"}),
+        (f"{FALLBACK}unmatched: drop\n", "", ["a"], ["a"], {"a": "defaulted"}),
     ],
 )
 def test_with_a_target(

@@ -40,6 +40,7 @@ LAYERS = (
     "hooks",  # the user's own functions
     "reference",  # the language's documentation
     "entries",  # what passes hand to each other
+    "dots",  # where slashes were meant
     "ledger",  # what a pass finds wrong
     "passes",
     "fitting",  # the target

@@ -87,6 +87,8 @@ class Format:
     file; empty: none is told."""
     holds_metadata: bool = True
     """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
+    flat: bool = False
+    """Whether names have no levels, and dots in them are the convention."""
 
 
 @functools.cache
@@ -278,6 +280,11 @@ def restorable_by(format: str, leaves: Iterable[Leaf], structure_file: bool) -> 
     Raises UsageError.
     """
     return _named(format).restorable_by(leaves, structure_file)
+
+
+def is_flat(format: str) -> bool:
+    """Whether names of a format have no levels, and dots in them are the convention. Raises UsageError."""
+    return _named(format).flat
 
 
 def can_link(format: str) -> bool:

@@ -26,6 +26,7 @@ FORMAT = Format(
     open_source=_open_source,
     open_sink=_open_sink,
     suffixes=(SUFFIX,),
+    flat=True,
     is_file=lambda name: True,
     metadata_bytes=MOST_COMMENT_BYTES,
 )

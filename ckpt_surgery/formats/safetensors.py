@@ -25,6 +25,7 @@ FORMAT = Format(
     open_source=_open_source,
     open_sink=_open_sink,
     suffixes=(SUFFIX,),
+    flat=True,
     is_file=lambda name: name.endswith(SUFFIX),
     shards=True,
     metadata_entries={"format": "pt"},  # which transformers before version 5 look for

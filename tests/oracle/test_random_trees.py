@@ -108,7 +108,9 @@ def surgeries(draw: st.DrawFn) -> Surgery:
             moved = True
     if moved:
         add("moved/(.*)", {"from": r"\1"}, Transform(original_key=r"\1"))
-    recipe = {"version": 1, "target": {"prefer": "source" if prefer_source else "target"}, "rules": rules}
+    # Orbax takes the new tree's value, with a line in its log, of what nothing gives.
+    target = {"missing": "fallback"} if prefer_source else {"prefer": "target"}
+    recipe = {"version": 1, "target": target, "rules": rules}
     return Surgery(original, unflatten(new), transforms, recipe, prefer_source)
 
 

@@ -94,7 +94,7 @@ CASES = [
         original={"z": 5},
         transforms={},
         new={"a": 1},
-        recipe="{version: 1, rules: []}",
+        recipe="{version: 1, target: {missing: fallback}, rules: []}",
     ),
     Case(
         "one leaf that is zero is a tree like any other",
@@ -117,6 +117,7 @@ CASES = [
         new={"a1": UNSET, "c": {"a": UNSET}, "e1": UNSET, "f": None, "g": 100, "ca1": UNSET, "ca2": UNSET},
         recipe="""
 version: 1
+target: {missing: fallback}
 rules:
   - {fill: a1, from: a}
   - {fill: c/a}
@@ -144,6 +145,7 @@ rules:
         },
         recipe="""
 version: 1
+target: {missing: fallback}
 rules:
   - {fill: a1, from: a}
   - {fill: e1, from: c/e}
@@ -346,6 +348,7 @@ INSERT = {
 
 INSERT_RECIPE = r"""
 version: 1
+target: {missing: fallback}
 rules:
   - {fill: '(.*)Dense_0(.*)', fallback: true}
   - {fill: '(.*)Dense_2(.*)', from: '\1Dense_1\2'}
