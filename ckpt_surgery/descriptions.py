@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest
 from ckpt_surgery.folding import Entry, Fold, escaped, fold, unfolded
-from ckpt_surgery.keys import shown
+from ckpt_surgery.shardings import sharding_text
 
 JSON_SCHEMA = 1
 
@@ -189,36 +189,6 @@ def chunks_text(manifest: Manifest) -> str:
     """`[2048,2048] C zstd`: chunk shape, order of the elements inside a chunk, codec."""
     shape = ",".join(map(str, manifest.chunk_shape))
     return f"[{shape}] {manifest.codec.order} {manifest.codec.name}"
-
-
-def sharding_text(sharding: str) -> str:
-    """Orbax's JSON text of a sharding in short: `P('x', None) on mesh x:4,y:2`, or the device's name.
-
-    Of what Orbax may add in later versions, the type's name; of text that is not such JSON, `unknown`.
-    """
-    try:
-        found = json.loads(sharding)
-    except (ValueError, RecursionError):
-        return "unknown"
-    match found:
-        case {
-            "sharding_type": "NamedSharding",
-            "partition_spec": [*axes],
-            "axis_names": [*names],
-            "shape": [*sizes],
-        }:
-            mesh = ",".join(f"{name}:{size}" for name, size in zip(names, sizes, strict=False))
-            return shown(f"P({', '.join(map(_axis_text, axes))}) on mesh {mesh}")
-        case {"device_str": str(device)}:
-            return shown(device)
-        case {"sharding_type": str(kind)}:
-            return shown(kind)
-    return "unknown"
-
-
-def _axis_text(axis: object) -> str:
-    """A mesh axis, several in parentheses, or None."""
-    return f"({', '.join(map(repr, axis))})" if isinstance(axis, list) else repr(axis)
 
 
 def inspect_json(

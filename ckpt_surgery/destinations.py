@@ -31,6 +31,7 @@ def destination(
         device if links else None,
         restorable_by,
         flat=formats.is_flat(options.format),
+        holds_shardings=formats.holds_shardings(options.format),
     )
 
 

@@ -26,6 +26,7 @@ from ckpt_surgery.errors import UsageError
 from ckpt_surgery.expressions import Expression, parse
 from ckpt_surgery.regexes import compile_pattern
 from ckpt_surgery.scope import Constant, ExpressionError
+from ckpt_surgery.shardings import Mesh, Spec
 from ckpt_surgery.templates import Template, parse_template
 
 SYNTAX = "recipe_syntax"
@@ -65,6 +66,28 @@ def _paths(value: Any) -> tuple[str, ...]:
         return tuple(paths)
     wanted = "a path such as text_config/num_hidden_layers, or a list of those"
     raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
+def _mesh(value: Any) -> Mesh:
+    """The axes of a mesh and their lengths."""
+    lengths = value.values() if isinstance(value, dict) else ()
+    if not lengths or not all(type(length) is int and length > 0 for length in lengths):
+        wanted = "axes with their lengths, such as {data: 2, model: 4}"
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    return {str(name): length for name, length in value.items()}
+
+
+def _spec(value: Any) -> Spec:
+    """For each axis of an array: a mesh axis, a list of them, or None."""
+
+    def is_axis(axis: Any) -> bool:
+        several = isinstance(axis, list) and all(isinstance(name, str) for name in axis)
+        return axis is None or isinstance(axis, str) or several
+
+    if not isinstance(value, list) or not all(map(is_axis, value)):
+        wanted = "a list of mesh axes, such as [null, model] or [[data, model]]"
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    return tuple(tuple(axis) if isinstance(axis, list) else axis for axis in value)
 
 
 def _one_of(expected: str) -> BeforeValidator:
@@ -108,6 +131,16 @@ PathsField = Annotated[
     tuple[str, ...],
     PlainValidator(_paths),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+MeshField = Annotated[
+    Mapping[str, int],
+    PlainValidator(_mesh),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}),
+]
+SpecField = Annotated[
+    Spec,
+    PlainValidator(_spec),
+    WithJsonSchema({"type": "array", "items": {"type": ["string", "array", "null"]}}),
 ]
 Names = Annotated[tuple[str, ...], Strict(False)]
 Unmatched = Literal["keep", "drop", "error"]
@@ -252,6 +285,19 @@ class TargetPolicy(_Model):
     )
 
 
+class ShardingPolicy(_Model):
+    """Which sharding Orbax is to record of each array."""
+
+    mesh: MeshField = Field(
+        default_factory=dict, description="The axes of the mesh of devices, in order, and how long each is."
+    )
+    specs: Mapping[PatternField, SpecField] = Field(
+        default_factory=dict,
+        description="Regex over keys → for each axis of the array a mesh axis, a list of them, or null; "
+        "axes that are left out at the end are not cut. The first that matches wins.",
+    )
+
+
 class OutputPolicy(_Model):
     """How the result is written; the command line wins."""
 
@@ -265,6 +311,17 @@ class OutputPolicy(_Model):
     structure_file: bool = Field(
         default=False,
         description="Also write the file `checkpoint` that Orbax before 0.5.21 looks for; with `zarr: 2`.",
+    )
+    sharding: (
+        Annotated[
+            Annotated[Literal["target"], Tag("<one>")] | Annotated[ShardingPolicy, Tag("<several>")],
+            Discriminator(_kind),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Which shardings Orbax is to record: the target's, or those of `specs` over `mesh`. "
+        "A leaf without one keeps its own, where that still fits.",
     )
 
 

@@ -16,9 +16,10 @@ from ckpt_surgery.documents import DocumentPath
 from ckpt_surgery.errors import did_you_mean
 from ckpt_surgery.expressions import Expression, Flaw, check, function_names
 from ckpt_surgery.keys import SEPARATOR
-from ckpt_surgery.language import ANY_MORE, Pass, Recipe, Rule
+from ckpt_surgery.language import ANY_MORE, Pass, Recipe, Rule, ShardingPolicy
 from ckpt_surgery.regexes import compile_pattern
 from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, SOURCES, ExpressionError
+from ckpt_surgery.shardings import spec_flaw
 from ckpt_surgery.templates import Template, check_groups, check_template
 
 TARGET = "target"
@@ -125,6 +126,20 @@ def _header(subject: Subject) -> Iterator[Finding]:
         yield Finding(("sources", sources.index(ANY_MORE)), message)
     yield from _output(subject)
     yield from _empty_fields(written, ())
+    output = subject.recipe.output
+    if output is not None and isinstance(output.sharding, ShardingPolicy):
+        yield from _sharding(subject, output.sharding, ("output", "sharding"))
+
+
+def _sharding(subject: Subject, policy: ShardingPolicy, path: DocumentPath) -> Iterator[Finding]:
+    if subject.is_broken(path):
+        return
+    if not policy.mesh:
+        yield Finding(path, "`sharding` needs a `mesh`: its axes with their lengths, as {data: 2, model: 4}")
+        return
+    for pattern, spec in policy.specs.items():
+        if (flaw := spec_flaw(policy.mesh, spec)) is not None:
+            yield Finding((*path, "specs", pattern.pattern), flaw)
 
 
 def _output(subject: Subject) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from ckpt_surgery.nodes import Node, Read, reads
 from ckpt_surgery.notices import Notice, sentences, told
 from ckpt_surgery.params import ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe
+from ckpt_surgery.resharding import lost_shardings, resharded
 from ckpt_surgery.transfers import Destination, transfers
 from ckpt_surgery.unused import unused_elements
 from ckpt_surgery.values import frozen
@@ -141,13 +142,14 @@ def make_plan(
 ) -> Plan:
     """Decide everything; `memory` is in bytes. Raises PlanError with all problems."""
     claims = make_claims(loaded, listings, target)
-    steps, dead = _steps(claims.outputs, destination)
+    sharded = resharded(list(map(_leaf, claims.outputs)), loaded, target, destination.holds_shardings)
+    steps, dead = _steps(claims.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, memory)
     refused = destination.refusals([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, claims, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
-    notices = _notices(claims, steps, listings, target, destination)
+    notices = [*_notices(claims, steps, listings, target, destination), *sharded.notices]
     return Plan(
         recipe=loaded.path,
         recipe_sha256=loaded.sha256,
@@ -179,6 +181,8 @@ def _notices(
     if not destination.flat:
         known = [*listings.values(), *([] if target is None else [target.leaves])]
         yield from mistaken_dots(claims.outputs, itertools.chain.from_iterable(known))
+    if destination.holds_shardings:
+        yield from lost_shardings([(step.leaf, step.value) for step in steps])
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 
 
@@ -226,9 +230,10 @@ def _leaf(entry: Entry) -> Leaf:
     return Leaf(entry.key, old.kind, spec, None, old.sharding, old.prng_impl, old.string, old.empty)
 
 
-def _steps(entries: Sequence[Entry], destination: Destination) -> tuple[list[Step], int]:
+def _steps(
+    entries: Sequence[Entry], leaves: Sequence[Leaf], destination: Destination
+) -> tuple[list[Step], int]:
     """The steps, with how each comes about; and the dead bytes in linked files."""
-    leaves = [_leaf(entry) for entry in entries]
     values = list(zip(leaves, (entry.value for entry in entries), strict=True))
     found = transfers(values, destination)
     return list(map(_step, entries, leaves, found.stored, found.copied)), found.dead

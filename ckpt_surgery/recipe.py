@@ -22,6 +22,7 @@ from ckpt_surgery.language import (
     Pass,
     Recipe,
     Rule,
+    ShardingPolicy,
     TargetPolicy,
 )
 from ckpt_surgery.linting import Finding, findings
@@ -308,7 +309,11 @@ def _known_fields(path: DocumentPath) -> list[str]:
     model: type[BaseModel] = Recipe
     if path:
         named: Mapping[str | int, type[BaseModel]] = {"target": TargetPolicy, "output": OutputPolicy}
-        inside: Mapping[str | int, type[BaseModel]] = {"passes": Pass, "params": Param}
+        inside: Mapping[str | int, type[BaseModel]] = {
+            "passes": Pass,
+            "params": Param,
+            "output": ShardingPolicy,
+        }
         model = named[path[-1]] if len(path) == 1 else inside.get(path[-2], Rule)
     return [field.alias or name for name, field in model.model_fields.items()]
 

@@ -25,6 +25,7 @@ SECTIONS: Sequence[tuple[str, str | None]] = (
     ("A rule", "Rule"),
     ("`target`", "TargetPolicy"),
     ("`output`", "OutputPolicy"),
+    ("`sharding` of `output`", "ShardingPolicy"),
 )
 """Heading, and the model whose fields are listed; None: the recipe itself."""
 

@@ -30,6 +30,8 @@ class Destination:
     """The oldest version of each package that restores these leaves, where that is known."""
     flat: bool = False
     """Whether names have no levels there, so that dots in them are as good as slashes."""
+    holds_shardings: bool = False
+    """Whether it has a place for shardings."""
 
 
 @dataclass(frozen=True)

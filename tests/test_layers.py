@@ -20,6 +20,7 @@ LAYERS = (
     "packaged",  # recipes by name
     "documents",  # YAML with positions
     "arrays",
+    "shardings",  # their JSON text
     "selections",  # which elements of an array are meant
     "manifests",  # arrays whose bytes stay where they are
     "functions",
@@ -44,6 +45,7 @@ LAYERS = (
     "ledger",  # what a pass finds wrong
     "passes",
     "fitting",  # the target
+    "resharding",  # which sharding each leaf gets
     "listings",  # a target without values
     "claims",
     "costs",
@@ -82,7 +84,7 @@ ONLY = {
     "commit": {"errors", "keys", "locks"},
     "folding": {"values", "keys"},
     "notices": {"values", "folding"},
-    "descriptions": {"errors", "keys", "arrays", "folding"},
+    "descriptions": {"errors", "keys", "arrays", "shardings", "folding"},
     "report": {
         "errors",
         "keys",

@@ -9,7 +9,7 @@ import pytest
 
 from ckpt_surgery.expressions import BUILT_IN, function_names
 from ckpt_surgery.functions import Function, registry
-from ckpt_surgery.language import OutputPolicy, Param, Pass, Recipe, Rule, TargetPolicy
+from ckpt_surgery.language import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
 from ckpt_surgery.linting import MEANINGS
 from ckpt_surgery.operations import ATTRIBUTES
 from ckpt_surgery.reference import ATTRIBUTES as DOCUMENTED_ATTRIBUTES
@@ -53,7 +53,7 @@ def test_every_field_is_there() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", reference().partition("## Names")[0], re.MULTILINE)
     fields = [
         field.alias or name
-        for model in (Recipe, Param, Pass, Rule, TargetPolicy, OutputPolicy)
+        for model in (Recipe, Param, Pass, Rule, TargetPolicy, OutputPolicy, ShardingPolicy)
         for name, field in model.model_fields.items()
     ]
     assert rows == fields

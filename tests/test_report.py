@@ -21,7 +21,6 @@ from ckpt_surgery.descriptions import (
     inspect_json,
     json_text,
     leaf_rows,
-    sharding_text,
     short_spec,
 )
 from ckpt_surgery.keys import Key
@@ -247,42 +246,6 @@ def test_short_spec(dtype, text):
 )
 def test_describe(leaf, text):
     assert describe(leaf) == text
-
-
-NAMED = {
-    "sharding_type": "NamedSharding",
-    "shape": [4, 2],
-    "axis_names": ["x", "y"],
-    "partition_spec": ["x", None, ["x", "y"]],
-}
-
-
-@pytest.mark.parametrize(
-    ("text", "short"),
-    [
-        (json.dumps(NAMED), "P('x', None, ('x', 'y')) on mesh x:4,y:2"),
-        (json.dumps({**NAMED, "partition_spec": []}), "P() on mesh x:4,y:2"),
-        ('{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}', "cpu:0"),
-        ('{"sharding_type": "OtherSharding"}', "OtherSharding"),
-        ('{"sharding_type": "NamedSharding", "partition_spec": 3}', "NamedSharding"),
-        ('{"sharding_type": "a\\u001b[31m"}', "a\\x1b[31m"),
-        ("[]", "unknown"),
-        ("{", "unknown"),
-        ("[" * 100_000, "unknown"),
-    ],
-)
-def test_sharding_text(text, short):
-    assert sharding_text(text) == short
-
-
-def test_sharding_text_of_what_orbax_writes():
-    import jax
-    from orbax.checkpoint._src.metadata.sharding import from_jax_sharding
-
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "model"))
-    written = from_jax_sharding(sharding).to_serialized_string()
-    assert sharding_text(written) == "P(None, 'model') on mesh data:1,model:1"
 
 
 def stored(key: str, chunks=(1, 3)) -> Leaf:

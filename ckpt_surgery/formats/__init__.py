@@ -89,6 +89,8 @@ class Format:
     """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
     flat: bool = False
     """Whether names have no levels, and dots in them are the convention."""
+    holds_shardings: bool = False
+    """Whether it has a place for the shardings of arrays."""
 
 
 @functools.cache
@@ -285,6 +287,11 @@ def restorable_by(format: str, leaves: Iterable[Leaf], structure_file: bool) -> 
 def is_flat(format: str) -> bool:
     """Whether names of a format have no levels, and dots in them are the convention. Raises UsageError."""
     return _named(format).flat
+
+
+def holds_shardings(format: str) -> bool:
+    """Whether checkpoints of a format have a place for shardings. Raises UsageError."""
+    return _named(format).holds_shardings
 
 
 def can_link(format: str) -> bool:

@@ -32,6 +32,7 @@ FORMAT = Format(
     open_source=_open_source,
     open_sink=_open_sink,
     links=True,
+    holds_shardings=True,
     structure_file=True,
     restorable_by=_restorable_by,
 )

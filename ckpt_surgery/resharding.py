@@ -1,0 +1,113 @@
+"""The shardings that a checkpoint records: a leaf's own, the target's, or what the recipe says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import regex
+
+from ckpt_surgery.arrays import Leaf, LeafKind
+from ckpt_surgery.errors import PlanError, Problem
+from ckpt_surgery.fitting import Target
+from ckpt_surgery.language import ShardingPolicy
+from ckpt_surgery.nodes import Node, Read, reads
+from ckpt_surgery.notices import Notice, told
+from ckpt_surgery.recipe import LoadedRecipe
+from ckpt_surgery.regexes import fullmatch
+from ckpt_surgery.shardings import misfit, named_sharding, sharding_text
+
+WHERE = ("output", "sharding")
+
+
+@dataclass(frozen=True)
+class Resharded:
+    """Leaves with the shardings that are to be recorded."""
+
+    leaves: Sequence[Leaf]
+    notices: Sequence[Notice]
+
+
+def resharded(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, held: bool) -> Resharded:
+    """The leaves with the shardings that the recipe's `output` says, in the same order.
+
+    They are left alone where shardings are not `held`: the destination's format has no place for them.
+    Raises PlanError where it asks for the target's and there is none, and where a spec does not fit.
+    """
+    policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
+    if policy is None:
+        return Resharded(leaves, ())
+    if not held:
+        message = "`output.sharding` is left out: the destination's format has no place for shardings"
+        return Resharded(leaves, [Notice(message)])
+    if isinstance(policy, ShardingPolicy):
+        return _by_specs(leaves, policy, loaded)
+    return _by_target(leaves, loaded, target)
+
+
+def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:
+    if target is None:
+        raise PlanError(
+            Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one with --target.")
+        )
+    theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
+    told = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
+    return Resharded(
+        [
+            replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
+            for leaf in leaves
+        ],
+        told,
+    )
+
+
+def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedRecipe) -> Resharded:
+    texts = {pattern: named_sharding(policy.mesh, spec) for pattern, spec in policy.specs.items()}
+    unused = dict.fromkeys(policy.specs)
+    done: list[Leaf] = []
+    misfits: list[Notice] = []
+    for leaf in leaves:
+        pattern = _first(policy.specs, leaf) if _can_have_one(leaf) else None
+        if pattern is None:
+            done.append(leaf)
+            continue
+        assert leaf.spec is not None
+        unused.pop(pattern, None)
+        why = misfit(policy.mesh, policy.specs[pattern], leaf.spec.shape)
+        if why is not None:
+            misfits.append(Notice("", leaf.key.text, f" {why}", about=pattern.pattern))
+        done.append(replace(leaf, sharding=texts[pattern]))
+    if misfits:
+        raise PlanError(
+            *(
+                Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), _HINT)
+                for one in told(misfits)
+            )
+        )
+    return Resharded(done, [_unused(pattern.pattern) for pattern in unused])
+
+
+_HINT = "The first pattern that matches wins: write one for these above it."
+
+
+def _unused(pattern: str) -> Notice:
+    return Notice(f"`output.sharding`: `{pattern}` matches no array that an earlier pattern does not")
+
+
+def _can_have_one(leaf: Leaf) -> bool:
+    return leaf.kind is LeafKind.ARRAY and leaf.spec is not None
+
+
+def _first(patterns: Mapping[regex.Pattern[str], object], leaf: Leaf) -> regex.Pattern[str] | None:
+    return next((pattern for pattern in patterns if fullmatch(pattern, leaf.key.text)), None)
+
+
+def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:
+    """What to say of arrays without a sharding that are made of leaves with one."""
+    for leaf, value in values:
+        if leaf.kind is not LeafKind.ARRAY or leaf.sharding is not None or isinstance(value, Read):
+            continue
+        old = next((r.leaf for r in reads(value) if r.leaf.sharding is not None), None)
+        if old is None or old.sharding is None or old.spec is None or leaf.spec is None:
+            continue
+        shapes = f"{list(old.spec.shape)}, this is {list(leaf.spec.shape)}"
+        after = f": it was for {shapes}; `output: {{sharding: …}}` gives another"
+        yield Notice(f"the sharding {sharding_text(old.sharding)} does not survive in ", leaf.key.text, after)

@@ -1,0 +1,105 @@
+"""Orbax's JSON text of shardings: what leaves carry along, in short, and new ones over a mesh."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ckpt_surgery.errors import did_you_mean
+from ckpt_surgery.keys import shown
+
+Mesh = Mapping[str, int]
+"""The length of each axis of a mesh of devices, in order."""
+
+Spec = tuple[str | tuple[str, ...] | None, ...]
+"""As jax's PartitionSpec: for each of the first axes of an array the mesh axes that it is cut along."""
+
+
+def named_sharding(mesh: Mesh, spec: Spec) -> str:
+    """What Orbax records of a NamedSharding over the devices 0, 1, 2, … in the mesh's order."""
+    return json.dumps(
+        {
+            "sharding_type": "NamedSharding",
+            "shape": list(mesh.values()),
+            "axis_names": list(mesh),
+            "axis_types": ["AxisType.Auto"] * len(mesh),
+            "partition_spec": [list(axis) if isinstance(axis, tuple) else axis for axis in spec],
+            "device_mesh": {"mesh": _devices(tuple(mesh.values()), 0)},
+        }
+    )
+
+
+def _devices(lengths: tuple[int, ...], first: int) -> Any:
+    """The devices of a mesh of these lengths, row by row, numbered from `first` on."""
+    if not lengths:
+        return {"id": first}
+    inner = math.prod(lengths[1:])
+    return [_devices(lengths[1:], first + i * inner) for i in range(lengths[0])]
+
+
+def mesh_axes(axis: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The mesh axes that one axis of an array is cut along."""
+    return () if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
+
+
+def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
+    """What is wrong with a spec for any array; None: nothing."""
+    names = [name for axis in spec for name in mesh_axes(axis)]
+    for i, name in enumerate(names):
+        if name not in mesh:
+            known = f"; it has {', '.join(mesh)}"
+            return f"the mesh has no axis `{name}`{did_you_mean(name, mesh) or known}"
+        if name in names[:i]:
+            return f"`{name}` is twice in one spec: a mesh axis cuts one axis of an array"
+    return None
+
+
+def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
+    """Why jax could not place an array of this shape so; None: it can."""
+    if len(spec) > len(shape):
+        return f"has {_axes(len(shape))}, the spec {spec_text(spec)} is for {len(spec)}"
+    for axis, (names, length) in enumerate(zip(spec, shape, strict=False)):
+        parts = math.prod(mesh[name] for name in mesh_axes(names))
+        if length % parts:
+            cut = ", ".join(f"{name}: {mesh[name]}" for name in mesh_axes(names))
+            return f"has {length} along axis {axis}, which does not divide into {parts} parts ({cut})"
+    return None
+
+
+def _axes(count: int) -> str:
+    return {0: "no axes", 1: "1 axis"}.get(count, f"{count} axes")
+
+
+def spec_text(spec: Sequence[object]) -> str:
+    """`P('x', None)`, `P(('x', 'y'))`: a list of mesh axes, as jax prints it."""
+    return f"P({', '.join(map(_axis_text, spec))})"
+
+
+def _axis_text(axis: object) -> str:
+    """A mesh axis, several in parentheses, or None."""
+    return f"({', '.join(map(repr, axis))})" if isinstance(axis, list | tuple) else repr(axis)
+
+
+def sharding_text(sharding: str) -> str:
+    """Orbax's JSON text of a sharding in short: `P('x', None) on mesh x:4,y:2`, or the device's name.
+
+    Of what Orbax may add in later versions, the type's name; of text that is not such JSON, `unknown`.
+    """
+    try:
+        found = json.loads(sharding)
+    except (ValueError, RecursionError):
+        return "unknown"
+    match found:
+        case {
+            "sharding_type": "NamedSharding",
+            "partition_spec": [*axes],
+            "axis_names": [*names],
+            "shape": [*sizes],
+        }:
+            mesh = ",".join(f"{name}:{size}" for name, size in zip(names, sizes, strict=False))
+            return shown(f"{spec_text(axes)} on mesh {mesh}")
+        case {"device_str": str(device)}:
+            return shown(device)
+        case {"sharding_type": str(kind)}:
+            return shown(kind)
+    return "unknown"

@@ -1,0 +1,89 @@
+"""Orbax's JSON text of shardings, against Orbax itself."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from orbax.checkpoint._src.metadata.sharding import from_jax_sharding
+
+from ckpt_surgery.shardings import Spec, misfit, named_sharding, sharding_text, spec_flaw
+
+MESH = {"data": 2, "model": 4}
+
+
+NAMED = {
+    "sharding_type": "NamedSharding",
+    "shape": [4, 2],
+    "axis_names": ["x", "y"],
+    "partition_spec": ["x", None, ["x", "y"]],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (json.dumps(NAMED), "P('x', None, ('x', 'y')) on mesh x:4,y:2"),
+        (json.dumps({**NAMED, "partition_spec": []}), "P() on mesh x:4,y:2"),
+        ('{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}', "cpu:0"),
+        ('{"sharding_type": "OtherSharding"}', "OtherSharding"),
+        ('{"sharding_type": "NamedSharding", "partition_spec": 3}', "NamedSharding"),
+        ('{"sharding_type": "a\\u001b[31m"}', "a\\x1b[31m"),
+        ("[]", "unknown"),
+        ("{", "unknown"),
+        ("[" * 100_000, "unknown"),
+    ],
+)
+def test_sharding_text(text: str, short: str) -> None:
+    assert sharding_text(text) == short
+
+
+def test_sharding_text_of_what_orbax_writes() -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+    sharding = NamedSharding(mesh, PartitionSpec(None, "model"))
+    written = from_jax_sharding(sharding).to_serialized_string()
+    assert sharding_text(written) == "P(None, 'model') on mesh data:1,model:1"
+
+
+@pytest.mark.parametrize(
+    "spec", [(), (None, "model"), ("data",), (("data", "model"), None), (None, ("model",))]
+)
+def test_a_named_sharding_is_what_orbax_records_of_it(spec: Spec) -> None:
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    sharding = NamedSharding(mesh, PartitionSpec(*spec))
+    recorded = from_jax_sharding(sharding)
+    assert json.loads(named_sharding(MESH, tuple(sharding.spec))) == json.loads(
+        recorded.to_serialized_string()
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "flaw"),
+    [
+        ((None, "data", ("model",)), None),
+        (("modle",), "the mesh has no axis `modle`; did you mean `model`?"),
+        (("zzz",), "the mesh has no axis `zzz`; it has data, model"),
+        (("data", ("model", "data")), "`data` is twice in one spec: a mesh axis cuts one axis of an array"),
+    ],
+)
+def test_specs_that_no_array_could_have(spec: Spec, flaw: str | None) -> None:
+    assert spec_flaw(MESH, spec) == flaw
+
+
+@pytest.mark.parametrize("spec", [(), ("data",), (None, "model"), (("data", "model"),), (None, None, "data")])
+@pytest.mark.parametrize("shape", [(), (8,), (6, 4), (8, 8), (4, 7), (0, 4)])
+def test_what_fits_is_what_jax_can_place(spec: Spec, shape: tuple[int, ...]) -> None:
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    try:
+        jax.device_put(np.zeros(shape), NamedSharding(mesh, PartitionSpec(*spec)))
+        fits = True
+    except ValueError:
+        fits = False
+    assert (misfit(MESH, spec, shape) is None) == fits
+
+
+def test_why_a_spec_does_not_fit() -> None:
+    assert misfit(MESH, (None, "data"), (4,)) == "has 1 axis, the spec P(None, 'data') is for 2"
+    told = "has 12 along axis 0, which does not divide into 8 parts (data: 2, model: 4)"
+    assert misfit(MESH, (("data", "model"),), (12,)) == told
