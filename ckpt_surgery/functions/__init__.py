@@ -99,8 +99,13 @@ class Function:
         return dtypes[0]
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        """Which regions of which inputs an output region is computed from."""
-        raise NotImplementedError
+        """Which regions of which inputs an output region is computed from: the boxes of what it `uses`.
+
+        A function defines one of the two; both where it can tell more of single elements than of a region.
+        """
+        if type(self).uses is Function.uses:
+            raise NotImplementedError
+        return [(i, bounding_box(part)) for i, part in self.uses(of_region(region), ins)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """The output region; `blocks[i]` holds the i-th region that `needs` asked for."""

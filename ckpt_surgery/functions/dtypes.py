@@ -14,7 +14,7 @@ from ckpt_surgery.errors import DataError, FunctionError, did_you_mean
 from ckpt_surgery.functions import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.rounding import as_float, needs_care, rounded_once
 from ckpt_surgery.manifests import reinterpreted
-from ckpt_surgery.selections import Selection
+from ckpt_surgery.selections import Selection, bounds
 
 DType = np.dtype[Any]
 
@@ -382,18 +382,12 @@ class Bitcast(Function):
     def nominal(self, dtypes: Sequence[DType]) -> DType:
         return self.dtype
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         old, new = ins[0].dtype.itemsize, self.dtype.itemsize
         if old == new:
-            return [(0, region)]
-        first = region.starts[-1] * new // old
-        last = max(first, -(-region.stops[-1] * new // old))
-        return [(0, Region((*region.starts[:-1], first), (*region.stops[:-1], last)))]
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        [(_, last)] = super().uses(selection, ins)
-        same = ins[0].dtype.itemsize == self.dtype.itemsize
-        return [(0, selection if same else (*selection[:-1], last[-1]))]
+            return [(0, selection)]
+        low, high = bounds(selection[-1])
+        return [(0, (*selection[:-1], range(low * new // old, -(-high * new // old))))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         old, new = ins[0].dtype.itemsize, self.dtype.itemsize

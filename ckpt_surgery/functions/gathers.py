@@ -37,9 +37,6 @@ class _Gather(Function):
         """For each axis of the input: which of its positions these elements of the output take, in order."""
         raise NotImplementedError
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        return [(0, bounding_box(self.picks(of_region(region), ins[0].shape)))]
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(0, tuple(map(distinct, self.picks(selection, ins[0].shape))))]
 

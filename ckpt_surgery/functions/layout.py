@@ -63,11 +63,6 @@ class Transpose(Function):
         shape = tuple(ins[0].shape[axis] for axis in self.permutation(ins[0].ndim))
         return ArraySpec(shape, ins[0].dtype)
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        back = np.argsort(self.permutation(ins[0].ndim))
-        starts, stops = (tuple(bounds[i] for i in back) for bounds in (region.starts, region.stops))
-        return [(0, Region(starts, stops))]
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(0, tuple(selection[i] for i in np.argsort(self.permutation(ins[0].ndim))))]
 

@@ -9,7 +9,6 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.errors import DataError, FunctionError
 from ckpt_surgery.functions import Blocks, Function, Specs
-from ckpt_surgery.functions.arithmetic import broadcast_needs
 from ckpt_surgery.functions.dtypes import computation, converted, is_integer, kind, limits
 from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.selections import Selection, as_array, broadcast, distinct
@@ -65,21 +64,6 @@ class Quantize(Function):
 
     def nominal(self, dtypes: Sequence[DType]) -> DType:
         return self.dtype if self.part == "values" else computation(dtypes[0])
-
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        axes = self._axes(ins[0].ndim)
-        whole = Region.whole(ins[0].shape)
-        return [
-            (
-                0,
-                Region(
-                    tuple(0 if axis in axes else start for axis, start in enumerate(region.starts)),
-                    tuple(
-                        whole.stops[axis] if axis in axes else stop for axis, stop in enumerate(region.stops)
-                    ),
-                ),
-            )
-        ]
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)
@@ -141,14 +125,6 @@ class Dequantize(Function):
 
     def nominal(self, dtypes: Sequence[DType]) -> DType:
         return dtypes[1]
-
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        if self.block is None:
-            return [(0, region), (1, broadcast_needs(region, ins[1].shape))]
-        lengths = self._lengths(ins[0].ndim)
-        starts = tuple(start // length for start, length in zip(region.starts, lengths, strict=True))
-        stops = tuple(-(-stop // length) for stop, length in zip(region.stops, lengths, strict=True))
-        return [(0, region), (1, Region(starts, tuple(map(max, starts, stops))))]
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         if self.block is None:

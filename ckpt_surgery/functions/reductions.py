@@ -53,19 +53,6 @@ class Reduction(Function):
     def nominal(self, dtypes: Sequence[DType]) -> DType:
         return nominal_of(self._result_dtype(dtypes[0]), dtypes)
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        axes = self._axes(ins[0].ndim)
-        outer = iter(zip(region.starts, region.stops, strict=True))
-        bounds: list[tuple[int, int]] = []
-        for axis, length in enumerate(ins[0].shape):
-            if axis in axes:
-                bounds.append((0, length))
-                if self.keepdims:
-                    next(outer)
-            else:
-                bounds.append(next(outer))
-        return [(0, Region(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)))]
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)
         outer = iter([p for i, p in enumerate(selection) if not (self.keepdims and i in axes)])
@@ -227,17 +214,6 @@ class Matmul(Function):
     def nominal(self, dtypes: Sequence[DType]) -> DType:
         return nominal_of(contraction(dtypes, "@"), dtypes)
 
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        a, b = ins
-        whole = (0,), a.shape[-1:]
-        starts, stops = self._full(region.starts, ins, 0), self._full(region.stops, ins, 1)
-        batch = Region(starts[:-2], stops[:-2])
-        rows, columns = (starts[-2:-1], stops[-2:-1]), (starts[-1:], stops[-1:])
-        return [
-            (0, _joined(broadcast_needs(batch, a.shape[:-2]), rows if a.ndim > 1 else None, whole)),
-            (1, _joined(broadcast_needs(batch, b.shape[:-2]), whole, columns if b.ndim > 1 else None)),
-        ]
-
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         a, b = ins
         *batch, rows, columns = self._full(selection, ins, range(1))
@@ -276,14 +252,6 @@ class Matmul(Function):
         return (*bounds[:-1], missing, bounds[-1]) if ins[0].ndim == 1 else bounds
 
 
-def _joined(batch: Region, *axes: tuple[Shape, Shape] | None) -> Region:
-    starts, stops = batch.starts, batch.stops
-    for axis in axes:
-        if axis is not None:
-            starts, stops = starts + axis[0], stops + axis[1]
-    return Region(starts, stops)
-
-
 @dataclass(frozen=True)
 class Einsum(Function):
     """`einsum('bij,bjk->bik', a, b)`: products summed over the letters that are not in the result.
@@ -306,16 +274,6 @@ class Einsum(Function):
 
     def nominal(self, dtypes: Sequence[DType]) -> DType:
         return nominal_of(contraction(dtypes, self.name), dtypes)
-
-    def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        terms, result = self._letters(len(ins))
-        bounds = {letter: (0, length) for letter, length in self._lengths(ins).items()}
-        bounds |= dict(zip(result, zip(region.starts, region.stops, strict=True), strict=True))
-        needed = []
-        for i, (term, spec) in enumerate(zip(terms, ins, strict=True)):
-            wide = Region(tuple(bounds[c][0] for c in term), tuple(bounds[c][1] for c in term))
-            needed.append((i, broadcast_needs(wide, spec.shape)))
-        return needed
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         terms, result = self._letters(len(ins))
