@@ -16,7 +16,7 @@ import numpy as np
 from ckpt_surgery.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.errors import FunctionError
 from ckpt_surgery.functions import Blocks, Function, Specs
-from ckpt_surgery.functions.arithmetic import broadcast_needs, broadcast_shapes
+from ckpt_surgery.functions.arithmetic import broadcast_shapes
 from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, rank
 from ckpt_surgery.functions.integers import bound, check_sums
 from ckpt_surgery.functions.layout import axes_of
