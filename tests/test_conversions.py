@@ -257,7 +257,7 @@ def test_the_command_there_and_back(format: str, origin: Callable[[str], Path], 
 
 def test_sources_and_target_of_different_formats(origin: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(
-        "version: 1\nsources: [a, b, c]\ntarget: {dtype: target}\nunmatched: drop\n"
+        "version: 1\nsources: [a, b, c]\ntarget: {dtype: target, missing: fallback}\nunmatched: drop\n"
         "rules:\n- {fill: ids, value: \"a['ids'] + b['ids'] + c['ids']\"}\n"
     )
     target = {"ids": np.zeros(8, np.int32), "mask": ARRAYS["mask"], "new": np.ones(3, np.float32)}
