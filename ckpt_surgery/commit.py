@@ -410,17 +410,21 @@ class _Signals:
 
 _signals = _Signals()
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What asks a run to stop: Ctrl-C, a scheduler, a terminal that has gone away."""
+
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into Interrupted, raised in the main thread at once.
+    """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, raised in the main thread at once.
 
-    Elsewhere than in the main thread this does nothing, and a signal that is ignored stays ignored.
+    Elsewhere than in the main thread this does nothing, and a signal that is ignored stays ignored: `nohup`
+    ignores SIGHUP, so that a run survives its terminal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    wanted = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    wanted = [n for n in _STOPPING if signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, _on_signal) for number in wanted}
     try:
         yield

@@ -492,6 +492,7 @@ CHILD = textwrap.dedent(
 
     # Tests that run in the background of a shell inherit that SIGINT is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     destination, mode, generation = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     one_file = destination.suffix == ".bin"
 
@@ -573,7 +574,9 @@ def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, 
 
 
 @pytest.mark.parametrize("name", ["out", "out.bin"])
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_leaves_nothing(
     tmp_path: Path, child: Child, number: signal.Signals, code: int, name: str
 ) -> None:
@@ -615,13 +618,15 @@ def test_a_signal_while_a_failure_is_cleaned_up_after(
     assert names(tmp_path) == []
 
 
-def test_an_ignored_signal_stays_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    """As `nohup` and shells ignore them for what runs in the background."""
+    before = signal.signal(number, signal.SIG_IGN)
     try:
         with commit.interruptible():
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def test_handlers_are_put_back() -> None:

@@ -110,7 +110,7 @@ def cli() -> None:
     Exit codes: 0 done; 1 failed (damaged source, overflow); 2 wrong usage, or recipe,
     checkpoint and target do not go together; 3 verification failed, or `diff --exit-code`
     found a difference; 4 destination exists or is locked; 5 no space, no permission or an
-    I/O error; 130 and 143 interrupted.
+    I/O error; 129, 130 and 143 interrupted.
     """
 
 
