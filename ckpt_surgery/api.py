@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpt_surgery import commit, formats
+from ckpt_surgery.arguments import Assignments, Size, assignments_of, bytes_of
 from ckpt_surgery.arrays import LinkMode, Source
+from ckpt_surgery.checking import format_findings
+from ckpt_surgery.checking import lint as lint
 from ckpt_surgery.destinations import destination, is_file, open_sink, published_unit
 from ckpt_surgery.engines.local import default_memory, default_workers
-from ckpt_surgery.errors import PlanError, Problem, RecipeError, SourceError, UsageError, did_you_mean
+from ckpt_surgery.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
@@ -23,11 +26,10 @@ from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff
 from ckpt_surgery.inspections import inspect as inspect
-from ckpt_surgery.linting import Finding
 from ckpt_surgery.listings import is_listing, read_listing
 from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, Recipe, TargetPolicy, load_recipe, parse_recipe
+from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.recipe import schema as schema
 from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.requests import DestinationOptions, PathLike, Prepared, Request
@@ -55,7 +57,7 @@ def plan(
     recipe: PathLike | None,
     *sources: PathLike,
     target: PathLike | None = None,
-    set: Sequence[str] = (),
+    set: Assignments = (),
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
@@ -63,8 +65,8 @@ def plan(
     dst: PathLike | None = None,
     dst_step: int | None = None,
     dst_item: str | None = None,
-    shard_size: int | None = None,
-    memory: int | None = None,
+    shard_size: Size | None = None,
+    memory: Size | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
     link_mode: LinkMode | str | None = None,
@@ -73,7 +75,8 @@ def plan(
     """Decide what `apply` would do, from metadata alone; `out` saves the plan as a JSON file.
 
     `recipe` is a file, or with `@name` one that comes with the package, or None, which keeps every leaf.
-    Its hooks, Python code of the recipe's author, run only with `allow_hooks`. `shard_size` is in bytes.
+    Its hooks, Python code of the recipe's author, run only with `allow_hooks`. `set` maps params to values,
+    or lists texts `NAME=VALUE`; `memory` and `shard_size` are numbers of bytes, or texts such as `2GiB`.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
@@ -81,7 +84,7 @@ def plan(
         recipe=None if recipe is None else os.fspath(recipe),
         sources=tuple(os.fspath(source) for source in sources),
         target=None if target is None else os.fspath(target),
-        set=tuple(set),
+        set=assignments_of(set),
         step=step,
         item=item,
         src_format=src_format,
@@ -89,8 +92,8 @@ def plan(
         dst=None if dst is None else os.fspath(dst),
         dst_step=dst_step,
         dst_item=dst_item,
-        shard_size=shard_size,
-        memory=memory,
+        shard_size=bytes_of("shard_size", shard_size),
+        memory=bytes_of("memory", memory),
         workers=workers,
         allow_hooks=allow_hooks,
         link_mode=LinkMode(link_mode or LinkMode.AUTO),
@@ -108,17 +111,17 @@ def apply(
     *sources: PathLike,
     dst: PathLike | None = None,
     target: PathLike | None = None,
-    set: Sequence[str] = (),
+    set: Assignments = (),
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
     format: str | None = None,
     dst_step: int | None = None,
     dst_item: str | None = None,
-    shard_size: int | None = None,
+    shard_size: Size | None = None,
     overwrite: bool = False,
     link_mode: LinkMode | str | None = None,
-    memory: int | None = None,
+    memory: Size | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
     progress: Callable[[Progress], None] | None = None,
@@ -132,8 +135,9 @@ def apply(
     if recipe is not None and Path(recipe).suffix == ".json":
         from ckpt_surgery import saved_plans  # imports what only saved plans need
 
-        given = (sources, target, set, step, item, src_format, format, dst_step, dst_item, shard_size)
-        saved = saved_plans.saved_request(recipe, given, dst, memory, workers, allow_hooks, link_mode)
+        chosen = (step, item, src_format, format, dst_step, dst_item, shard_size)
+        given, budget = (sources, target, assignments_of(set), *chosen), bytes_of("memory", memory)
+        saved = saved_plans.saved_request(recipe, given, dst, budget, workers, allow_hooks, link_mode)
         if saved is not None:
             where, inputs = (saved.destination.path, saved.destination.step), saved.inputs
             prepare = functools.partial(saved_plans.opened_again, saved)
@@ -142,7 +146,7 @@ def apply(
         recipe=None if recipe is None else os.fspath(recipe),
         sources=tuple(os.fspath(source) for source in sources),
         target=None if target is None else os.fspath(target),
-        set=tuple(set),
+        set=assignments_of(set),
         step=step,
         item=item,
         src_format=src_format,
@@ -150,8 +154,8 @@ def apply(
         dst=None if dst is None else os.fspath(dst),
         dst_step=dst_step,
         dst_item=dst_item,
-        shard_size=shard_size,
-        memory=memory,
+        shard_size=bytes_of("shard_size", shard_size),
+        memory=bytes_of("memory", memory),
         workers=workers,
         allow_hooks=allow_hooks,
         link_mode=LinkMode(link_mode or LinkMode.AUTO),
@@ -170,10 +174,10 @@ def convert(
     format: str | None = None,
     dst_step: int | None = None,
     dst_item: str | None = None,
-    shard_size: int | None = None,
+    shard_size: Size | None = None,
     overwrite: bool = False,
     link_mode: LinkMode | str | None = None,
-    memory: int | None = None,
+    memory: Size | None = None,
     workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
@@ -224,18 +228,6 @@ def _applied(
     return Result(prepared.plan, time.monotonic() - started, dst, "none", notices)
 
 
-def lint(recipes: Sequence[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
-    """All problems of each recipe, without a checkpoint; that there is no such file is one too."""
-    found: list[tuple[str, tuple[Problem, ...]]] = []
-    for path in (os.fspath(recipe) for recipe in recipes):
-        try:
-            load_recipe(path, check=_format_findings)
-            found.append((path, ()))
-        except (RecipeError, UsageError) as error:
-            found.append((path, error.problems))
-    return found
-
-
 # --- from a request to a plan -------------------------------------------------------------------------
 
 
@@ -276,26 +268,8 @@ def _prepare(request: Request) -> Prepared:
 
 def _loaded(request: Request) -> LoadedRecipe:
     if request.recipe is not None:
-        return load_recipe(request.recipe, request.set, _format_findings)
+        return load_recipe(request.recipe, request.set, format_findings)
     return parse_recipe("version: 1\n", NO_RECIPE, request.set)
-
-
-def _format_findings(recipe: Recipe) -> Iterator[Finding]:
-    """That the recipe names a format that cannot be written, or not so, whatever the command line may say."""
-    output = recipe.output
-    if output is None or output.format is None:
-        return
-    name = output.format
-    known = formats.formats()
-    writable = [offer.name for offer in known.values() if offer.open_sink is not None]
-    if name not in writable:
-        guess = did_you_mean(name, writable)
-        wrong = "can be read but not written" if name in known else f"is not known{guess}"
-        hint = f"Formats to write: {', '.join(writable)}."
-        yield Finding(("output", "format"), f"the format `{name}` {wrong}", hint=hint)
-    elif output.structure_file and not known[name].structure_file:
-        message = f"{name} checkpoints have no structure file"
-        yield Finding(("output", "structure_file"), message, hint="Leave it out.")
 
 
 def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:

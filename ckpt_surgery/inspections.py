@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt_surgery import compare, formats
+from ckpt_surgery.arguments import Size, bytes_of
 from ckpt_surgery.arrays import Leaf
 from ckpt_surgery.descriptions import Difference, diff_trees
 from ckpt_surgery.engines.local import default_memory
@@ -41,12 +42,13 @@ def diff(
     step: int | None = None,
     item: str | None = None,
     values: bool = False,
-    memory: int | None = None,
+    memory: Size | None = None,
 ) -> Difference:
     """How two checkpoints differ in keys, shapes and dtypes; with `values`, in numbers too."""
+    budget = bytes_of("memory", memory)
     one, other = (formats.open_source(os.fspath(p), None, step, item) for p in (a, b))
     difference = diff_trees(one.leaves(), other.leaves())
     if values:
-        numbers = compare.value_differences(one, other, memory or default_memory())
+        numbers = compare.value_differences(one, other, budget or default_memory())
         difference = replace(difference, values=tuple(numbers))
     return difference

@@ -598,6 +598,40 @@ def test_diff(checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: P
     assert changed == {"params/w": pytest.approx(float(np.abs(random((32, 64))).max()))}
 
 
+def test_lint_takes_one_path(recipe: Callable[[str], Path]) -> None:
+    path = recipe("version: 1\n")
+    for one in (path, str(path), [path], iter([str(path)])):
+        assert ckpt_surgery.lint(one) == [(str(path), ())]
+
+
+def test_params_and_sizes_as_python_has_them(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = recipe("version: 1\nparams: {n: 1}\nrules: [{match: b, value: 'x * n'}]\n")
+    one, two = tmp_path / "one", tmp_path / "two"
+    texts = {"memory": "64MiB", "shard_size": "4.8kB", "format": "safetensors"}
+    ckpt_surgery.apply(path, model, dst=one, set={"n": 4}, **texts)
+    numbers = {"memory": 64 << 20, "shard_size": 4800, "format": "safetensors"}
+    ckpt_surgery.apply(path, model, dst=two, set=["n=4"], **numbers)
+    assert len(listing(one)) > 2
+    assert {name: (one / name).read_bytes() for name in listing(one)} == {
+        name: (two / name).read_bytes() for name in listing(two)
+    }
+    unequal = [
+        v.key for v in ckpt_surgery.diff(model, one, values=True, memory="64MiB").values if not v.equal
+    ]
+    assert unequal == ["b"]
+    for call in (
+        lambda: ckpt_surgery.plan(path, model, memory="much"),
+        lambda: ckpt_surgery.apply(path, model, dst=tmp_path / "x", memory="much"),
+        lambda: ckpt_surgery.convert(model, tmp_path / "x", memory="much"),
+        lambda: ckpt_surgery.diff(model, model, values=True, memory="much"),
+    ):
+        with pytest.raises(UsageError, match="`memory`: `much` is not a size"):
+            call()
+    assert not (tmp_path / "x").exists()
+
+
 def test_lint_takes_several(recipe: Callable[[str], Path], tmp_path: Path) -> None:
     good = recipe("version: 1\n")
     bad = tmp_path / "bad.yaml"

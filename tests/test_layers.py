@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 LAYERS = (
     "version",
     "errors",
+    "arguments",  # what callers may write in several ways
     "stopping",  # long work that is to end
     "values",  # how small frozen values are made
     "keys",
@@ -63,6 +64,7 @@ LAYERS = (
     "descriptions",  # leaves and differences in words
     "compare",
     "inspections",  # what needs no recipe
+    "checking",  # what needs a recipe only
     "report",
     "remarks",  # what a plan tells besides its rows
     "requests",  # what a plan is asked for
@@ -97,7 +99,9 @@ ONLY = {
         "descriptions",
     },
     "compare": {"errors", "keys", "arrays", "descriptions"},
-    "inspections": {"errors", "keys", "arrays", "formats", "engines", "compare", "descriptions"},
+    "arguments": {"errors"},
+    "checking": {"errors", "linting", "recipe", "formats"},
+    "inspections": {"errors", "arguments", "keys", "arrays", "formats", "engines", "compare", "descriptions"},
     "__main__": {"cli"},
 }
 """Where less is allowed than the order alone would."""

@@ -23,20 +23,28 @@ rules:
 """
 
 
-def loaded_by(code: str, *arguments: str) -> set[str]:
-    """Which heavy libraries have been imported once `code` has run in a fresh interpreter."""
+def modules_after(code: str, *arguments: str) -> set[str]:
+    """Every module that has been imported once `code` has run in a fresh interpreter."""
     script = (
-        "import sys\n"
+        "import os, sys\n"
+        "os._exit = sys.exit\n"  # which is how the program ends
         "try:\n"
         f"    {code}\n"
         "except SystemExit as done:\n"
         "    assert not done.code, done.code\n"
-        "print('\\nmodules:', *{name.partition('.')[0] for name in sys.modules})\n"
+        "print('\\nmodules:', *sys.modules)\n"
     )
     command = [sys.executable, "-W", "error", "-c", script, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return HEAVY & set(done.stdout.rpartition("modules:")[2].split())
+    _, told, names = done.stdout.rpartition("modules:")
+    assert told
+    return set(names.split())
+
+
+def loaded_by(code: str, *arguments: str) -> set[str]:
+    """Which heavy libraries that imports."""
+    return HEAVY & {name.partition(".")[0] for name in modules_after(code, *arguments)}
 
 
 COMMAND_LINE = "from ckpt_surgery.cli import main; main()"
@@ -75,6 +83,42 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "click" in imported
     assert imported.isdisjoint({"numpy", "pydantic", "ml_dtypes", "regex", *HEAVY})
+
+
+PLANNING = {
+    "api",
+    "claims",
+    "commit",
+    "compare",
+    "costs",
+    "engines",
+    "execute",
+    "formats",
+    "passes",
+    "planner",
+}
+"""Of this package: what only those commands need that open a checkpoint."""
+
+
+@pytest.mark.parametrize("command", ["lint", "schema", "recipes"])
+def test_what_editors_run_all_the_time_imports_nothing_of_plans(command: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    paths = [str(tmp_path / "recipe.yaml")] if command == "lint" else []
+    loaded = modules_after(COMMAND_LINE, command, *paths)
+    assert f"ckpt_surgery.cli.{command}" in loaded
+    assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
+
+
+def test_listing_recipes_needs_no_library() -> None:
+    loaded = modules_after(COMMAND_LINE, "recipes")
+    assert loaded.isdisjoint({"numpy", "pydantic", "yaml", "regex", "ckpt_surgery.recipe"})
+
+
+@pytest.mark.parametrize("name", ["lint", "schema"])
+def test_the_package_imports_what_a_function_needs(name: str) -> None:
+    loaded = modules_after(f"from ckpt_surgery import {name}")
+    assert "ckpt_surgery.recipe" in loaded
+    assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
 
 
 SHARED = {"byte_ranges", "files", "limits", "ocdbt"}

@@ -16,11 +16,11 @@ def command(ctx: click.Context, recipes: tuple[str, ...]) -> int:
     """List all problems of each RECIPE, each with its line. Exits with 2 if there are any."""
     from rich.text import Text
 
-    from ckpt_surgery import api
+    from ckpt_surgery import checking
 
     settings = ctx.find_root().obj
     terminal = open_terminal(settings)
-    found = api.lint(recipes)
+    found = checking.lint(recipes)
     total = 0
     for path, problems in found:
         if not problems:

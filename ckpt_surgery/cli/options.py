@@ -1,13 +1,13 @@
 """Options that several commands have, and the types of their values."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ckpt_surgery.arguments import parse_size
 from ckpt_surgery.cli.console import STDOUT, Settings
 from ckpt_surgery.errors import UsageError
 from ckpt_surgery.keys import shown
@@ -16,21 +16,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ANY_MORE = "*"
 """Ends the names of a recipe's sources where it takes any number of further ones."""
-
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-
-
-def parse_size(text: str) -> int:
-    """Bytes: `2GiB`, `512M` (both powers of 1024), `2GB` (powers of 1000), `1048576`. Raises ValueError."""
-    match = _SIZE.fullmatch(text)
-    if match is None or (match[3] and not (match[2] and match[4])):
-        raise ValueError(f"`{text}` is not a size; write it like 2GiB, 512MiB or 1048576")
-    decimal = match[4] and not match[3]
-    size = float(match[1]) * (1000 if decimal else 1024) ** _POWERS[match[2].lower()]
-    if size < 1:
-        raise ValueError(f"`{text}` is less than one byte")
-    return int(size)
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:

@@ -10,7 +10,7 @@ from ckpt_surgery.cli.options import global_options
 @global_options
 def command() -> int:
     """Print the JSON Schema of the recipe language; editors check and complete recipes with it."""
-    from ckpt_surgery import api
+    from ckpt_surgery import recipe
 
-    write_document(api.schema(), STDOUT)
+    write_document(recipe.schema(), STDOUT)
     return 0

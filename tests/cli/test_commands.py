@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ckpt_surgery import api, inspections
+from ckpt_surgery import api, checking, inspections
+from ckpt_surgery import recipe as recipes
 from ckpt_surgery.cli import cli
 from ckpt_surgery.descriptions import diff_trees
 from ckpt_surgery.errors import (
@@ -28,6 +29,10 @@ from ckpt_surgery.errors import (
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
+
+
+PLACES = {"inspect": inspections, "diff": inspections, "lint": checking, "schema": recipes}
+"""Where commands find what needs no plan."""
 
 
 class Calls(list):
@@ -48,7 +53,7 @@ class Calls(list):
 def library(monkeypatch):
     def replace(name: str, answer) -> Calls:
         calls = Calls(answer)
-        monkeypatch.setattr(inspections if name in ("inspect", "diff") else api, name, calls)
+        monkeypatch.setattr(PLACES.get(name, api), name, calls)
         return calls
 
     return replace

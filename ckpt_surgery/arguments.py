@@ -1,0 +1,69 @@
+"""What callers may write in several ways: sizes in bytes, values of a recipe's params."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from ckpt_surgery.errors import Problem, UsageError
+
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+Size = int | str
+"""Bytes, or a text such as `2GiB`."""
+Assignments = Mapping[str, Any] | Iterable[str]
+"""Values of params by name, or texts `NAME=VALUE`."""
+
+
+def parse_size(text: str) -> int:
+    """Bytes: `2GiB`, `512M` (both powers of 1024), `2GB` (powers of 1000), `1048576`. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None or (match[3] and not (match[2] and match[4])):
+        raise ValueError(f"`{text}` is not a size; write it like 2GiB, 512MiB or 1048576")
+    decimal = match[4] and not match[3]
+    size = float(match[1]) * (1000 if decimal else 1024) ** _POWERS[match[2].lower()]
+    if size < 1:
+        raise ValueError(f"`{text}` is less than one byte")
+    return int(size)
+
+
+def bytes_of(name: str, size: Size | None) -> int | None:
+    """The argument `name` as a number of bytes; None where nothing was said. Raises UsageError."""
+    try:
+        return None if size is None else parse_size(str(size))
+    except ValueError as error:
+        raise UsageError(f"`{name}`: {error}") from None
+
+
+def assignments_of(given: Assignments) -> tuple[str, ...]:
+    """`NAME=VALUE` texts, whichever way they were given; a single text is one of them.
+
+    Raises UsageError for a name that is given twice, and for what can be no value of a param.
+    """
+    if isinstance(given, Mapping):
+        return tuple(f"{_name(name)}={_text(name, value)}" for name, value in given.items())
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    names = [text.partition("=")[0] for text in texts]
+    twice = dict.fromkeys(name for name in names if names.count(name) > 1)
+    if twice:
+        raise UsageError(*(Problem(f"the param `{name}` is given twice") for name in twice))
+    return texts
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str) or "=" in name:
+        raise UsageError(f"{name!r} is not the name of a param")
+    return name
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as recipes write it."""
+    if isinstance(value, str):
+        return value
+    items = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(item, str | int) or (isinstance(item, float) and isfinite(item)) for item in items):
+        wanted = "text, a finite number, true or false, or a list of those"
+        raise UsageError(f"the param `{name}` is {wanted}, not {value!r:.60}")
+    return json.dumps(value, ensure_ascii=False)
