@@ -237,6 +237,8 @@ def _inputs_of(request: Request) -> list[str]:
 
 def _prepare(request: Request) -> Prepared:
     loaded = _loaded(request)
+    if request.dst is not None and request.format is None:
+        formats.check_name(request.dst)
     if request.allow_hooks:
         loaded = _with_hooks(loaded)
     names = loaded.recipe.source_names(len(request.sources))
@@ -279,7 +281,7 @@ def _destination_warnings(options: DestinationOptions, first: Source) -> Iterato
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
         more = ", …" if len(first.metadata) > MOST_NAMES else ""
         yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
-    named = formats.format_for(options.name)
+    named = formats.promised(options.name)
     if named not in (None, format):
         yield f"{options.path} will be {format}, though its name says {named}"
 

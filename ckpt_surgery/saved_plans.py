@@ -68,7 +68,7 @@ def saved_request(
             f"{shown(text)} was made to copy: it does not know what could be linked",
             hint=f"Make the plan again with --link-mode {options.link_mode}.",
         )
-    named = formats.format_for(options.name)
+    named = formats.promised(options.name)
     if options.name != planned.name and named not in (None, options.format):
         raise UsageError(
             f"{shown(text)} was made for {options.format}, and {shown(options.name)} is named for {named}",

@@ -441,6 +441,47 @@ def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Pa
     assert listing(tmp_path / "c") == ["model.safetensors"]
 
 
+FOREIGN_NAMES = (
+    "y.gguf",
+    "y.h5",
+    "y.tar",
+    "y.onnx",
+    "y.keras",
+    "y.ckpt",
+    "y.tar.gz",
+    "y.PKL",
+    "y.pt",
+    "y.bin",
+)
+
+
+@pytest.mark.parametrize("name", FOREIGN_NAMES)
+def test_a_name_of_what_is_not_written_is_refused(
+    name: str, model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Unless the caller says what it is to be; what the recipe says was said of other names."""
+    out = tmp_path / name
+    path = recipe("version: 1\noutput: {format: zarr}\n")
+    for run in (
+        lambda: ckpt_surgery.convert(model, out),
+        lambda: ckpt_surgery.apply(path, model, dst=out),
+        lambda: ckpt_surgery.plan(path, model, dst=out),
+    ):
+        with pytest.raises(UsageError, match=r"its name says .*, which cannot be written"):
+            run()
+    assert not out.exists()
+    result = ckpt_surgery.convert(model, out, format="orbax")
+    assert [warning for warning in result.plan.warnings if "will be orbax, though its name says" in warning]
+    assert_same(read(out), ARRAYS)
+
+
+def test_letters_of_a_name_may_be_capitals(model: Path, tmp_path: Path) -> None:
+    for name in ("OUT.SAFETENSORS", "Out.Msgpack"):
+        ckpt_surgery.convert(model, tmp_path / name)
+        assert (tmp_path / name).is_file()
+        assert_same(read(tmp_path / name), ARRAYS)
+
+
 def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text("precious")

@@ -9,6 +9,7 @@ takes (`*_layout`); its source and its sink come with the first checkpoint that 
 import functools
 import importlib
 import importlib.metadata
+import os
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -244,11 +245,41 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
 def format_for(name: str) -> str | None:
     """The format whose files are named so, by the longest suffix; None: no name says anything.
 
-    It may be one that is only read: better to refuse `x.pt` than to write something else under that name.
+    It may be one that is only read.
     """
-    endings = {suffix: known.name for known in formats().values() for suffix in known.suffixes}
-    fitting = [suffix for suffix in endings if name.endswith(suffix)]
+    endings = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
+    fitting = [suffix for suffix in endings if name.lower().endswith(suffix)]
     return endings[max(fitting, key=len)] if fitting else None
+
+
+def promised(name: str) -> str | None:
+    """What a name says of a file: one of the formats, or what other programs write; None: nothing."""
+    from ckpt_surgery.formats.foreign_names import foreign
+
+    return format_for(name) or foreign(name)
+
+
+def check_name(path: str) -> None:
+    """Refuse a destination that is named like what is not written here: whoever opens it expects that.
+
+    For where nobody says which format is meant. Raises UsageError.
+    """
+    name = os.path.basename(os.path.abspath(path))
+    format = format_for(name)
+    if format in _writable() or (what := promised(name)) is None:
+        return
+    raise UsageError(
+        f"{shown(path)}: its name says {what}, which cannot be written",
+        hint=f"{_formats_to_write()} Name the destination for one of them, or say which: `format=NAME`.",
+    )
+
+
+def _writable() -> list[str]:
+    return [name for name, known in formats().items() if known.open_sink is not None]
+
+
+def _formats_to_write() -> str:
+    return f"Formats to write: {', '.join(_writable())}."
 
 
 def is_file(format: str, name: str) -> bool:
@@ -303,11 +334,7 @@ def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
     """A sink that writes `format` into `directory`, which exists and is empty. Raises UsageError."""
     chosen = _named(format)
     if chosen.open_sink is None:
-        writable = ", ".join(name for name, known in formats().items() if known.open_sink)
-        raise UsageError(
-            f"The format `{format}` can be read but not written",
-            hint=f"Formats to write: {writable}. Name the destination for one of them, or say --format.",
-        )
+        raise UsageError(f"The format `{format}` can be read but not written", hint=_formats_to_write())
     if options.shard_size is not None and not chosen.shards:
         several = ", ".join(name for name, known in formats().items() if known.open_sink and known.shards)
         raise UsageError(

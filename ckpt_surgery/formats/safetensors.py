@@ -26,7 +26,7 @@ FORMAT = Format(
     open_sink=_open_sink,
     suffixes=(SUFFIX,),
     flat=True,
-    is_file=lambda name: name.endswith(SUFFIX),
+    is_file=lambda name: name.lower().endswith(SUFFIX),
     shards=True,
     metadata_entries={"format": "pt"},  # which transformers before version 5 look for
 )

@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 from ckpt_surgery import formats
 from ckpt_surgery.errors import SourceError, UsageError
 from ckpt_surgery.formats import Format, SinkOptions
+from ckpt_surgery.formats.foreign_names import FOREIGN
 
 
 class Entry:
@@ -233,6 +234,7 @@ def named(install: Callable[..., None], tmp_path: Path) -> None:
     ("name", "format"),
     [
         ("x.car", "car"),
+        ("X.CAR", "car"),
         ("x.race.car", "car"),
         ("x.long.car", "lorry"),  # the longest suffix
         ("x.truly.long.car", "wreck"),  # only read: to be refused, not to be written as another
@@ -244,6 +246,39 @@ def named(install: Callable[..., None], tmp_path: Path) -> None:
 @pytest.mark.usefixtures("named")
 def test_a_name_says_the_format(name: str, format: str | None) -> None:
     assert formats.format_for(name) == format
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("y.pt", "torch"),
+        ("y.npy", "npy"),
+        ("y.truly.long.car", "wreck"),
+        ("y.gguf", "a GGUF file"),
+        ("Y.GGUF", "a GGUF file"),
+        ("y.safetensors.gz", "a gzip archive"),
+        ("y.tar.gz", "a gzip archive"),
+        ("y.onnx/", "an ONNX model"),
+    ],
+)
+@pytest.mark.usefixtures("named")
+def test_names_of_what_is_not_written_are_refused(name: str, what: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        formats.check_name(f"out/{name}")
+    assert caught.value.problems[0].message == f"out/{name}: its name says {what}, which cannot be written"
+    assert "safetensors" in str(caught.value.problems[0].hint)
+
+
+@pytest.mark.usefixtures("named")
+def test_other_names_are_fine() -> None:
+    for name in ("y", "gguf", "y.v1", "step.100", "y.safetensors", "y.npz", "y.msgpack", "y.zarr", "y.car"):
+        formats.check_name(f"models.gguf/{name}")
+
+
+def test_endings_of_other_programs_are_no_formats_own() -> None:
+    own = {suffix for known in formats.formats().values() for suffix in known.suffixes}
+    assert own.isdisjoint(FOREIGN)
+    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in FOREIGN)
 
 
 @pytest.mark.usefixtures("named")

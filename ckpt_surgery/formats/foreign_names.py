@@ -1,0 +1,54 @@
+"""Names of files that other programs write: a checkpoint of ours is not to bear one by accident."""
+
+from collections.abc import Mapping
+
+FOREIGN: Mapping[str, str] = {
+    # models
+    ".caffemodel": "a Caffe model",
+    ".ckpt": "a checkpoint of PyTorch Lightning or TensorFlow",
+    ".distcp": "a part of a distributed checkpoint of PyTorch",
+    ".engine": "a TensorRT engine",
+    ".ggml": "a GGML file",
+    ".gguf": "a GGUF file",
+    ".h5": "an HDF5 file",
+    ".hdf5": "an HDF5 file",
+    ".keras": "a Keras file",
+    ".mar": "an archive of TorchServe",
+    ".mlmodel": "a Core ML model",
+    ".mlpackage": "a Core ML model",
+    ".nemo": "a NeMo archive",
+    ".onnx": "an ONNX model",
+    ".ort": "a model of ONNX Runtime",
+    ".params": "a file of MXNet",
+    ".pb": "a TensorFlow graph",
+    ".pdparams": "a PaddlePaddle file",
+    ".pt2": "an exported PyTorch program",
+    ".pte": "an ExecuTorch program",
+    ".tflite": "a TensorFlow Lite model",
+    ".trt": "a TensorRT engine",
+    # arrays and objects
+    ".dill": "a pickle",
+    ".joblib": "a pickle",
+    ".pickle": "a pickle",
+    ".pkl": "a pickle",
+    # archives
+    ".7z": "a 7z archive",
+    ".bz2": "a bzip2 archive",
+    ".gz": "a gzip archive",
+    ".tar": "a tar archive",
+    ".tgz": "a gzip archive",
+    ".xz": "an xz archive",
+    ".zip": "a zip archive",
+    ".zst": "a zstd archive",
+    # what stands beside the paths on a command line
+    ".json": "a JSON document",
+    ".yaml": "a recipe",
+    ".yml": "a recipe",
+}
+"""What files are whose names end so. Endings of formats that this package reads stand with the formats."""
+
+
+def foreign(name: str) -> str | None:
+    """What a file of that name is, in any case of letters; None where the name says nothing."""
+    fitting = [suffix for suffix in FOREIGN if name.lower().endswith(suffix)]
+    return FOREIGN[max(fitting, key=len)] if fitting else None
