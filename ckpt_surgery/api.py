@@ -69,10 +69,13 @@ def plan(
     memory: Size | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
+    overwrite: bool = False,
     link_mode: LinkMode | str | None = None,
     out: PathLike | None = None,
 ) -> Plan:
     """Decide what `apply` would do, from metadata alone; `out` saves the plan as a JSON file.
+
+    With `dst` all is refused that `apply` would refuse there, with `overwrite` or without; nothing is made.
 
     `recipe` is a file, or with `@name` one that comes with the package, or None, which keeps every leaf.
     Its hooks, Python code of the recipe's author, run only with `allow_hooks`. `set` maps params to values,
@@ -98,7 +101,14 @@ def plan(
         allow_hooks=allow_hooks,
         link_mode=LinkMode(link_mode or LinkMode.AUTO),
     )
-    prepared = _prepare(request)
+    if out is not None:
+        commit.check_parent(Path(out))
+    prepare = functools.partial(_prepare, request)
+    if request.dst is None:
+        prepared = prepare()
+    else:
+        where = published_unit(request.dst, request.dst_step)
+        prepared = _prepared_for(where, _inputs_of(request), prepare, overwrite)
     if out is not None:
         document = _document(prepared)
         with commit.storage_errors(Path(out)):
@@ -218,10 +228,7 @@ def _applied(
         raise UsageError("there is no destination", hint="Name it after the sources.")
     with commit.interruptible():
         where = published_unit(dst, dst_step)
-        commit.check_paths([Path(path) for path in inputs], where, overwrite)
-        prepared = prepare()
-        if overwrite:
-            commit.check_files((file for s in prepared.sources.values() for file in s.files()), where)
+        prepared = _prepared_for(where, inputs, prepare, overwrite)
         if on_plan is not None:
             on_plan(prepared.plan)
         notices = _carry_out(prepared, where, where != Path(dst), overwrite, progress)
@@ -233,6 +240,22 @@ def _applied(
 
 def _inputs_of(request: Request) -> list[str]:
     return [*request.sources, *([] if request.target is None else [request.target])]
+
+
+def _prepared_for(
+    where: Path, inputs: Sequence[str], prepare: Callable[[], Prepared], overwrite: bool
+) -> Prepared:
+    """The plan, once it is sure that its result can be published at `where`. Creates nothing.
+
+    Raises UsageError, DestinationError or StorageError where it cannot be.
+    """
+    commit.check_paths([Path(path) for path in inputs], where, overwrite)
+    prepared = prepare()
+    if overwrite:
+        commit.check_files((file for s in prepared.sources.values() for file in s.files()), where)
+    costs = prepared.plan.costs
+    commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
+    return prepared
 
 
 def _prepare(request: Request) -> Prepared:
@@ -263,7 +286,8 @@ def _prepare(request: Request) -> Prepared:
         memory,
         workers,
     )
-    warnings = (*made.warnings, *notes, *_destination_warnings(options, first), *filled_chunks(made))
+    told = (*notes, *_repeated_sources(sources, made.inputs), *_destination_warnings(options, first))
+    warnings = (*made.warnings, *told, *filled_chunks(made))
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
     return Prepared(replace(made, warnings=warnings), sources, options, memory, workers, hooks)
 
@@ -272,6 +296,25 @@ def _loaded(request: Request) -> LoadedRecipe:
     if request.recipe is not None:
         return load_recipe(request.recipe, request.set, format_findings)
     return parse_recipe("version: 1\n", NO_RECIPE, request.set)
+
+
+def _repeated_sources(sources: Mapping[str, Source], inputs: Sequence[Input]) -> Iterator[str]:
+    """That a checkpoint is read twice, under two names: a slip more often than not."""
+    alike: dict[str, list[str]] = {}
+    for source in inputs:
+        if source.name != TARGET:
+            alike.setdefault(source.fingerprint, []).append(source.name)
+    for names in alike.values():
+        # Copies are alike as well; what tells them apart are the files, which take time to list.
+        files = {name: _files_of(sources[name]) for name in names} if len(names) > 1 else {}
+        same = [name for name, found in files.items() if found == files[names[0]]]
+        if len(same) > 1:
+            listed = ", ".join(f"`{name}`" for name in same)
+            yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
+
+
+def _files_of(source: Source) -> frozenset[str]:
+    return frozenset(map(os.path.realpath, source.files()))
 
 
 def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:
@@ -357,8 +400,7 @@ def _carry_out(
     progress: Callable[[Progress], None] | None,
 ) -> tuple[str, ...]:
     """`step_only`: what is published is one step of a directory that exists."""
-    plan, costs = prepared.plan, prepared.plan.costs
-    commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
+    plan = prepared.plan
     with commit.staged(where, is_file(prepared.destination)) as staging:
         sink = open_sink(prepared.destination, plan.metadata, staging.directory, step_only)
         run(plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)

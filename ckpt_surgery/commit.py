@@ -36,7 +36,7 @@ from ckpt_surgery.errors import (
     VerificationError,
 )
 from ckpt_surgery.keys import shown
-from ckpt_surgery.locks import acquire
+from ckpt_surgery.locks import acquire, check
 
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
@@ -67,14 +67,15 @@ def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> 
     """Refuse destinations that would harm a source, exist already, or cannot be created.
 
     Links, `..` and trailing slashes are seen through. Raises UsageError where destination and source
-    are one or lie in one another, DestinationError where something is in the way, StorageError where
-    the parent directory is missing or read-only.
+    are one or lie in one another, or the parent directory is missing, DestinationError where something is
+    in the way or another run is writing there, StorageError where the parent is read-only.
     """
     with storage_errors(destination):
         for source in sources:
             _check_apart(source, destination)
         _check_absent(destination, overwrite)
-        _check_parent(destination)
+        check_parent(destination)
+        check(_lock_of(_absolute(destination)))
 
 
 def _check_apart(source: Path, destination: Path) -> None:
@@ -144,10 +145,11 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
         )
 
 
-def _check_parent(destination: Path) -> None:
+def check_parent(destination: Path) -> None:
+    """Raises UsageError where there is no directory to create it in, StorageError where that is read-only."""
     parent = _absolute(destination).parent
     if not parent.is_dir():
-        raise StorageError(f"{_text(parent)}: no such directory", hint="Create it first.")
+        raise UsageError(f"{_text(parent)}: no such directory", hint="Create it first.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise StorageError(f"{_text(parent)}: cannot be written to", hint="Check its permissions.")
 
@@ -182,7 +184,7 @@ def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
     refuses.
     """
     destination = _absolute(destination)
-    lock = destination.with_name(f".{destination.name}.ckpt-surgery-lock")
+    lock = _lock_of(destination)
     directory = destination.with_name(f".{destination.name}.ckpt-surgery-{secrets.token_hex(8)}")
     staging = Staging(destination, directory, directory / destination.name if one_file else directory)
     held = False
@@ -204,6 +206,10 @@ def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
         if held:
             _clear(destination, lock, failure)
         raise
+
+
+def _lock_of(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.ckpt-surgery-lock")
 
 
 def _clear(destination: Path, lock: Path, failure: BaseException) -> None:

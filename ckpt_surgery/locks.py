@@ -96,6 +96,13 @@ def acquire(lock: Path) -> tuple[str, ...]:
     return (notice,)
 
 
+def check(lock: Path) -> None:
+    """Raises DestinationError where `acquire` would. Takes nothing over."""
+    if os.path.lexists(lock):
+        with _guarded(lock.parent) as guarded:
+            _judge(lock, guarded)
+
+
 @contextlib.contextmanager
 def _guarded(parent: Path) -> Iterator[bool]:
     """Only one run at a time looks at the locks of a directory; gives False where that cannot be had.

@@ -6,7 +6,7 @@ from typing import Any
 from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
 from ckpt_surgery.folding import Entry, Fold
 from ckpt_surgery.params import ParamValue
-from ckpt_surgery.planner import Dropped, Fate, Plan, RuleRef, Step
+from ckpt_surgery.planner import Dropped, Fate, Input, Plan, RuleRef, Step
 
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""
@@ -100,7 +100,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "schema": JSON_SCHEMA,
         "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256, **hooks},
         "params": {value.name: _param_json(value) for value in plan.params},
-        "sources": {i.name: {"path": i.path, "format": i.format, "leaves": i.leaves} for i in plan.inputs},
+        "sources": {source.name: _input_json(source) for source in plan.inputs},
         "summary": {
             **counts(plan),
             "bytes_out": costs.bytes_out,
@@ -119,6 +119,11 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 def _param_json(value: ParamValue) -> dict[str, Any]:
     return {"value": value.value, "origin": value.origin.value, "entry": value.entry, "note": value.note}
+
+
+def _input_json(source: Input) -> dict[str, Any]:
+    chosen = {"step": source.step, "item": source.item}
+    return {"path": source.path, "format": source.format, **chosen, "leaves": source.leaves}
 
 
 def _step_json(step: Step) -> dict[str, Any]:

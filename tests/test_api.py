@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from ckpt_surgery.errors import (
 )
 from ckpt_surgery.planner import Fate
 from ckpt_surgery.provenance import own
+from ckpt_surgery.report import plan_json
 from tests import checkpoints
 from tests.checkpoints import (
     CUSTOM,
@@ -44,6 +46,7 @@ from tests.checkpoints import (
     restored_leaves,
     values,
 )
+from tests.generations import lock_of, write_lock
 
 Checkpoint = Callable[[str], Path]
 
@@ -169,6 +172,69 @@ def test_a_destination_that_is_a_checkpoint_manager_directory(
         )
     with pytest.raises(DestinationError, match="exists already"):
         ckpt_surgery.apply(recipe("version: 1\n"), checkpoint("standard"), dst=tmp_path / "run", dst_step=7)
+
+
+def test_what_was_chosen_is_in_the_plan(checkpoint: Checkpoint, recipe: Callable[[str], Path]) -> None:
+    """The latest step and its only item, where nobody says."""
+    path, source = recipe("version: 1\n"), checkpoint("steps")
+    for given, step in (({}, 10), ({"step": 3}, 3)):
+        plan = ckpt_surgery.plan(path, source, **given)
+        assert [(one.step, one.item) for one in plan.inputs] == [(step, "default")]
+        listed = plan_json(plan)["sources"]["source"]
+        assert {name: listed[name] for name in ("format", "step", "item")} == {
+            "format": "orbax",
+            "step": step,
+            "item": "default",
+        }
+    (plain,) = ckpt_surgery.plan(path, checkpoint("standard")).inputs
+    assert (plain.step, plain.item) == (None, None)
+
+
+def test_two_steps_of_one_directory_are_two_sources(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path, source = recipe("version: 1\nsources: [a, b]\nrules: []\n"), checkpoint("steps")
+    plan = ckpt_surgery.plan(path, source / "3", source / "10")
+    assert plan.warnings == ()
+    told = f"the sources `a`, `b` are the same checkpoint, {source}"
+    for one, two in ((source, source), (source, source / "10"), (source / "10", source / "10" / "default")):
+        assert [w.startswith(told) for w in ckpt_surgery.plan(path, one, two).warnings] == [True]
+    shutil.copytree(source / "10", tmp_path / "copy", copy_function=shutil.copy2)
+    assert ckpt_surgery.plan(path, source / "10", tmp_path / "copy").warnings == ()
+
+
+@pytest.mark.parametrize("given", [{"step": 10}, {"step": 3}, {"item": "default", "step": 10}])
+def test_a_step_of_what_has_none_is_told(given: dict[str, Any], checkpoint: Checkpoint) -> None:
+    with pytest.raises(UsageError, match=r"10 has no steps to choose from"):
+        ckpt_surgery.plan(None, checkpoint("steps") / "10", **given)
+    with pytest.raises(UsageError, match=r"default has no items to choose from"):
+        ckpt_surgery.plan(None, checkpoint("steps") / "10" / "default", item="default")
+
+
+def test_a_step_goes_into_a_directory_of_steps_only(
+    checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Neither into a checkpoint nor into another step, nor is its number given twice."""
+    source = checkpoint("standard")
+    ckpt_surgery.convert(source, tmp_path / "one")
+    ckpt_surgery.convert(source, tmp_path / "run", dst_step=1)
+    before = sorted(tmp_path.rglob("*"))
+    for name, step, says in (
+        ("one", 2, "one is a checkpoint itself"),
+        ("run/1", 2, "run/1 is a checkpoint itself"),
+        ("run/2", 2, "run/2 names the step 2 already"),
+        ("new/2", 2, "new/2 names the step 2 already"),
+        ("run/2", 3, f"run/2 would be a step of {tmp_path}/run itself"),
+    ):
+        (tmp_path / "new").mkdir(exist_ok=True)
+        for run in (ckpt_surgery.plan, ckpt_surgery.apply):
+            with pytest.raises(UsageError, match=f"{says}(.|\n)*leave out"):
+                run(None, source, dst=tmp_path / name, dst_step=step)
+        (tmp_path / "new").rmdir()
+    assert sorted(tmp_path.rglob("*")) == before
+    ckpt_surgery.convert(source, tmp_path / "seed_2", dst_step=2)
+    ckpt_surgery.convert(source, tmp_path / "run", dst_step=2)
+    assert sorted(os.listdir(tmp_path / "run")) == ["1", "2"]
 
 
 # --- the target ------------------------------------
@@ -297,7 +363,7 @@ def broken(tmp_path: Path, checkpoint: Checkpoint) -> Mapping[str, Any]:
     good = checkpoint("standard")
     rules = "version: 1\nrules:\n"
     return {
-        "missing source": ("version: 1\n", tmp_path / "nowhere", None, SourceError, "does not exist"),
+        "missing source": ("version: 1\n", tmp_path / "nowhere", None, UsageError, "does not exist"),
         "half-written source": ("version: 1\n", half, None, SourceError, "manifest.ocdbt"),
         "another shape": ("version: 1\n", good, tmp_path / "target", PlanError, "has shape [32, 64]"),
         "two rules, one key": (
@@ -366,8 +432,74 @@ def test_a_destination_inside_the_source(
         with pytest.raises(UsageError, match="source"):
             ckpt_surgery.apply(recipe("version: 1\n"), source, dst=destination, overwrite=True)
     assert listing(source) == before
-    with pytest.raises(StorageError, match="no such directory"):
+    with pytest.raises(UsageError, match="no such directory"):
         ckpt_surgery.apply(recipe("version: 1\n"), source, dst=tmp_path / "not" / "there")
+
+
+def test_plan_refuses_the_destinations_that_apply_refuses(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """With the same words, and without a trace."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    write_lock(tmp_path / "locked")
+    path, sharded = recipe("version: 1\n"), tmp_path / "sharded"
+    ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
+    index, shard = sharded / "model.safetensors.index.json", sharded / "model-00001-of-00002.safetensors"
+    before = {file: file.lstat().st_mtime_ns for file in tmp_path.rglob("*")}
+    for source, target, dst, options, code in (
+        (model, None, tmp_path / "there", {}, 4),
+        (model, None, tmp_path / "link", {"overwrite": True}, 4),
+        (model, None, tmp_path / "locked", {}, 4),
+        (model, None, tmp_path / "no" / "out", {}, 2),
+        (model.parent, None, model.parent, {"overwrite": True}, 2),
+        (model.parent, None, model.parent / "out", {}, 2),
+        (model, model.parent, tmp_path / "model", {"overwrite": True}, 2),
+        (index, None, shard, {"overwrite": True, "format": "safetensors"}, 2),
+        (model, None, tmp_path / "out.pt", {}, 2),
+        (model, None, tmp_path / "out", {"dst_item": "a/b"}, 2),
+    ):
+        raised = []
+        for run in (ckpt_surgery.plan, ckpt_surgery.apply):
+            with pytest.raises(SurgeryError) as caught:
+                run(path, source, target=target, dst=dst, **options)
+            raised.append((str(caught.value), caught.value.exit_code))
+        assert raised[0] == raised[1]
+        assert raised[0][1] == code
+    ckpt_surgery.plan(path, model, dst=tmp_path / "there", overwrite=True)
+    assert {file: file.lstat().st_mtime_ns for file in tmp_path.rglob("*")} == before
+
+
+def test_a_plan_of_more_than_fits_is_refused(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = shutil._ntuple_diskusage(1 << 40, (1 << 40) - 1, 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    for run in (ckpt_surgery.plan, ckpt_surgery.apply):
+        with pytest.raises(StorageError, match="are free"):
+            run(None, model, dst=tmp_path / "out.safetensors")
+    ckpt_surgery.plan(None, model)
+
+
+def test_a_dead_runs_lock_does_not_stop_a_plan(model: Path, tmp_path: Path) -> None:
+    write_lock(tmp_path / "out", boot="another")
+    ckpt_surgery.plan(None, model, dst=tmp_path / "out")
+    assert lock_of(tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["source", "target", "recipe", "destination", "out"])
+def test_a_path_that_does_not_exist_is_wrong_usage(name: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("version: 1\n")
+    gone = tmp_path / "gone" / "x"
+    paths = {"recipe": tmp_path / "r.yaml", "source": model}
+    options = {"dst": gone} if name == "destination" else {name: gone} if name in ("target", "out") else {}
+    paths |= {name: gone} if name in paths else {}
+    with pytest.raises(UsageError, match=str(gone.parent)) as caught:
+        ckpt_surgery.plan(paths["recipe"], paths["source"], **options)
+    assert caught.value.exit_code == 2
+    for look in (lambda: ckpt_surgery.inspect(gone), lambda: ckpt_surgery.diff(model, gone)):
+        with pytest.raises(UsageError, match="does not exist"):
+            look()
 
 
 def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Callable[[str], Path]) -> None:

@@ -269,9 +269,9 @@ def test_the_working_directory_is_never_replaced(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_parent(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no such directory") as caught:
+    with pytest.raises(UsageError, match="no such directory") as caught:
         commit.check_paths([], tmp_path / "no" / "out", overwrite=False)
-    assert caught.value.exit_code == 5
+    assert caught.value.exit_code == 2
 
 
 def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

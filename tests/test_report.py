@@ -45,7 +45,7 @@ def step(key: str, fate: Fate, sources=(), rule=None, leaf=None, transfer=Transf
 
 
 def a_plan(steps, dropped=(), names=("source",), warnings=(), params=()) -> Plan:
-    inputs = tuple(Input(name, f"/ckpt/{name}", "orbax", 7, "f") for name in names)
+    inputs = tuple(Input(name, f"/ckpt/{name}", "orbax", 7, "f", 10, "state") for name in names)
     costs = Costs(600, 100, 200, 300, 650, 1024)
     made = Plan("r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), tuple(warnings), costs)
     return replace(made, params=tuple(params))
@@ -171,7 +171,9 @@ def test_plan_json_is_as_documented():
             "n": {"value": 4, "origin": "config", "entry": "layers", "note": "config.json"},
             "m": {"value": ("a",), "origin": "set", "entry": None, "note": None},
         },
-        "sources": {"source": {"path": "/ckpt/source", "format": "orbax", "leaves": 7}},
+        "sources": {
+            "source": {"path": "/ckpt/source", "format": "orbax", "step": 10, "item": "state", "leaves": 7}
+        },
         "summary": {
             "kept": 1,
             "renamed": 1,

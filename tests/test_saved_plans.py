@@ -20,7 +20,7 @@ import ckpt_surgery
 from ckpt_surgery import api, plan_document, saved_plans
 from ckpt_surgery.arrays import LinkMode
 from ckpt_surgery.costs import WRITE_BUFFER
-from ckpt_surgery.errors import PlanError, SourceError, SurgeryError, UsageError
+from ckpt_surgery.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.execute import output_of
 from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.plan_from_document import restored
@@ -332,7 +332,7 @@ def test_another_source_is_refused(
 def test_a_source_that_is_gone_is_told(model: Path, tmp_path: Path) -> None:
     api.plan(None, model, out=tmp_path / "plan.json")
     model.unlink()
-    with pytest.raises(SourceError, match=r"model\.safetensors does not exist"):
+    with pytest.raises(UsageError, match=r"model\.safetensors does not exist"):
         api.apply(tmp_path / "plan.json", dst=tmp_path / "out")
 
 

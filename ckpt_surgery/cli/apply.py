@@ -13,6 +13,7 @@ from ckpt_surgery.cli.console import (
     write_document,
 )
 from ckpt_surgery.cli.options import (
+    Command,
     global_options,
     plan_options,
     recipe_options,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.planner import Plan
 
 
-@click.command("apply", short_help="Run a recipe: write DST from SRC.")
+@click.command("apply", cls=Command, short_help="Run a recipe: write DST from SRC.")
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("paths", metavar="SRC... DST", nargs=-1)
 @recipe_options
@@ -91,7 +92,7 @@ def command(
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     report = Report(terminal, full, json_to, detailed_exitcode)
     if dry_run:
-        return rehearse(recipe, sources, dst, choices, link_mode, report)
+        return rehearse(recipe, sources, dst, choices, overwrite, link_mode, report)
     return carry_out(recipe, sources, dst, choices, overwrite, link_mode, report)
 
 
@@ -112,11 +113,12 @@ def rehearse(
     sources: tuple[str, ...],
     dst: str | None,
     choices: Choices,
+    overwrite: bool,
     link_mode: str | None,
     report: Report,
 ) -> int:
     """Show what would be done; the exit code."""
-    made = make_plan(recipe, sources, dst, choices, link_mode=link_mode)
+    made = make_plan(recipe, sources, dst, choices, overwrite, link_mode)
     show_plan(report.terminal, made, report.full)
     return finish_plan(made, report.json_to, report.detailed_exitcode)
 
@@ -169,7 +171,8 @@ def carry_out(
 
 def _finish(result: "api.Result", terminal: Terminal, json_to: str | None) -> None:
     """Notices, the summary, and the JSON that was asked for."""
-    from ckpt_surgery.cli.render_plan import result_line, warning_lines
+    from ckpt_surgery.cli.render import warning_lines
+    from ckpt_surgery.cli.render_plan import result_line
     from ckpt_surgery.report import plan_json
 
     terminal.warn(warning_lines(result.notices))

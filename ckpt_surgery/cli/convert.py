@@ -4,11 +4,11 @@ import click
 
 from ckpt_surgery.cli.apply import Report, carry_out, rehearse
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import global_options, plan_options, run_options
+from ckpt_surgery.cli.options import Command, global_options, plan_options, run_options
 from ckpt_surgery.cli.plan import Choices
 
 
-@click.command("convert", short_help="Write SRC in another format.")
+@click.command("convert", cls=Command, short_help="Write SRC in another format.")
 @click.argument("src", metavar="SRC")
 @click.argument("dst", metavar="DST")
 @plan_options
@@ -53,5 +53,5 @@ def command(
     )
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
-        return rehearse(None, (src,), dst, choices, link_mode, report)
+        return rehearse(None, (src,), dst, choices, overwrite, link_mode, report)
     return carry_out(None, (src,), dst, choices, overwrite, link_mode, report)

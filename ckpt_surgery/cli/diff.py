@@ -1,9 +1,12 @@
 """`diff`: how two checkpoints differ."""
 
+import os
+
 import click
 
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
+    Command,
     full_option,
     global_options,
     json_option,
@@ -14,7 +17,7 @@ from ckpt_surgery.cli.options import (
 DIFFERENT = 3
 
 
-@click.command("diff", short_help="Compare two checkpoints.")
+@click.command("diff", cls=Command, short_help="Compare two checkpoints.")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @selection_options
@@ -41,13 +44,15 @@ def command(
 ) -> int:
     """Show which keys only A or only B has, and where kind, shape or dtype differ."""
     from ckpt_surgery import inspections
-    from ckpt_surgery.cli.render import difference_lines
+    from ckpt_surgery.cli.render import difference_lines, warning_lines
     from ckpt_surgery.descriptions import difference_json
 
     if values:
         expect_arrays()
     found = inspections.diff(a, b, step=step, item=item, values=values, memory=memory)
     terminal = open_terminal(ctx.find_root().obj, json_to)
+    if os.path.realpath(a) == os.path.realpath(b):
+        terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))
     if json_to is not None:
         write_document(difference_json(found), json_to)

@@ -6,6 +6,7 @@ import click
 
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
+    Command,
     full_option,
     global_options,
     json_option,
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.descriptions import Statistics, Unread
 
 
-@click.command("inspect", short_help="Show what is in a checkpoint.")
+@click.command("inspect", cls=Command, short_help="Show what is in a checkpoint.")
 @click.argument("path", metavar="PATH")
 @selection_options
 @source_format_option("--format")

@@ -3,12 +3,12 @@
 import click
 
 from ckpt_surgery.cli.console import open_terminal, print_error, problem_text
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.options import Command, global_options
 from ckpt_surgery.errors import RecipeError
 from ckpt_surgery.keys import shown
 
 
-@click.command("lint", short_help="Check recipes without a checkpoint.")
+@click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.")
 @click.argument("recipes", metavar="RECIPE...", nargs=-1, required=True)
 @global_options
 @click.pass_context

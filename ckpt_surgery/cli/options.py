@@ -18,6 +18,18 @@ ANY_MORE = "*"
 """Ends the names of a recipe's sources where it takes any number of further ones."""
 
 
+class Command(click.Command):
+    """A command whose options with a value are given once: click itself takes the last one silently."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        once = [p for p in given if isinstance(p, click.Option) and not (p.is_flag or p.multiple or p.count)]
+        for option in once:
+            if once.count(option) > 1:
+                raise click.UsageError(f"Option '{option.opts[-1]}' is given more than once.", ctx)
+        return super().parse_args(ctx, args)
+
+
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     try:
         return None if value is None else parse_size(value)
@@ -198,9 +210,7 @@ def run_options(function: F) -> F:
     """How what was planned is carried out, for `apply` and `convert`."""
     options = (
         click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written."),
-        click.option(
-            "--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete."
-        ),
+        overwrite_option,
         click.option(
             "--link-mode",
             type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
@@ -208,6 +218,12 @@ def run_options(function: F) -> F:
         ),
     )
     return _all(options, function)
+
+
+def overwrite_option(function: F) -> F:
+    return click.option(
+        "--overwrite", is_flag=True, help="Replace DST; it stays until the new one is complete."
+    )(function)
 
 
 def memory_option(function: F) -> F:

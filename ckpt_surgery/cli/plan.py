@@ -8,8 +8,10 @@ import click
 
 from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
 from ckpt_surgery.cli.options import (
+    Command,
     document_path,
     global_options,
+    overwrite_option,
     plan_options,
     recipe_options,
     split_paths,
@@ -41,11 +43,12 @@ class Choices:
     allow_hooks: bool = False
 
 
-@click.command("plan", short_help="Show what a recipe would do, from metadata alone.")
+@click.command("plan", cls=Command, short_help="Show what a recipe would do, from metadata alone.")
 @click.argument("recipe", metavar="RECIPE")
 @click.argument("paths", metavar="SRC... [DST]", nargs=-1, required=True)
 @recipe_options
 @plan_options
+@overwrite_option
 @click.option("--out", callback=document_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
 @global_options
 @click.pass_context
@@ -68,12 +71,13 @@ def command(
     json_to: str | None,
     full: bool,
     detailed_exitcode: bool,
+    overwrite: bool,
     out: str | None,
 ) -> int:
     """Show what RECIPE would do to SRC: every key's fate, and what it costs. Reads metadata only.
 
-    A recipe takes one SRC unless it names several `sources`. With DST, what the destination allows is
-    checked too.
+    A recipe takes one SRC unless it names several `sources`. With DST, all is refused that `apply` would
+    refuse there, with --overwrite or without; nothing is created.
     """
     choices = Choices(
         step=step,
@@ -90,7 +94,7 @@ def command(
         allow_hooks=allow_hooks,
     )
     sources, dst = split_paths(source_names(recipe, assignments), paths)
-    made = make_plan(recipe, sources, dst, choices, out)
+    made = make_plan(recipe, sources, dst, choices, overwrite, out=out)
     show_plan(open_terminal(ctx.find_root().obj, json_to), made, full)
     return finish_plan(made, json_to, detailed_exitcode)
 
@@ -100,8 +104,9 @@ def make_plan(
     sources: tuple[str, ...],
     dst: str | None,
     choices: Choices,
-    out: str | None = None,
+    overwrite: bool,
     link_mode: str | None = None,
+    out: str | None = None,
 ) -> "Plan":
     """What the library plans, without a recipe too; `out` saves it."""
     from ckpt_surgery import api
@@ -122,6 +127,7 @@ def make_plan(
         memory=choices.memory,
         workers=choices.workers,
         allow_hooks=choices.allow_hooks,
+        overwrite=overwrite,
         link_mode=link_mode,
         out=out,
     )
@@ -143,7 +149,8 @@ def is_saved_plan(recipe: str) -> bool:
 
 def show_plan(terminal: Terminal, plan: "Plan", full: bool) -> None:
     """The diff, then its warnings."""
-    from ckpt_surgery.cli.render_plan import plan_lines, warning_lines
+    from ckpt_surgery.cli.render import warning_lines
+    from ckpt_surgery.cli.render_plan import plan_lines
 
     verbose = terminal.settings.verbose > 0
     terminal.show(plan_lines(plan, full=full, verbose=verbose, width=terminal.text.width))

@@ -3,10 +3,10 @@
 import click
 
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.options import Command, global_options
 
 
-@click.command("recipes", short_help="List the recipes that come with the package.")
+@click.command("recipes", cls=Command, short_help="List the recipes that come with the package.")
 @click.argument("name", required=False)
 @global_options
 @click.pass_context

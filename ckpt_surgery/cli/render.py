@@ -74,6 +74,12 @@ def tails_of(parts: Sequence[tuple[int, str, str]]) -> list[str]:
     return [f"{count:>{many},} × {spec:<{wide}}  {rest}".rstrip() for count, spec, rest in parts]
 
 
+def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
+    """One line for each."""
+    for warning in warnings:
+        yield Text.assemble(("warning: ", "bold yellow"), shown(warning))
+
+
 def key_width(keys: Sequence[str], tails: Sequence[str], width: int) -> int:
     """Of the column of keys: as wide as the keys, as far as the tails still fit beside them."""
     wanted = max(map(cell_len, keys), default=0)
@@ -137,12 +143,18 @@ def _statistics_text(stats: Statistics | Unread | None) -> Text:
     return text
 
 
+def chosen_text(format: str, step: int | None, item: str | None) -> str:
+    """`orbax, step 10, item default`: what of a path was read."""
+    parts = [shown(format)]
+    parts += [] if step is None else [f"step {step}"]
+    parts += [] if item is None else [f"item {shown(item)}"]
+    return ", ".join(parts)
+
+
 def _inspection_head(found: "Inspection", verbose: bool) -> Iterator[Text]:
-    about = [shown(found.format)]
-    about += [] if found.step is None else [f"step {found.step}"]
-    about += [] if found.item is None else [f"item {shown(found.item)}"]
+    about = chosen_text(found.format, found.step, found.item)
     size = bytes_text(sum(leaf.nbytes for leaf in found.leaves))
-    yield Text().append(shown(found.path), "bold").append(f"  ({', '.join(about)})", "dim")
+    yield Text().append(shown(found.path), "bold").append(f"  ({about})", "dim")
     yield Text(f"{number_of(len(found.leaves), 'leaf')}, {size}")
     if found.metadata:
         text = json_text(found.metadata, indent=None).strip()

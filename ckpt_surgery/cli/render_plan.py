@@ -9,6 +9,7 @@ from ckpt_surgery.cli.render import (
     WORD,
     aligned,
     bytes_text,
+    chosen_text,
     key_width,
     number_of,
     seconds_text,
@@ -65,12 +66,6 @@ def plan_lines(plan: Plan, *, full: bool, verbose: bool, width: int) -> Iterator
         yield Text(f"restorable by {version_text(plan.restorable_by)}")
 
 
-def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
-    """One line for each."""
-    for warning in warnings:
-        yield Text.assemble(("warning: ", "bold yellow"), shown(warning))
-
-
 def result_line(result: "Result") -> Text:
     """The last line of `apply`: counts, bytes, seconds, destination."""
     size, seconds = result.plan.costs.bytes_out, result.seconds
@@ -90,7 +85,8 @@ def _labelled(label: str, text: str) -> Text:
 def _input_line(source: Input) -> Text:
     label = shown(source.name)
     label = label if len(label) < WORD else f"{label} "
-    about = f"  ({shown(source.format)}, {number_of(source.leaves, 'leaf')})"
+    chosen = chosen_text(source.format, source.step, source.item)
+    about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
     return _labelled(label, shown(source.path)).append(about, "dim")
 
 

@@ -207,12 +207,12 @@ def open_source(
 ) -> Source:
     """Open the checkpoint at `path` for listing and reading.
 
-    Raises SourceError where it is missing, damaged or of no known format, and UsageError where
-    `format` is unknown or `step` or `item` does not apply.
+    Raises UsageError where there is nothing, `format` is unknown, or `step` or `item` does not apply, and
+    SourceError where it is damaged or of no known format.
     """
     # TensorFlow's checkpoints go by the prefix of their files' names.
     if not Path(path).exists() and not _claims(Path(path)):
-        raise SourceError(f"{shown(path)} does not exist", hint="Check the path.")
+        raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = _named(format) if format else detect_format(path)
     try:
         return chosen.open_source(path, Selection(step, item))

@@ -94,6 +94,27 @@ def detect(path: Path) -> bool:
     return UNFINISHED in os.path.basename(directory) or _is_checkpoint(directory) or bool(_steps(directory))
 
 
+def check_holds_steps(directory: str, step: int) -> None:
+    """Refuse to put a step into what holds none: a checkpoint, or the directory of a step itself.
+
+    `directory` need not exist. Raises UsageError.
+    """
+    above, name = os.path.split(os.path.abspath(directory))
+    if not name:
+        return  # the root of the file system, which stands for any destination
+    if os.path.isdir(directory) and _is_checkpoint(directory):
+        problem = "is a checkpoint itself, and no directory of steps"
+    elif name == str(step):
+        problem = f"names the step {step} already"
+    elif _STEP_NAME.fullmatch(name) and os.path.isdir(above) and _steps(above):
+        problem = f"would be a step of {shown(above)} itself"
+    else:
+        return
+    raise UsageError(
+        f"{shown(directory)} {problem}", hint=f"Name the directory above it, or leave out `dst_step={step}`."
+    )
+
+
 def _check_finished(directory: str) -> None:
     if UNFINISHED in os.path.basename(directory):
         raise SourceError(

@@ -24,7 +24,12 @@ from ckpt_surgery.formats.data_files import DataFiles
 from ckpt_surgery.formats.handles import Handles
 from ckpt_surgery.formats.ocdbt import read_database
 from ckpt_surgery.formats.ocdbt_index import Entry, write_index
-from ckpt_surgery.formats.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, TREE_METADATA
+from ckpt_surgery.formats.orbax_layout import (
+    CHECKPOINT_METADATA,
+    COMMIT_FILE,
+    TREE_METADATA,
+    check_holds_steps,
+)
 from ckpt_surgery.formats.orbax_refusals import refusals
 from ckpt_surgery.formats.orbax_structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax_tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name, array_prefix
@@ -284,6 +289,8 @@ def open_orbax_sink(directory: Path, options: SinkOptions) -> OrbaxSink:
         raise UsageError("A structure file is for arrays of zarr 2", hint="Say `zarr: 2`, or leave it out.")
     if options.step is not None and options.step < 0:
         raise UsageError(f"A step cannot be negative: {options.step}")
+    if options.step is not None:
+        check_holds_steps(os.fspath(directory), options.step)
     item = options.item
     if item is not None and (not item or item in (".", "..") or "/" in item or "\0" in item):
         raise UsageError(f"`{shown(item)}` cannot be the name of an item", hint="Use a plain name.")

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from ckpt_surgery import api, checking, inspections
 from ckpt_surgery import recipe as recipes
 from ckpt_surgery.cli import cli
+from ckpt_surgery.cli.options import Command
 from ckpt_surgery.descriptions import diff_trees
 from ckpt_surgery.errors import (
     DataError,
@@ -112,7 +113,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
         *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
         *("--workers", "2", "--allow-hooks", "--out", out, "--src-format", "safetensors"),
-        *("--shard-size", "5GB"),
+        *("--shard-size", "5GB", "--overwrite"),
     )
     assert done.exit_code == 0, done.output
     ((paths, options),) = calls
@@ -131,6 +132,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "memory": 1 << 20,
         "workers": 2,
         "allow_hooks": True,
+        "overwrite": True,
         "link_mode": None,
         "out": out,
     }
@@ -260,10 +262,10 @@ def test_a_failed_apply_writes_no_document(library, recipe):
 
 def test_dry_runs_only_plan(library, recipe, tower):
     planned, applied = library("plan", tower), library("apply", None)
-    done = run("apply", recipe, "a", "b", "--dry-run", "--json")
+    done = run("apply", recipe, "a", "b", "--dry-run", "--overwrite", "--json")
     assert json.loads(done.stdout)["schema"] == 1
     assert len(planned) == 1
-    assert planned[0][1]["dst"] == "b"
+    assert (planned[0][1]["dst"], planned[0][1]["overwrite"]) == ("b", True)
     assert applied == []
 
 
@@ -507,6 +509,34 @@ def test_values_of_options_are_checked(recipe, option, value, message):
     assert message in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["plan", "RECIPE", "a", "--step", "1", "--step", "2"], "--step"),
+        (["apply", "RECIPE", "a", "b", "--item", "x", "--item=x"], "--item"),
+        (["convert", "a", "b", "--memory", "1GiB", "--workers", "1", "--memory", "2GiB"], "--memory"),
+        (["diff", "a", "b", "--json", "x.json", "--json"], "--json"),
+        (["inspect", "--format", "npz", "a", "--format", "orbax"], "--format"),
+    ],
+)
+def test_an_option_with_a_value_is_given_once(library, recipe, arguments, option):
+    calls = [library(name, None) for name in ("plan", "apply", "diff", "inspect")]
+    done = run(*(recipe if argument == "RECIPE" else argument for argument in arguments))
+    assert done.exit_code == 2
+    assert f"Error: Option '{option}' is given more than once." in done.stderr
+    assert calls == [[]] * 4
+
+
+def test_flags_and_params_may_come_again(library, recipe, plain):
+    library("plan", plain)
+    again = ("--full", "--full", "-q", "-q", "--set", "n=1", "--set", "m=b")
+    assert run("plan", recipe, "a", *again).exit_code == 0
+
+
+def test_every_command_counts_its_options():
+    assert all(isinstance(cli.get_command(None, name), Command) for name in cli.list_commands(None))
+
+
 # --- colour and terminals ----------------------------------------------------------------------------
 
 
@@ -552,9 +582,9 @@ def test_every_command_has_help():
 
 SLOW_READER = """
 import sys
-from ckpt_surgery import api
+from ckpt_surgery import recipe
 from ckpt_surgery.cli import main
-api.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
+recipe.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
 sys.argv = ["ckpt-surgery", "schema"]
 main()
 """

@@ -49,6 +49,11 @@ def test_a_diff(tower):
     assert diff(tower) == TOWER
 
 
+def test_the_step_and_the_item_of_a_source_are_shown(plain):
+    chosen = replace(plain, inputs=(replace(plain.inputs[0], step=10, item="st\x1bate"),))
+    assert "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)" in diff(chosen)
+
+
 def test_a_key_too_long_for_its_column_has_a_line_to_itself(tower):
     assert NARROW in diff(tower, width=70)
 
@@ -94,7 +99,7 @@ def test_hostile_keys_stay_on_their_line(hostile):
 
 
 def test_hostile_warnings_stay_on_their_line(hostile):
-    assert shown(render_plan.warning_lines(hostile.warnings)) == "warning: `\\x1b[2J[bold]x`\\nis odd"
+    assert shown(render.warning_lines(hostile.warnings)) == "warning: `\\x1b[2J[bold]x`\\nis odd"
 
 
 def test_many_sources_are_cut_short_without_full(make_plan, tower):

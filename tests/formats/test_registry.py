@@ -163,7 +163,7 @@ def test_what_is_known_by_its_looks(car: Format, tmp_path: Path) -> None:
 
 def test_what_is_missing(tmp_path: Path) -> None:
     for format in (None, "orbax"):
-        with pytest.raises(SourceError, match=r"nowhere does not exist\n  Check the path"):
+        with pytest.raises(UsageError, match=r"nowhere does not exist\n  Check the path"):
             formats.open_source(str(tmp_path / "nowhere"), format)
 
 

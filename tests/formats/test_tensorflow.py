@@ -427,7 +427,7 @@ def test_a_prefix_or_a_file_is_one_checkpoint(name: str, run: Path, monkeypatch:
 
 
 def test_what_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="does not exist"):
+    with pytest.raises(UsageError, match="does not exist"):
         opened(tmp_path / "model.ckpt-1")
     with pytest.raises(SourceError, match="holds no TensorFlow checkpoint"):
         open_source(os.fspath(tmp_path), "tensorflow")
