@@ -225,7 +225,7 @@ def _applied(
     """Plan, or open a saved plan; check; carry out."""
     started = time.monotonic()
     if dst is None:
-        raise UsageError("there is no destination", hint="Name it after the sources.")
+        raise UsageError("there is no destination", hint="Name the directory or file to write.")
     with commit.interruptible():
         where = published_unit(dst, dst_step)
         prepared = _prepared_for(where, inputs, prepare, overwrite)

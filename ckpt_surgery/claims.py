@@ -83,7 +83,7 @@ def _check_hooks(loaded: LoadedRecipe) -> None:
     """A recipe is data that may come from anywhere; its hooks are a program."""
     if loaded.recipe.hooks is not None and loaded.hooks is None:
         message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
-        hint = "Read that file; then allow it to run with --allow-hooks."
+        hint = "Read that file; then allow it to run: `allow_hooks=True`."
         raise PlanError(Problem(message, loaded.place(("hooks",)), hint))
 
 

@@ -131,7 +131,7 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
     if not overwrite:
         raise DestinationError(
             f"{_text(destination)}: exists already",
-            hint="Choose another destination, or replace it with --overwrite.",
+            hint="Choose another destination, or replace it: `overwrite=True`.",
         )
     if destination.is_symlink():
         raise DestinationError(
@@ -346,7 +346,7 @@ def _move(product: Path, destination: Path) -> None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise DestinationError(
                 f"{_text(destination)}: came into being while this run was at work; it was left alone",
-                hint="Choose another destination, or replace it with --overwrite.",
+                hint="Choose another destination, or replace it: `overwrite=True`.",
             ) from None
         raise
 

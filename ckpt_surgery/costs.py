@@ -109,7 +109,7 @@ def cut(value: Node, budget: int) -> Cut:
         raise PlanError(
             f"one element of it needs {size(found.working_set)} at a time ({_why_so_much(value)}); "
             f"of the budget of {size(budget)}, {size(room)} are for that",
-            hint=f"Give it more: --memory {budget_for(found.working_set)}.",
+            hint=f'Give it more: `memory="{budget_for(found.working_set)}"`.',
         )
     return found
 
@@ -132,7 +132,7 @@ def _why_so_much(value: Node) -> str:
 
 
 def budget_for(room: int) -> str:
-    """The budget that leaves so many bytes for computing, as `--memory` takes it."""
+    """The budget that leaves so many bytes for computing, as callers write it."""
     least = min(room + WRITE_BUFFER, 2 * room)
     return f"{math.ceil(least / 2**20)}MiB" if least < 2**30 else f"{math.ceil(least / 2**30)}GiB"
 

@@ -41,7 +41,7 @@ class Target:
 def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     """`target['a/b']` in expressions."""
     if target is None:
-        return Unavailable("there is no target (give one with --target)")
+        return Unavailable("there is no target", hint="Give one: `target=PATH`.")
     leaves = SourceLeaves(TARGET, {text: own_value(leaf) for text, leaf in target.leaves.items()})
     if target.readable:
         return leaves

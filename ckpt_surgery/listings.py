@@ -30,7 +30,7 @@ def read_listing(path: str) -> Mapping[str, Leaf]:
     entries = document.get("leaves") if isinstance(document, dict) else document
     if not isinstance(entries, list):
         raise SourceError(
-            f"{shown(path)}: no list of leaves in it", hint="See the output of `inspect --json`."
+            f"{shown(path)}: no list of leaves in it", hint="`ckpt-surgery inspect PATH --json` writes one."
         )
     return _by_key(path, (_leaf(path, i, entry) for i, entry in enumerate(entries)))
 

@@ -50,19 +50,18 @@ def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Con
     for path in param.config:
         found = config.found(path)
         if found is not None:
-            value = _typed(found.value, param.default, f"`{path}` in {found.origin}")
+            value = _typed(name, found.value, param.default, f"`{path}` in {found.origin}")
             return ParamValue(name, value, Origin.CONFIG, path, found.origin)
     note = config.without(param.config) if param.config else None
     return ParamValue(name, param.default, Origin.DEFAULT, None, note)
 
 
-def _typed(value: Any, default: Constant, where: str) -> Constant:
+def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
     if isinstance(default, float) and type(value) is int:
         return float(bounded(value))
     if type(value) is not type(default):
-        raise FunctionError(
-            f"{where} is {told(value)}, not {type_name(default)}", hint="Say what it is to be with --set."
-        )
+        hint = f'Say what it is to be: `set={{"{name}": VALUE}}`.'
+        raise FunctionError(f"{where} is {told(value)}, not {type_name(default)}", hint=hint)
     return bounded(value)  # type: ignore[no-any-return]
 
 

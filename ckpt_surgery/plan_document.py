@@ -317,7 +317,7 @@ def _malformed(path: PathLike, error: Exception) -> UsageError:
 def not_saved(path: PathLike, field: str, why: str) -> UsageError:
     """What to raise for a document that no `plan --out` wrote."""
     return UsageError(
-        f"{shown(os.fspath(path))}: not a plan that `plan --out` saved: {field}: {shown(why)}",
+        f"{shown(os.fspath(path))}: not a plan that was saved: {field}: {shown(why)}",
         hint="Make the plan again.",
     )
 

@@ -175,7 +175,7 @@ def _check_memory(steps: Sequence[Step], memory: int) -> None:
     raise PlanError(
         f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {size(needed)}; of the budget of "
         f"{size(memory)}, {size(room_of(memory))} are for that",
-        hint=f"Give it more: --memory {budget_for(needed)}; or make the plan again with this budget, "
+        hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
         "which cuts finer.",
     )
 

@@ -66,7 +66,7 @@ def saved_request(
     if planned.link_mode is LinkMode.COPY and options.link_mode is not LinkMode.COPY:
         raise UsageError(
             f"{shown(text)} was made to copy: it does not know what could be linked",
-            hint=f"Make the plan again with --link-mode {options.link_mode}.",
+            hint=f'Make the plan again with `link_mode="{options.link_mode}"`.',
         )
     named = formats.promised(options.name)
     if options.name != planned.name and named not in (None, options.format):
@@ -116,6 +116,6 @@ def _hooks(request: SavedRequest) -> HookFile | None:
     if not request.allow_hooks:
         raise PlanError(
             f"{shown(request.path)} has hooks: Python code, in {shown(hooks.file)}",
-            hint="Read that file; then allow it to run with --allow-hooks.",
+            hint="Read that file; then allow it to run: `allow_hooks=True`.",
         )
     return HookFile(Path(hooks.file), hooks.sha256)

@@ -870,6 +870,23 @@ def test_names_of_the_package() -> None:
         ckpt_surgery.nothing
 
 
+def test_hints_name_arguments(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for call, hint in (
+        (lambda: ckpt_surgery.convert(model, tmp_path / "out"), "or replace it: `overwrite=True`."),
+        (lambda: ckpt_surgery.inspect(model, step=10), "Leave out `step=10`."),
+        (lambda: ckpt_surgery.inspect(model, step=10, item="x"), "Leave out `step=10` and `item=x`."),
+        (lambda: ckpt_surgery.convert(model, tmp_path / "x.pt"), "`format=NAME`."),
+        (
+            lambda: ckpt_surgery.convert(model, tmp_path / "x.npz", dst_step=1, dst_item="y"),
+            "Leave out `dst_step=1` and `dst_item=y`.",
+        ),
+    ):
+        with pytest.raises(SurgeryError) as caught:
+            call()
+        assert str(caught.value).endswith(hint)
+
+
 def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Callable[[str], Path]) -> None:
     """Through the program, as a CI job would: SIGTERM once the plan is made."""
     checkpoints.save_standard(tmp_path / "source", {"w": np.zeros((1000, 1000), np.float32)})

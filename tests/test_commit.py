@@ -246,7 +246,7 @@ def test_every_source_is_looked_at(tmp_path: Path) -> None:
 
 def test_an_existing_destination(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(DestinationError, match="--overwrite") as caught:
+    with pytest.raises(DestinationError, match="`overwrite=True`") as caught:
         commit.check_paths([], tmp_path / "out", overwrite=False)
     assert caught.value.exit_code == 4
     commit.check_paths([], tmp_path / "out", overwrite=True)

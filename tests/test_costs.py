@@ -135,7 +135,7 @@ def test_a_stack_reads_every_part_once() -> None:
 def test_a_chunk_larger_than_the_budget_is_refused_with_both_numbers() -> None:
     with pytest.raises(PlanError, match=r"needs 8\.0 GiB .* the budget of 512\.0 MiB, 448\.0") as caught:
         cut(leaf((1 << 20, 1 << 10), (1 << 20, 1 << 10)), 512 * MIB)
-    assert "--memory 9GiB" in str(caught.value)
+    assert 'memory="9GiB"' in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_chunk_larger_than_the_budget_is_refused_with_both_numbers() -> None:
 def test_the_budget_that_a_refusal_names_is_enough(value: Node, why: str) -> None:
     with pytest.raises(PlanError, match=why) as caught:
         cut(value, 1000)
-    found = re.search(r"--memory (\d+)MiB", str(caught.value))
+    found = re.search(r'memory="(\d+)MiB"', str(caught.value))
     assert found is not None
     assert cut(value, int(found[1]) * MIB).working_set <= int(found[1]) * MIB
 

@@ -89,7 +89,7 @@ def test_they_are_refused_unless_allowed(setting: Setting) -> None:
         "    hooks: my_hooks.py\n"
         "           ^^^^^^^^^^^\n"
         "  the recipe has hooks: Python code, in my_hooks.py beside it\n"
-        "  Read that file; then allow it to run with --allow-hooks."
+        "  Read that file; then allow it to run: `allow_hooks=True`."
     )
 
 
@@ -126,7 +126,7 @@ def test_a_saved_plan_has_to_be_allowed_again_and_knows_its_hooks(setting: Setti
     directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
     plan, new = directory / "plan.json", directory / "new"
     planned(directory, out=plan)
-    with pytest.raises(PlanError, match="--allow-hooks"):
+    with pytest.raises(PlanError, match="`allow_hooks=True`"):
         api.apply(plan, dst=new)
     (directory / "my_hooks.py").write_text("raise RuntimeError('it ran')")
     with pytest.raises(PlanError, match=r"the hooks .*my_hooks\.py changed since the plan was made"):

@@ -113,7 +113,7 @@ def test_a_mode_that_the_file_system_lacks_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(data_files.fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
     recipe = written(tmp_path, "version: 1\n")
-    with pytest.raises(StorageError, match=r"(?s)not supported.*--link-mode copy"):
+    with pytest.raises(StorageError, match=r'(?s)not supported.*`link_mode="copy"`'):
         api.apply(recipe, layout("safetensors"), dst=tmp_path / "out", link_mode="reflink")
     assert nothing_left(tmp_path, "recipe.yaml")
 

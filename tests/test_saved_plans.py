@@ -226,7 +226,7 @@ def test_a_memory_below_the_working_set_is_refused(
     assert str(caught.value) == (
         f"`w`: one of its tasks needs {needed / MIB:.1f} MiB; of the budget of 4.0 MiB, 2.0 MiB are for "
         "that\n"
-        f"  Give it more: --memory {enough // MIB}MiB; or make the plan again with this "
+        f'  Give it more: `memory="{enough // MIB}MiB"`; or make the plan again with this '
         "budget, which cuts finer."
     )
     assert opened_again(tmp_path / "plan.json", tmp_path / "out", memory=enough).memory == enough
@@ -245,7 +245,7 @@ def test_what_was_to_be_linked_may_be_copied(
     assert api.apply(tmp_path / "plan.json", dst=tmp_path / "b").plan.costs == linked
     with pytest.raises(UsageError, match=r"copied\.json was made to copy") as caught:
         api.apply(tmp_path / "copied.json", dst=tmp_path / "c", link_mode="hardlink")
-    assert "--link-mode hardlink" in str(caught.value)
+    assert '`link_mode="hardlink"`' in str(caught.value)
 
 
 def test_what_was_to_be_linked_is_copied_to_another_file_system(
@@ -501,7 +501,7 @@ def test_stored_bytes_that_are_none_are_refused(small: Path, tmp_path: Path) -> 
     with pytest.raises(UsageError) as caught:
         api.apply(small, dst=tmp_path / "out")
     assert str(caught.value) == (
-        f"{small}: not a plan that `plan --out` saved: saved.outputs[2].transfer: "
+        f"{small}: not a plan that was saved: saved.outputs[2].transfer: "
         "no stored bytes can become this output as they are (link)\n  Make the plan again."
     )
 

@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STDOUT = "-"
+
+ARGUMENTS = (
+    *("allow_hooks", "dst_item", "dst_step", "format", "item", "link_mode", "memory", "overwrite"),
+    *("set", "shard_size", "src_format", "step", "target", "workers"),
+)
+"""Arguments of the library's functions that are options here, and that its hints name: `step=10`."""
+_ARGUMENT = re.compile(f"`({'|'.join(ARGUMENTS)})=([^`]+)`")
+_PARAM = re.compile(r'\{"(\w+)": (.+)\}')
 
 
 @dataclass(frozen=True)
@@ -108,9 +117,20 @@ def print_error(message: str, settings: Settings) -> None:
     )
 
 
+def as_options(hint: str) -> str:
+    """What the library says of arguments, said of options: `step=10` becomes `--step 10`."""
+    return _ARGUMENT.sub(lambda found: f"`{_option(found[1], found[2])}`", hint)
+
+
+def _option(argument: str, value: str) -> str:
+    name = f"--{argument.replace('_', '-')}"
+    text = _PARAM.sub(r"\1=\2", value).strip('"')
+    return name if value == "True" else f"{name} {text}"
+
+
 def problem_text(problem: Problem) -> str:
     """A problem as it is printed: nothing from recipes or checkpoints can end a line or move the cursor."""
-    hint = None if problem.hint is None else shown(problem.hint)
+    hint = None if problem.hint is None else shown(as_options(problem.hint))
     return str(Problem(shown(problem.message), _shown_place(problem.place), hint))
 
 

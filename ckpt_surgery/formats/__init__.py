@@ -164,7 +164,7 @@ def _ambiguous(path: str, found: Sequence[Format]) -> SourceError:
     )
     return SourceError(
         f"{shown(path)} holds checkpoints of several formats: {'; '.join(listed)}",
-        hint="Name the file that is meant, or the format: --src-format (inspect: --format).",
+        hint="Name the file that is meant, or the format: `src_format=NAME` (of `inspect`: `format=NAME`).",
     )
 
 
@@ -183,7 +183,7 @@ def _unknown(path: str) -> SourceError:
     return SourceError(
         f"{shown(path)} is not a checkpoint of a known format",
         hint=f"Formats that can be read: {', '.join(formats())}. "
-        "Name one with --src-format (inspect: --format) if you are sure.",
+        "Name one if you are sure: `src_format=NAME` (of `inspect`: `format=NAME`).",
     )
 
 
@@ -339,7 +339,7 @@ def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
         several = ", ".join(name for name, known in formats().items() if known.open_sink and known.shards)
         raise UsageError(
             f"{format} checkpoints have no shards",
-            hint=f"Leave out --shard-size; formats with it: {several}.",
+            hint=f"Leave out `shard_size=SIZE`; formats with it: {several}.",
         )
     if options.structure_file and not chosen.structure_file:
         raise UsageError(

@@ -172,5 +172,5 @@ def _errors(source: str) -> Iterator[None]:
             data_file(source)  # where it is gone, that is what to tell
         raise StorageError(
             f"{shown(source)} could not be linked or copied: {error.strerror or error}",
-            hint="Check the free space and the file systems; `--link-mode copy` works between any two.",
+            hint='Check the free space and the file systems; `link_mode="copy"` works between any two.',
         ) from error

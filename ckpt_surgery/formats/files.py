@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ckpt_surgery.arrays import DataFile
 from ckpt_surgery.errors import SourceError, UsageError
@@ -193,29 +193,31 @@ def malformed(path: str, error: Exception) -> SourceError:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def check_no_choice(
-    what: str, step: int | None, item: str | None, options: str = "--step and --item"
-) -> None:
+def check_no_choice(what: str, step: int | None, item: str | None, prefix: Literal["", "dst_"] = "") -> None:
     """Raises UsageError where a step or an item is asked of a format that has neither.
 
-    `what` goes on: `x.npz is an .npz file, which has`.
+    `what` goes on: `x.npz is an .npz file, which has`. `prefix`: of the arguments' names.
     """
     if step is not None or item is not None:
-        raise UsageError(f"{what} no steps or items", hint=f"Leave out {options}.")
+        given = [] if step is None else [f"`{prefix}step={step}`"]
+        given += [] if item is None else [f"`{prefix}item={shown(item)}`"]
+        raise UsageError(f"{what} no steps or items", hint=f"Leave out {' and '.join(given)}.")
 
 
 def check_no_step(path: str, step: int | None) -> None:
     """Raises UsageError where a step is asked of a path that is not a directory of steps."""
     if step is not None:
         raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint="Leave --step out, or name its parent."
+            f"{shown(path)} has no steps to choose from", hint=f"Leave out `step={step}`, or name its parent."
         )
 
 
 def check_no_item(path: str, item: str | None) -> None:
     """Raises UsageError where an item is asked of a path that has no several ones."""
     if item is not None:
-        raise UsageError(f"{shown(path)} has no items to choose from", hint="Leave --item out.")
+        raise UsageError(
+            f"{shown(path)} has no items to choose from", hint=f"Leave out `item={shown(item)}`."
+        )
 
 
 def file_of(path: str, chosen: Callable[[str], str]) -> tuple[str, str]:

@@ -209,7 +209,7 @@ def _step(directory: str, selection: Selection) -> Location:
     if chosen[0].directory:
         raise SourceError(
             f"{shown(os.path.join(directory, names[0]))} is a directory that Orbax wrote",
-            hint="Read it as format `orbax`, or choose another step with --step.",
+            hint="Read it as format `orbax`, or choose another step: `step=N`.",
         )
     number = chosen[0].number
     return Location(directory, names[0], number if isinstance(number, int) else None)

@@ -174,5 +174,5 @@ def open_flax_sink(directory: Path, options: SinkOptions) -> FlaxSink:
 
     Custom metadata has no place in it. Raises UsageError for options that make no sense.
     """
-    check_no_choice("Flax files have", options.step, options.item, "--dst-step and --dst-item")
+    check_no_choice("Flax files have", options.step, options.item, "dst_")
     return FlaxSink(directory, options.file_name)

@@ -284,7 +284,7 @@ def open_npz_sink(directory: Path, options: SinkOptions) -> NpzSink:
 
     The metadata are the archive's comment, as JSON. Raises UsageError for options that make no sense.
     """
-    check_no_choice("An .npz file has", options.step, options.item, "--dst-step and --dst-item")
+    check_no_choice("An .npz file has", options.step, options.item, "dst_")
     return NpzSink(directory, _comment(options), options.file_name or DEFAULT_NAME)
 
 

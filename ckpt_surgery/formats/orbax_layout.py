@@ -216,7 +216,7 @@ def _choose_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
     if missing:
         raise SourceError(
             f"{shown(directory)} should hold {_listed(missing)}, which is missing",
-            hint="The checkpoint is incomplete; take another copy, or choose another item with --item.",
+            hint="The checkpoint is incomplete; take another copy, or choose another item: `item=NAME`.",
         )
     if not items:
         raise SourceError(
@@ -226,7 +226,7 @@ def _choose_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
     if len(items) > 1:
         raise UsageError(
             f"{shown(directory)} has several items with arrays: {_listed(items)}",
-            hint="Choose one with --item.",
+            hint="Choose one: `item=NAME`.",
         )
     return items[0]
 

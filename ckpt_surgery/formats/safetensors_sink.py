@@ -169,7 +169,7 @@ class SafetensorsSink:
             return []
         return [
             f"{len(leaves)} leaves need a header of {longest} bytes, and safetensors allows "
-            f"{MOST_HEADER_BYTES}; spread them over files with --shard-size."
+            f"{MOST_HEADER_BYTES}; spread them over several files, by giving a shard size."
         ]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
@@ -247,13 +247,13 @@ def open_safetensors_sink(directory: Path, options: SinkOptions) -> SafetensorsS
 
     Metadata that is not text is stored as its JSON. Raises UsageError for options that make no sense.
     """
-    check_no_choice("safetensors checkpoints have", options.step, options.item, "--dst-step and --dst-item")
+    check_no_choice("safetensors checkpoints have", options.step, options.item, "dst_")
     if options.shard_size is not None and options.shard_size <= 0:
         raise UsageError(f"A shard of {options.shard_size} bytes holds nothing", hint="Give more.")
     if options.shard_size is not None and options.file_name is not None:
         raise UsageError(
             f"{shown(options.file_name)} is one file, which cannot have shards",
-            hint="Name a directory, or leave out --shard-size.",
+            hint="Name a directory, or leave out `shard_size=SIZE`.",
         )
     return SafetensorsSink(directory, _texts(options), options.shard_size, options.file_name)
 

@@ -179,7 +179,7 @@ def _choose_item(directory: str, wanted: str | None) -> str:
     if wanted is None and len(items) > 1:
         raise UsageError(
             f"{shown(directory)} has several items with arrays: {_listed(items)}",
-            hint="Choose one with --item.",
+            hint="Choose one: `item=NAME`.",
         )
     if not items:
         raise SourceError(

@@ -186,7 +186,7 @@ def _only(directory: str, found: Sequence[str]) -> str:
     raise SourceError(
         f"{shown(directory)} holds {len(found)} TensorFlow checkpoints, and no file `{STATE}` tells "
         f"which is the latest: {few(found, 5)}",
-        hint="Name the one that is meant, or its step with --step.",
+        hint="Name the one that is meant, or its step: `step=N`.",
     )
 
 

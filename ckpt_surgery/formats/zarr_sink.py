@@ -251,7 +251,7 @@ def open_zarr_sink(directory: Path, options: SinkOptions) -> ZarrSink:
     """
     if options.zarr not in DRIVERS:
         raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
-    check_no_choice("zarr groups have", options.step, options.item, "--dst-step and --dst-item")
+    check_no_choice("zarr groups have", options.step, options.item, "dst_")
     check_reachable(os.fspath(directory.resolve()), UsageError)
     try:
         json.dumps(dict(options.metadata))

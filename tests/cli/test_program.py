@@ -250,6 +250,16 @@ def test_plan_tells_of_the_destination_and_of_what_it_reads(source, recipe, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "run"]
 
 
+def test_hints_name_options(source, tmp_path):
+    (tmp_path / "out").mkdir()
+    for arguments, hint in (
+        (["convert", source, tmp_path / "out"], "or replace it: `--overwrite`."),
+        (["inspect", source, "--step", "10"], "Leave out `--step 10`, or name its parent."),
+        (["convert", source, tmp_path / "x.npz", "--dst-step", "1"], "Leave out `--dst-step 1`."),
+    ):
+        assert run(*arguments).stderr.endswith(f"{hint}\n")
+
+
 def test_problems_have_their_place(source, tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("version: 1\nrules:\n  - match: 'a'\n    value: tranpose(x)\n  - mtach: 'b'\n")

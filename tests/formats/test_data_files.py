@@ -55,7 +55,7 @@ def test_auto_takes_the_next_best_and_a_mode_alone_does_not(
     monkeypatch.setattr(os, "link", refuse)
     chunk = DataFiles(tmp_path / "new", LinkMode.AUTO).linked(Chunk(str(source), 5, 10))
     assert content(tmp_path / "new", chunk) == CONTENT[5:15]
-    with pytest.raises(StorageError, match=r"(?s)cross-device.*--link-mode copy"):
+    with pytest.raises(StorageError, match=r'(?s)cross-device.*`link_mode="copy"`'):
         DataFiles(tmp_path / "other", LinkMode.HARDLINK).linked(Chunk(str(source), 0, 1))
 
 

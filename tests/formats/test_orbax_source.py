@@ -336,7 +336,7 @@ def test_several_items_must_be_chosen_from(tmp_path: Path) -> None:
     checkpoints.save_composite(tmp_path / "c", 5, state=small, ema={"x": np.arange(2.0)})
     message = refusal(tmp_path / "c")
     assert "`ema`, `state`" in message
-    assert "--item" in message
+    assert "`item=NAME`" in message
     assert "has no arrays" in refusal(tmp_path / "c", item="data")
     assert "did you mean `state`" in refusal(tmp_path / "c", item="states")
     source = open_source(str(tmp_path / "c"), item="state")

@@ -129,7 +129,7 @@ def test_several_formats_are_told_with_their_files(car: Format, tmp_path: Path) 
     assert str(caught.value) == (
         f"{tmp_path} holds checkpoints of several formats: "
         "car (a.car, b.car, …); truck (x\\x1b.truck)\n"
-        "  Name the file that is meant, or the format: --src-format (inspect: --format)."
+        "  Name the file that is meant, or the format: `src_format=NAME` (of `inspect`: `format=NAME`)."
     )
     with pytest.raises(SourceError, match="has no wheels"):
         formats.open_source(str(tmp_path), "car")
@@ -298,7 +298,7 @@ def test_shards_are_for_formats_that_have_them(tmp_path: Path) -> None:
     assert formats.open_sink("car", tmp_path, SinkOptions())
     with pytest.raises(
         UsageError,
-        match=r"^car checkpoints have no shards\n  Leave out --shard-size; .*safetensors.*lorry\.$",
+        match=r"^car checkpoints have no shards\n  Leave out `shard_size=SIZE`; .*safetensors.*lorry\.$",
     ):
         formats.open_sink("car", tmp_path, options)
 

@@ -470,7 +470,7 @@ def test_a_header_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytes
         assert (told == []) == fine
     assert told == [
         f"5 leaves need a header of {exact} bytes, and safetensors allows {exact - 8}; "
-        "spread them over files with --shard-size."
+        "spread them over several files, by giving a shard size."
     ]
     assert open_sink("safetensors", tmp_path, SinkOptions(shard_size=8)).refusals(leaves) == []
 
