@@ -102,7 +102,8 @@ def plan(
         link_mode=LinkMode(link_mode or LinkMode.AUTO),
     )
     if out is not None:
-        commit.check_parent(Path(out))
+        named = [*_inputs_of(request), request.recipe, request.dst]
+        commit.check_document(Path(out), [Path(path) for path in named if path is not None])
     prepare = functools.partial(_prepare, request)
     if request.dst is None:
         prepared = prepare()
@@ -142,11 +143,12 @@ def apply(
     Where the name of `dst` says so (`out.safetensors`), the result is one file. `on_plan` is called once,
     before any data is read. Raises SurgeryError; then nothing is published.
     """
+    params = assignments_of(set)
     if recipe is not None and Path(recipe).suffix == ".json":
         from ckpt_surgery import saved_plans  # imports what only saved plans need
 
         chosen = (step, item, src_format, format, dst_step, dst_item, shard_size)
-        given, budget = (sources, target, assignments_of(set), *chosen), bytes_of("memory", memory)
+        given, budget = (sources, target, params, *chosen), bytes_of("memory", memory)
         saved = saved_plans.saved_request(recipe, given, dst, budget, workers, allow_hooks, link_mode)
         if saved is not None:
             where, inputs = (saved.destination.path, saved.destination.step), saved.inputs
@@ -156,7 +158,7 @@ def apply(
         recipe=None if recipe is None else os.fspath(recipe),
         sources=tuple(os.fspath(source) for source in sources),
         target=None if target is None else os.fspath(target),
-        set=assignments_of(set),
+        set=params,
         step=step,
         item=item,
         src_format=src_format,

@@ -74,7 +74,7 @@ def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> 
         for source in sources:
             _check_apart(source, destination)
         _check_absent(destination, overwrite)
-        check_parent(destination)
+        _check_parent(destination)
         check(_lock_of(_absolute(destination)))
 
 
@@ -145,13 +145,28 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
         )
 
 
-def check_parent(destination: Path) -> None:
+def _check_parent(destination: Path) -> None:
     """Raises UsageError where there is no directory to create it in, StorageError where that is read-only."""
     parent = _absolute(destination).parent
     if not parent.is_dir():
         raise UsageError(f"{_text(parent)}: no such directory", hint="Create it first.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise StorageError(f"{_text(parent)}: cannot be written to", hint="Check its permissions.")
+
+
+def check_document(document: Path, others: Iterable[Path]) -> None:
+    """Refuse to write a document over one of the other paths of a command, or into it. Raises UsageError.
+
+    The others are what is read and the destination; they need not exist.
+    """
+    with storage_errors(document):
+        _check_parent(document)
+        for other in others:
+            if _same(document, other) or _lies_in(document, other):
+                raise UsageError(
+                    f"{_text(document)}: a document cannot be written over or into {_text(other)}",
+                    hint="Name a file elsewhere.",
+                )
 
 
 def check_space(destination: Path, bytes_needed: int) -> None:

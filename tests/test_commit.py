@@ -280,6 +280,19 @@ def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         commit.check_paths([], tmp_path / "out", overwrite=False)
 
 
+def test_documents_are_written_over_nothing_that_a_command_names(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "link").symlink_to("src")
+    (tmp_path / "recipe.yaml").touch()
+    others = [tmp_path / name for name in ("src", "recipe.yaml", "new.npz")]
+    for name in ("recipe.yaml", "src/x.json", "link/x.json", "src/../new.npz", "src"):
+        with pytest.raises(UsageError, match="a document cannot be written over or into"):
+            commit.check_document(tmp_path / name, others)
+    commit.check_document(tmp_path / "src.json", others)
+    with pytest.raises(UsageError, match="no such directory"):
+        commit.check_document(tmp_path / "gone" / "x.json", others)
+
+
 def test_space(tmp_path: Path) -> None:
     commit.check_space(tmp_path / "out", 1)
     with pytest.raises(StorageError, match=r"1073741824\.00 GiB are to be written, [0-9.]+ are free"):

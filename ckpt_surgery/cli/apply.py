@@ -14,6 +14,7 @@ from ckpt_surgery.cli.console import (
 )
 from ckpt_surgery.cli.options import (
     Command,
+    check_documents,
     global_options,
     plan_options,
     recipe_options,
@@ -87,6 +88,7 @@ def command(
         allow_hooks=allow_hooks,
     )
     sources, dst = _sources_and_destination(recipe, assignments, paths)
+    check_documents([json_to], [recipe, *sources, target, dst])
     terminal = open_terminal(ctx.find_root().obj, json_to)
     if dry_run and is_saved_plan(recipe):
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")

@@ -4,7 +4,7 @@ import click
 
 from ckpt_surgery.cli.apply import Report, carry_out, rehearse
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import Command, global_options, plan_options, run_options
+from ckpt_surgery.cli.options import Command, check_documents, global_options, plan_options, run_options
 from ckpt_surgery.cli.plan import Choices
 
 
@@ -51,6 +51,7 @@ def command(
         memory=memory,
         workers=workers,
     )
+    check_documents([json_to], [src, dst])
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return rehearse(None, (src,), dst, choices, overwrite, link_mode, report)

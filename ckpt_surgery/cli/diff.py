@@ -7,6 +7,7 @@ import click
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     Command,
+    check_documents,
     full_option,
     global_options,
     json_option,
@@ -47,6 +48,7 @@ def command(
     from ckpt_surgery.cli.render import difference_lines, warning_lines
     from ckpt_surgery.descriptions import difference_json
 
+    check_documents([json_to], [a, b])
     if values:
         expect_arrays()
     found = inspections.diff(a, b, step=step, item=item, values=values, memory=memory)

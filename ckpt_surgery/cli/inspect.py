@@ -7,6 +7,7 @@ import click
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     Command,
+    check_documents,
     full_option,
     global_options,
     json_option,
@@ -50,6 +51,7 @@ def command(
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
     from ckpt_surgery.descriptions import Unread, inspect_json
 
+    check_documents([json_to], [path])
     found = inspections.inspect(path, step=step, item=item, format=src_format)
     statistics = _statistics(path, step, item, src_format) if stats else None
     terminal = open_terminal(ctx.find_root().obj, json_to)

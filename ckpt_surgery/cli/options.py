@@ -90,6 +90,15 @@ def document_path(ctx: click.Context, param: click.Parameter, value: str | None)
     return value
 
 
+def check_documents(documents: Sequence[str | None], paths: Sequence[str | None]) -> None:
+    """Refuse documents that would be written over one another, or over or into one of the paths."""
+    from ckpt_surgery.commit import check_document
+
+    files = [document for document in documents if document not in (None, STDOUT)]
+    for i, file in enumerate(files):
+        check_document(Path(file), [Path(other) for other in (*paths, *files[:i]) if other is not None])
+
+
 def _update(ctx: click.Context, settings: Settings) -> None:
     ctx.find_root().obj = settings
 

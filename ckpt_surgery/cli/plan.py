@@ -9,6 +9,7 @@ import click
 from ckpt_surgery.cli.console import Terminal, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     Command,
+    check_documents,
     document_path,
     global_options,
     overwrite_option,
@@ -94,6 +95,7 @@ def command(
         allow_hooks=allow_hooks,
     )
     sources, dst = split_paths(source_names(recipe, assignments), paths)
+    check_documents([json_to, out], [recipe, *sources, target, dst])
     made = make_plan(recipe, sources, dst, choices, overwrite, out=out)
     show_plan(open_terminal(ctx.find_root().obj, json_to), made, full)
     return finish_plan(made, json_to, detailed_exitcode)

@@ -260,6 +260,26 @@ def test_hints_name_options(source, tmp_path):
         assert run(*arguments).stderr.endswith(f"{hint}\n")
 
 
+def test_documents_are_written_over_nothing_else(source, recipe, tmp_path):
+    text, both = recipe.read_text(), tmp_path / "both.json"
+    for arguments in (
+        ["plan", recipe, source, "--json", recipe],
+        ["plan", recipe, source, "--out", recipe],
+        ["plan", recipe, source, "--out", both, "--json", both],
+        ["plan", recipe, source, tmp_path / "dst", "--out", tmp_path / "dst"],
+        ["apply", recipe, source, tmp_path / "dst", "--json", source / "x.json"],
+        ["convert", source, tmp_path / "x.npz", "--json", tmp_path / "x.npz"],
+        ["inspect", source, "--json", source / "x.json"],
+        ["diff", source, source, "--json", source / "x.json"],
+    ):
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert "a document cannot be written over or into" in done.stderr
+    assert recipe.read_text() == text
+    assert not (source / "x.json").exists()
+    assert list(tmp_path.iterdir()) == [recipe]
+
+
 def test_problems_have_their_place(source, tmp_path):
     broken = tmp_path / "broken.yaml"
     broken.write_text("version: 1\nrules:\n  - match: 'a'\n    value: tranpose(x)\n  - mtach: 'b'\n")
