@@ -158,7 +158,13 @@ def _param_kind(value: Any) -> str:
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # only whole recipes are validated: their parts need no validators of their own
+    )
 
 
 class Param(_Model):
@@ -401,4 +407,4 @@ class Recipe(_Model):
         """What consumers look at: the passes, or the one that `rules` is short for."""
         if self.written_passes is not None:
             return self.written_passes
-        return (Pass(mirror=self.mirror or {}, rules=self.rules or ()),)
+        return (Pass.model_construct(mirror=self.mirror or {}, rules=self.rules or ()),)
