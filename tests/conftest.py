@@ -13,6 +13,19 @@ import pytest
 
 from tests import checkpoints
 
+LONGEST_BYTES = 8
+"""In a test's name; the length stands for longer ones."""
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Tests are not named by the content of files: an archive, say, holds the time when it was made.
+
+    Each process of a run collects the tests for itself, and all must come to the same names.
+    """
+    if isinstance(val, bytes) and len(val) > LONGEST_BYTES:
+        return f"{len(val)} bytes"
+    return None
+
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:

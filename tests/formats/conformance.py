@@ -10,9 +10,7 @@ import os
 import random
 import resource
 import shutil
-import signal
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from ckpt_surgery.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.keys import Key
+from tests.formats.bounds import bounded
 
 Arrays = Mapping[str, np.ndarray]
 """Arrays by name; names are key paths joined with `/`."""
@@ -54,10 +53,6 @@ SLACK_BYTES = 4 * 2**20
 """Memory that opening and reading any checkpoint may take, however small."""
 PARSING = 25
 """What is parsed takes this many times the size of its text; what a file merely claims takes nothing."""
-CPU_SECONDS = 2
-"""Of the process, so that a busy machine does not matter: a bound for what must take under a second."""
-WALL_SECONDS = 60
-"""Whatever hangs without computing is stopped then."""
 
 
 def array(shape: Sequence[int], dtype: str, seed: int = 0) -> np.ndarray:
@@ -135,33 +130,6 @@ def copy(path: Path, destination: Path) -> Path:
         return Path(shutil.copytree(path, destination, symlinks=True))
     destination.mkdir()
     return Path(shutil.copy(path, destination / path.name))
-
-
-@contextlib.contextmanager
-def bounded(nbytes: int) -> Iterator[None]:
-    """Fails where what happens inside hangs, computes for long, or allocates more than `nbytes`."""
-
-    def stop(number: int, frame: object) -> None:
-        raise AssertionError(f"not done when {signal.Signals(number).name} came")
-
-    clocks = {
-        signal.SIGPROF: (signal.ITIMER_PROF, CPU_SECONDS),
-        signal.SIGALRM: (signal.ITIMER_REAL, WALL_SECONDS),
-    }
-    before = {number: signal.signal(number, stop) for number in clocks}
-    tracemalloc.start()
-    try:
-        for timer, seconds in clocks.values():
-            signal.setitimer(timer, seconds)
-        yield
-    finally:
-        for timer, _ in clocks.values():
-            signal.setitimer(timer, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak <= nbytes, f"{peak} bytes were allocated, {nbytes} are allowed"
 
 
 @dataclass(frozen=True)

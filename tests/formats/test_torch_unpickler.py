@@ -236,6 +236,13 @@ def watched() -> Iterator[list[str]]:
         _watched = None
 
 
+@pytest.fixture(scope="module")
+def _imported(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is imported when the first file is opened is no part of what any file asks for."""
+    opened(archive(tmp_path_factory.mktemp("harmless") / "saved.pt", document({})))
+
+
+@pytest.mark.usefixtures("_imported")
 @pytest.mark.parametrize("attack", ATTACKS, ids=[attack.reason for attack in ATTACKS])
 def test_malice_is_refused_by_name_and_runs_nothing(
     attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -180,6 +180,12 @@ def test_what_torch_writes(tmp_path: Path) -> None:
     assert first_name(os.fspath(tmp_path / "x.pt")) == "x/data.pkl"
 
 
+def test_no_test_is_named_by_an_archive(request: pytest.FixtureRequest) -> None:
+    """It holds the time when it was made, and every process of a run names the tests for itself."""
+    named = repr(archive()[:8])[2:-1]
+    assert [item.nodeid for item in request.session.items if named in item.nodeid] == []
+
+
 @pytest.mark.parametrize(
     ("data", "name"),
     [

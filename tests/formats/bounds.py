@@ -1,0 +1,68 @@
+"""What hostile and large files may cost: memory, calls and waiting. All is counted, nothing is timed."""
+
+import contextlib
+import os
+import stat
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+CALLS = 2_000_000
+"""Function calls, of Python's and C's: a second or two of work. The longest files of the tests take half."""
+
+
+class _Calls:
+    """Counts the calls of this thread, and ends what makes too many."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.made = 0
+
+    def check(self) -> None:
+        assert self.made <= self.most, f"more than {self.most} calls were made"
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        self.made += event in ("call", "c_call")
+        self.check()
+
+
+_watching = False
+"""Whether a pipe must not be waited for. Hooks of Python's audit cannot be taken away again."""
+
+
+def _refuse_to_wait(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and event == "open":
+        path, _, flags = arguments
+        if not flags & os.O_NONBLOCK and _is_pipe(path):
+            raise AssertionError(f"opening `{path}` waits for somebody to write to it")
+
+
+def _is_pipe(path: object) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)  # type: ignore[arg-type]
+    except (OSError, TypeError, ValueError):
+        return False
+
+
+sys.addaudithook(_refuse_to_wait)
+
+
+@contextlib.contextmanager
+def bounded(nbytes: int, calls: int = CALLS) -> Iterator[None]:
+    """Fails where what happens inside allocates more than `nbytes`, makes more calls, or waits for a pipe."""
+    global _watching
+    counted, profile = _Calls(calls), sys.getprofile()
+    tracemalloc.start()
+    _watching = True
+    sys.setprofile(counted)
+    try:
+        yield
+    finally:
+        sys.setprofile(profile)
+        _watching = False
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        counted.check()
+        assert peak <= nbytes, f"{peak} bytes were allocated, {nbytes} are allowed"
