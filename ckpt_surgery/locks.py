@@ -1,6 +1,7 @@
 """Locks that say whose they are: a file beside the destination, and how to tell that its run is dead."""
 
 import contextlib
+import enum
 import errno
 import fcntl
 import json
@@ -14,8 +15,18 @@ from pathlib import Path
 from ckpt_surgery.errors import DestinationError
 from ckpt_surgery.keys import shown
 
-_GUARD_SECONDS = 1.0
-"""How long to wait for another run that is looking at locks in the same directory."""
+_GUARD_TRIES = 100
+"""How often to ask for the guard of a directory while another run has it; a hundredth of a second apart."""
+
+
+class _Guard(enum.Enum):
+    """Whether this run alone looks at the locks of a directory."""
+
+    HELD = enum.auto()
+    BUSY = enum.auto()
+    """Another process has it."""
+    UNKNOWN = enum.auto()
+    """Directories cannot be guarded there: some network file systems refuse it."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +97,16 @@ def _is_dead(owner: _Owner) -> bool:
 
 def acquire(lock: Path) -> tuple[str, ...]:
     """Create the lock, or take a dead run's over and say so. Raises DestinationError for a living one's."""
-    with _guarded(lock.parent) as guarded:
+    with _guarded(lock.parent) as guard:
         if _create_lock(lock):
             return ()
-        notice = _judge(lock, guarded)
+        notice = _judge(lock, guard)
+        if guard is _Guard.BUSY:
+            raise DestinationError(
+                f"{shown(str(lock))}: a run left this lock behind, and another process keeps this one from "
+                "taking it over: it has locked the directory, as flock(1) does",
+                hint="Try again once it is done, or remove the lock file.",
+            )
         lock.unlink(missing_ok=True)
         if not _create_lock(lock):
             raise DestinationError(f"{shown(str(lock))}: another run has just taken this lock")
@@ -104,8 +121,8 @@ def check(lock: Path) -> None:
 
 
 @contextlib.contextmanager
-def _guarded(parent: Path) -> Iterator[bool]:
-    """Only one run at a time looks at the locks of a directory; gives False where that cannot be had.
+def _guarded(parent: Path) -> Iterator[_Guard]:
+    """Only one run at a time takes over the locks of a directory.
 
     Two runs that both find a dead lock would otherwise each remove the other's new one. The kernel
     releases this guard when its process dies, whatever the reason.
@@ -117,18 +134,17 @@ def _guarded(parent: Path) -> Iterator[bool]:
         os.close(handle)
 
 
-def _flock(handle: int) -> bool:
-    give_up = time.monotonic() + _GUARD_SECONDS
-    while True:
+def _flock(handle: int) -> _Guard:
+    for _ in range(_GUARD_TRIES):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            # Network file systems may refuse it for directories; creating the lock file is still exclusive.
-            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR) or time.monotonic() > give_up:
-                return False
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                return _Guard.UNKNOWN
             time.sleep(0.01)
         else:
-            return True
+            return _Guard.HELD
+    return _Guard.BUSY
 
 
 def _create_lock(lock: Path) -> bool:
@@ -147,14 +163,14 @@ def _create_lock(lock: Path) -> bool:
     return True
 
 
-def _judge(lock: Path, guarded: bool) -> str:
+def _judge(lock: Path, guard: _Guard) -> str:
     """A notice that the lock's run is dead. Raises DestinationError where it lives, or nobody knows."""
     try:
         owner = _Owner(**json.loads(lock.read_bytes()))
     except FileNotFoundError:
         return "another run has just ended"
     except (ValueError, TypeError):
-        if guarded:  # nobody is between creating it and writing to it: it died there
+        if guard is _Guard.HELD:  # nobody is between creating it and writing to it: it died there
             return f"took over {shown(str(lock))}, which a run left behind unfinished"
         raise _locked(lock, "another run") from None
     who = f"process {owner.pid} on {shown(str(owner.host))}"

@@ -1,9 +1,12 @@
 """Whose lock it is, whether its run is dead, and what is done about it."""
 
+import contextlib
 import errno
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +89,31 @@ def test_without_a_guard_a_half_written_lock_may_be_a_living_runs(
     lock_of(tmp_path / "out").write_text("")
     with pytest.raises(DestinationError, match="another run is writing"):
         put(tmp_path / "out", NEW)
+
+
+def test_while_another_process_has_the_guard_no_dead_lock_is_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes: two runs that took over the same lock would both write."""
+    monkeypatch.setattr(locks, "_GUARD_TRIES", 2)
+    write_lock(tmp_path / "out", boot="another")
+    with other_handle(tmp_path) as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        with pytest.raises(DestinationError, match="a run left this lock behind, and another process"):
+            put(tmp_path / "out", NEW)
+        assert put(tmp_path / "fresh", NEW) == ()
+    assert len(put(tmp_path / "out", NEW)) == 1
+    assert names(tmp_path) == ["fresh", "out"]
+
+
+@contextlib.contextmanager
+def other_handle(directory: Path) -> Iterator[int]:
+    """As another process would have it: a lock belongs to the handle, not to the process."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
