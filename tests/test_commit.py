@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -498,7 +497,7 @@ def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pyte
 
 CHILD = textwrap.dedent(
     """
-    import os, signal, sys, time
+    import os, select, signal, sys
     from pathlib import Path
     from ckpt_surgery import commit
     from ckpt_surgery.errors import Interrupted, SurgeryError
@@ -520,10 +519,11 @@ CHILD = textwrap.dedent(
             if mode == "wait":
                 print("staged", flush=True)
                 sys.stdin.readline()
-            if mode == "sleep":
+            if mode == "stay":
                 print("staged", flush=True)
-                time.sleep(60)
-            commit.publish(staging, overwrite=mode in ("loop", "die", "late"))
+                while not select.select([sys.stdin], [], [], 0.01)[0]:
+                    pass
+            commit.publish(staging, overwrite=mode in ("lines", "die", "late"))
         for notice in staging.notices:
             print(notice)
 
@@ -539,6 +539,16 @@ CHILD = textwrap.dedent(
         for name in ("open", "write", "mkdir", "fsync", "unlink", "rmdir"):
             setattr(os, name, dying(getattr(os, name)))
         commit._renameat2 = dying(commit._renameat2)
+    def counted(frame, event, argument, left=[int(sys.argv[4]) if mode == "lines" else 0]):
+        if Path(frame.f_code.co_filename).parent != package:
+            return None
+        if event == "line":
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+        return counted
+
+    package = Path(commit.__file__).parent
     if mode == "late":
         rename = commit._renameat2
         def late(*args):
@@ -550,8 +560,8 @@ CHILD = textwrap.dedent(
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     try:
         run()
-        while mode == "loop":
-            print("once", flush=True)
+        if mode == "lines":
+            sys.settrace(counted)
             run()
     except Interrupted as error:
         print(error, file=sys.stderr)
@@ -582,7 +592,7 @@ Child = Callable[..., "subprocess.Popen[str]"]
 
 
 def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, str]:
-    out, err = process.communicate(text, timeout=60)
+    out, err = process.communicate(text)
     return process.returncode, out, err
 
 
@@ -593,7 +603,7 @@ def finish(process: "subprocess.Popen[str]", text: str = "") -> tuple[int, str, 
 def test_a_signal_leaves_nothing(
     tmp_path: Path, child: Child, number: signal.Signals, code: int, name: str
 ) -> None:
-    process = child(tmp_path / name, "sleep")
+    process = child(tmp_path / name, "stay")
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(number)
@@ -645,8 +655,7 @@ def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted) as caught, commit.interruptible():
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)
+        signal.raise_signal(signal.SIGTERM)
     assert caught.value.signal_number == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -693,25 +702,27 @@ def test_killed_at_a_system_call(
 
 
 @pytest.mark.parametrize("name", ["out", "out.bin"])
-def test_killed_at_random_moments(tmp_path: Path, child: Child, name: str) -> None:
-    kill_at_random_moments(tmp_path / name, child, times=4, seed=1)
+def test_killed_at_random_lines(tmp_path: Path, child: Child, name: str) -> None:
+    kill_at_random_lines(tmp_path / name, child, times=4, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(50))
-def test_killed_at_many_random_moments(tmp_path: Path, child: Child, seed: int) -> None:
-    kill_at_random_moments(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)
+def test_killed_at_many_random_lines(tmp_path: Path, child: Child, seed: int) -> None:
+    kill_at_random_lines(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)
 
 
-def kill_at_random_moments(destination: Path, child: Child, times: int, seed: int) -> None:
+LINES = 200
+"""Lines of the package that a run takes, about."""
+
+
+def kill_at_random_lines(destination: Path, child: Child, times: int, seed: int) -> None:
+    """Each time a run that overwrites what the same process has published."""
     chance = random.Random(seed)
     for i in range(times):
-        process = child(destination, "loop", str(i))
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(chance.uniform(0, 0.02))
-        process.kill()
-        finish(process)
+        process = child(destination, "lines", str(i), str(chance.randrange(LINES)))
+        code, _, err = finish(process)
+        assert code in (0, -signal.SIGKILL), err
         after_a_kill(destination, {str(i), "next"})
 
 

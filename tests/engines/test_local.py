@@ -1,15 +1,16 @@
 """Threads bounded by bytes in flight."""
 
-import os
 import signal
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.commit import interruptible
+from ckpt_surgery import commit
+from ckpt_surgery.engines import local
 from ckpt_surgery.engines.local import run_all
 from ckpt_surgery.errors import DataError, Interrupted
 from ckpt_surgery.stopping import check_wanted
@@ -46,7 +47,7 @@ def test_every_item_runs_once_and_within_the_budget(weights: list[int], budget: 
 
 
 def test_tasks_overlap() -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2)
     run_all(lambda _: both.wait() and None, [1, 2], lambda _: 1, budget=2, workers=2)
 
 
@@ -75,7 +76,7 @@ def test_a_long_task_ends_early_once_another_has_failed() -> None:
 
     def work(item: str) -> None:
         if item == "fails":
-            begun.wait(10)
+            begun.wait()
             raise DataError("item overflows")
         begun.set()
         while True:
@@ -85,24 +86,55 @@ def test_a_long_task_ends_early_once_another_has_failed() -> None:
         run_all(work, ["long", "fails"], lambda _: 1, budget=2, workers=2)
 
 
-def test_signals_do_not_leave_a_task_running() -> None:
+class Forgetful(ThreadPoolExecutor):
+    """Waits for no task, as a pool that a signal interrupts while it starts one."""
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown(wait=False)
+
+
+def test_signals_do_not_leave_a_task_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one stops the run; another comes while it waits for what still runs."""
-    begun, ended = threading.Event(), threading.Event()
+    begun, finish, ended = threading.Event(), threading.Event(), threading.Event()
+    settled = threading.Semaphore(0)  # one for each signal, once the main thread has dealt with it
+    wait_for_none, on_signal = local._Active.wait_for_none, commit._on_signal
+
+    def waiting(active: local._Active) -> None:
+        settled.release()
+        wait_for_none(active)
+
+    def told(number: int, frame: FrameType | None) -> None:
+        on_signal(number, frame)
+        settled.release()  # it goes on with what it did
 
     def work(_: int) -> None:
         begun.set()
-        time.sleep(1)
+        finish.wait()
         ended.set()
 
     def stop_twice() -> None:
-        begun.wait(10)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.4)
-        os.kill(os.getpid(), signal.SIGTERM)
+        begun.wait()
+        signal.pthread_kill(main, signal.SIGTERM)
+        settled.acquire()
+        signal.pthread_kill(main, signal.SIGTERM)
+        while not settled.acquire(timeout=0.1):
+            signal.pthread_kill(main, signal.SIGTERM)  # one that comes just before it waits goes unnoticed
+        finish.set()
 
+    monkeypatch.setattr(local._Active, "wait_for_none", waiting)
+    monkeypatch.setattr(local, "ThreadPoolExecutor", Forgetful)
+    monkeypatch.setattr(commit, "_on_signal", told)
+    main = threading.main_thread().ident
+    assert main is not None
     sender = threading.Thread(target=stop_twice)
-    sender.start()
-    with pytest.raises(Interrupted), interruptible():
-        run_all(work, [1], lambda _: 1, budget=1, workers=1)
-    assert ended.is_set()
-    sender.join()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        sender.start()
+        with pytest.raises(Interrupted), commit.interruptible():
+            run_all(work, [1], lambda _: 1, budget=1, workers=1)
+        left_alone = not ended.is_set()
+        settled.release(2)
+        sender.join()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not left_alone
