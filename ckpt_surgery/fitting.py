@@ -23,7 +23,6 @@ from ckpt_surgery.nodes import Apply, Read
 from ckpt_surgery.notices import FEW, Notice, few, sentences
 from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
-from ckpt_surgery.regexes import fullmatch
 
 TARGET = "target"
 
@@ -164,17 +163,20 @@ def _filled(run: PassRun, target: Target) -> dict[str, Entry]:
                 break
     for index, rule in rules:
         if index not in claimed and not rule.optional:
-            run.ledger.problem(index, ("fill",), _why_unused(rule, target, filled))
+            run.ledger.problem(index, ("fill",), _why_unused(run, index, rule, target, filled))
     return filled
 
 
-def _why_unused(rule: Rule, target: Target, filled: Collection[str]) -> SurgeryError:
+def _why_unused(
+    run: PassRun, index: int, rule: Rule, target: Target, filled: Collection[str]
+) -> SurgeryError:
     """Why a `fill` rule claimed nothing."""
-    assert rule.fill is not None
-    fits = [text for text in target.leaves if fullmatch(rule.fill, text)]
+    pattern = rule.fill
+    assert pattern is not None
+    fits = [text for text in target.leaves if run.match(index, ("fill",), pattern, text)]
     refused = [text for text in fits if text not in filled]
     if not fits:
-        guess = did_you_mean(rule.fill.pattern, target.leaves)
+        guess = did_you_mean(pattern.pattern, target.leaves)
         why = f"no key of the target matches{guess}"
     elif refused and rule.when is not None:
         why = f"`when` is false for {few(refused)}"

@@ -5,7 +5,6 @@ nothing is read. Problems are collected in the pass' ledger.
 """
 
 import itertools
-import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,9 +32,9 @@ from ckpt_surgery.ledger import Field, Ledger
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.notices import Notice, few
 from ckpt_surgery.operations import truth
-from ckpt_surgery.prefilters import Literals, Texts, literals, quick_length
+from ckpt_surgery.prefilters import Literals, Texts, literals
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch
+from ckpt_surgery.regexes import Watch, compile_pattern
 from ckpt_surgery.scope import SOURCES, Scalar
 from ckpt_surgery.templates import Template
 from ckpt_surgery.values import frozen
@@ -134,27 +133,11 @@ class SourceLeaves:
         return self.tree.keys()
 
 
-class Clock:
-    """The time that one rule's pattern has taken. One slow match has a limit of its own; this is for many."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.matches = 0
-
-    def check(self) -> None:
-        """Raises SurgeryError after a second more than a tenth of a millisecond for each key."""
-        if self.seconds > REGEX_TIMEOUT + 1e-4 * self.matches:
-            raise SurgeryError(
-                f"the regular expression took {self.seconds:.1f} s on {self.matches} keys",
-                hint="Nested repeats such as (a+)+ take exponential time; write them without nesting.",
-            )
-
-
 def count_of(pattern: str, tree: Tree) -> int:
     """`count('regex')`: how many keys of a tree it matches."""
-    compiled = compile_pattern(pattern)
+    compiled, watch = compile_pattern(pattern), Watch()
     known = literals(compiled)
-    return sum(known.fit(text) and fullmatch(compiled, text) is not None for text in tree)
+    return sum(known.fit(text) and watch.fullmatch(compiled, text) is not None for text in tree)
 
 
 class PassRun:
@@ -191,7 +174,7 @@ class PassRun:
         }
         self.claims: dict[int, list[Claim]] = defaultdict(list)
         self.claimed: set[int] = set()
-        self.clocks: dict[int, Clock] = defaultdict(Clock)
+        self.watches: dict[int, Watch] = defaultdict(Watch)
         self._counts: dict[str, int] = {}
         self._check_mirrors(loaded)
         self._claim_all()
@@ -257,21 +240,12 @@ class PassRun:
         self, index: int, field: Field, pattern: regex.Pattern[str], text: str
     ) -> regex.Match[str] | None:
         """The match of a whole key. A pattern that takes too long ends the run: it would on every key."""
-        if len(text) <= quick_length(pattern):
-            return pattern.fullmatch(text)
-        clock = self.clocks[index]
-        started = time.perf_counter()
         try:
-            found = fullmatch(pattern, text)
-            clock.seconds += time.perf_counter() - started
-            clock.matches += 1
-            if clock.seconds > REGEX_TIMEOUT:
-                clock.check()
+            return self.watches[index].fullmatch(pattern, text)
         except SurgeryError as error:
             self.ledger.problem(index, field, error)
             self.ledger.close()
             raise
-        return found
 
     def _views(self, text: str) -> list[tuple[str, Mirror | None]]:
         """The key itself, then the keys that it stands for in mirrored trees."""

@@ -28,19 +28,15 @@ from ckpt_surgery.language import (
 from ckpt_surgery.linting import Finding, findings
 from ckpt_surgery.packaged import recipe_path
 from ckpt_surgery.params import ParamValue, overridden, resolved
-from ckpt_surgery.regexes import REGEX_TIMEOUT, compile_pattern, fullmatch
 from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table
 
 __all__ = [
-    "REGEX_TIMEOUT",
     "LoadedRecipe",
     "OutputPolicy",
     "Pass",
     "Recipe",
     "Rule",
     "TargetPolicy",
-    "compile_pattern",
-    "fullmatch",
     "load_recipe",
     "parse_recipe",
     "schema",

@@ -90,7 +90,12 @@ LIMITS: Sequence[tuple[str, str]] = (
     ("a text that is computed", f"{operations.MAX_STRING} characters"),
     ("a list", f"{operations.MAX_LIST} values"),
     ("`range`", f"{names.LONGEST_RANGE} numbers"),
-    ("a regular expression", f"{regexes.MAX_PATTERN} characters, {regexes.REGEX_TIMEOUT:g} s for a match"),
+    ("a regular expression", f"{regexes.MAX_PATTERN} characters"),
+    (
+        "matching it",
+        f"{regexes.REGEX_SECONDS:g} s of processor time, "
+        f"and {regexes.SECONDS_PER_MATCH * 1e3:g} ms for each key",
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""Regular expressions of recipes: Python's syntax, matched by `regex`, which can stop after a time.
+"""Regular expressions of recipes: Python's syntax, matched by `regex`, which can stop what takes too long.
 
 What `re.compile` refuses is refused, and so is what the two libraries understand differently.
 """
@@ -6,7 +6,9 @@ What `re.compile` refuses is refused, and so is what the two libraries understan
 import functools
 import math
 import re
+import time
 import warnings
+from collections.abc import Callable
 
 import regex
 
@@ -15,8 +17,13 @@ from ckpt_surgery.keys import shown
 from ckpt_surgery.prefilters import quick_length
 from ckpt_surgery.scope import ExpressionError
 
-REGEX_TIMEOUT = 1.0
-"""Seconds that one match may take."""
+REGEX_SECONDS = 1.0
+"""Processor time that the matches of one pattern may take together."""
+SECONDS_PER_MATCH = 1e-4
+"""What each of them adds to that."""
+UNMEASURED_SECONDS = 0.1
+"""Wall time after which processor time is measured."""
+SHORTEST_TIMEOUT = 0.005
 MAX_PATTERN = 2000
 """Characters."""
 MAX_REPEATS = 100_000
@@ -102,14 +109,69 @@ def _count_of(match: re.Match[str]) -> int:
     return int(digits)
 
 
-def fullmatch(pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-    """The match of the whole text, if there is one. Raises RecipeError after REGEX_TIMEOUT seconds."""
-    if len(text) <= quick_length(pattern):
-        return pattern.fullmatch(text)  # watching the time takes longer than most matches
-    try:
-        return pattern.fullmatch(text, timeout=REGEX_TIMEOUT)
-    except TimeoutError:
+Clock = Callable[[], float]
+"""Seconds since some moment."""
+
+
+class Watch:
+    """Bounds the processor time of matches that belong together: those of one rule, say, on all keys.
+
+    What other threads compute, and how long a busy or suspended machine keeps this one waiting, does not
+    count. Reading the thread's clock takes longer than most matches, so that the wall clock, which never
+    shows less, is read for as long as it alone tells that little was done.
+    """
+
+    def __init__(self, wall: Clock = time.perf_counter, processor: Clock = time.thread_time):
+        self._clock = wall
+        self._processor = processor
+        self._enough = UNMEASURED_SECONDS
+        self._seconds = 0.0
+        self._matches = 0
+
+    def fullmatch(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
+        """The match of the whole text, if there is one. Raises RecipeError where the time is used up."""
+        self._matches += 1
+        if len(text) > quick_length(pattern):
+            return self._timed(pattern, text)
+        started = self._clock()
+        found = pattern.fullmatch(text)
+        self._seconds += self._clock() - started
+        if self._seconds > self._enough:
+            self._check(self._seconds, text)
+        return found
+
+    def _timed(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
+        """A match that may take for ever. Its timeout is on the processor time of all threads together.
+
+        So it may come too early, and the match is tried again with twice the time.
+        """
+        timeout = SHORTEST_TIMEOUT
+        while True:
+            timeout = max(2 * timeout, 1.1 * (self._limit() - self._seconds))
+            started = self._clock()
+            try:
+                found = pattern.fullmatch(text, timeout=timeout)
+            except TimeoutError:
+                self._check(self._seconds + self._clock() - started, text)
+            else:
+                self._seconds += self._clock() - started
+                self._check(self._seconds, text)
+                return found
+
+    def _limit(self) -> float:
+        exact = self._clock is self._processor
+        return self._enough + (SECONDS_PER_MATCH * self._matches if exact else 0)
+
+    def _check(self, seconds: float, text: str) -> None:
+        """Go over to the exact clock, or raise RecipeError, where that is more than enough."""
+        if seconds <= self._limit():
+            return
+        if self._clock is not self._processor:
+            self._clock, self._enough, self._seconds = self._processor, REGEX_SECONDS, 0.0
+            return
+        keys = f"{self._matches} keys, the last of them " if self._matches > 1 else ""
+        took = f"took more than {self._limit():.2g} s of processor time"
         raise RecipeError(
-            f"the regular expression took more than {REGEX_TIMEOUT:g} s on `{shown(text)}`",
+            f"the regular expression {took} on {keys}`{shown(text)}`",
             hint="Nested repeats such as (a+)+ take exponential time; write them without nesting.",
-        ) from None
+        )

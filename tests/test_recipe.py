@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.expressions import Table, parse
 from ckpt_surgery.language import Pass, Recipe, Rule
-from ckpt_surgery.recipe import LoadedRecipe, fullmatch, load_recipe, parse_recipe, schema
+from ckpt_surgery.recipe import LoadedRecipe, load_recipe, parse_recipe, schema
 from ckpt_surgery.templates import parse_template
 
 WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json
@@ -120,8 +120,8 @@ def test_the_whole_recipe() -> None:
     assert recipe.unmatched == "keep"
     first, second, third = recipe.passes[0].rules
     assert first.match is not None
-    assert fullmatch(first.match, "encoder/layer_3/attn/q/kernel") is not None
-    assert fullmatch(first.match, "encoder/layer_3/attn/q/kernel/x") is None
+    assert first.match.fullmatch("encoder/layer_3/attn/q/kernel") is not None
+    assert first.match.fullmatch("encoder/layer_3/attn/q/kernel/x") is None
     assert first.to == parse_template("image/layers/${n}/attention/${matrix[m]}/kernel")
     assert first.value == parse("rearrange(x, 'd (h k) -> d h k', k=head_dim)")
     assert second.drop is True

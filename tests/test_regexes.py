@@ -1,15 +1,19 @@
 """Regular expressions: Python's syntax, bounded in size and in time."""
 
+import math
 import re
+import time
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpt_surgery import regexes
 from ckpt_surgery.errors import RecipeError
 from ckpt_surgery.expressions import ExpressionError
 from ckpt_surgery.prefilters import literals
-from ckpt_surgery.regexes import compile_pattern, fullmatch
+from ckpt_surgery.regexes import Watch, compile_pattern
 
 ALIKE = [
     (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),
@@ -32,7 +36,7 @@ ALIKE = [
 
 @pytest.mark.parametrize(("pattern", "text"), [row for row in ALIKE if "comment" not in row[0]])
 def test_matches_as_re_does(pattern: str, text: str) -> None:
-    ours, theirs = fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
+    ours, theirs = Watch().fullmatch(compile_pattern(pattern), text), re.fullmatch(pattern, text)
     assert (ours is None) == (theirs is None)
     if ours is not None and theirs is not None:
         assert (ours.groups(), ours.groupdict()) == (theirs.groups(), theirs.groupdict())
@@ -46,7 +50,7 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
     except ExpressionError as error:
         assert 0 <= error.start < error.end <= max(1, len(pattern))
         return
-    ours, theirs = fullmatch(compiled, text), re.fullmatch(pattern, text)
+    ours, theirs = Watch().fullmatch(compiled, text), re.fullmatch(pattern, text)
     assert (ours is None) == (theirs is None)
     if theirs is not None:
         assert literals(compiled).fit(text)
@@ -89,14 +93,105 @@ def test_refused(pattern: str, start: int, message: str) -> None:
 
 
 def test_verbose_patterns_may_hold_braces_in_classes_only() -> None:
-    assert fullmatch(compile_pattern("(?x) a [{] \\d+ # digits"), "a{12")
+    assert Watch().fullmatch(compile_pattern("(?x) a [{] \\d+ # digits"), "a{12")
     with pytest.raises(ExpressionError, match="for the character itself"):
         compile_pattern("(?x) a # {")
 
 
 @pytest.mark.parametrize("pattern", ["(?:(a|aa)+)+$", "(?:(?:a|aa)*)*[bc]", "(a*)" * 9 + "[bc]"])
-def test_pathological_patterns_stop(pattern: str) -> None:
+def test_pathological_patterns_stop(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = compile_pattern(pattern)
-    with pytest.raises(RecipeError, match="took more than 1 s on `aaaa") as caught:
-        fullmatch(compiled, "a" * 5000 + "\x1b!")
+    monkeypatch.setattr(regexes, "REGEX_SECONDS", 0.05)
+    with pytest.raises(RecipeError, match=r"took more than 0\.05 s of processor time on `aaaa") as caught:
+        Watch().fullmatch(compiled, "a" * 5000 + "\x1b!")
     assert "\x1b" not in str(caught.value)
+
+
+# --- what counts as the time of a match: clocks that only move when a match is made ------------------------
+
+
+@dataclass
+class Machine:
+    """Where a match takes time, its clocks, and the one pattern that is matched there."""
+
+    needs: float
+    """Processor time of a match."""
+    waiting: float = 0.0
+    """Wall time that passes while a thread is kept waiting, for each second that it computes."""
+    others: float = 0.0
+    """What the process' other threads compute meanwhile."""
+    quick: bool = False
+    """Whether the pattern is known to take few steps."""
+    wall: float = 0.0
+    thread: float = 0.0
+    flags: int = 0
+
+    @property
+    def pattern(self) -> str:
+        return "a" if self.quick else "(?:(a|aa)+)+$"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def fullmatch(self, text: str, timeout: float = math.inf) -> str:
+        """As in `regex`: what all threads compute counts as time."""
+        allowed = timeout / (1 + self.others)
+        computed = min(self.needs, allowed)
+        self.thread += computed
+        self.wall += computed * (1 + self.waiting)
+        if self.needs > allowed:
+            raise TimeoutError
+        return text
+
+    def watch(self) -> Watch:
+        return Watch(lambda: self.wall, lambda: self.thread)
+
+    def match(self, keys: int) -> None:
+        watch = self.watch()
+        for i in range(keys):
+            assert watch.fullmatch(self, f"key {i}") == f"key {i}"
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("needs", [1e-6, 1e-4, 9e-4])
+def test_how_long_a_machine_is_busy_or_suspended_does_not_count(needs: float, quick: bool) -> None:
+    machine = Machine(needs, waiting=10**6, quick=quick)
+    machine.match(1000)
+    assert machine.wall > 1000
+    assert machine.thread < 2
+
+
+@pytest.mark.parametrize("others", [1, 15, 1000])
+def test_what_other_threads_compute_does_not_count(others: float) -> None:
+    Machine(0.9, waiting=2, others=others).match(1)
+    Machine(9e-4, others=others).match(1000)
+
+
+@pytest.mark.parametrize("waiting", [0, 1000])
+@pytest.mark.parametrize(("others", "at_most"), [(0, 1.25), (1, 2.5), (1000, 4)])
+def test_a_match_without_end_stops(waiting: float, others: float, at_most: float) -> None:
+    machine = Machine(math.inf, waiting, others)
+    with pytest.raises(RecipeError, match="took more than 1 s of processor time on `key 0`"):
+        machine.match(1)
+    assert machine.thread < at_most
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_many_slow_matches_stop(quick: bool) -> None:
+    """A second, a tenth of a millisecond for each key, and what was done before the time is measured."""
+    machine = Machine(1e-2, quick=quick)
+    with pytest.raises(RecipeError, match=r"took more than 1 s of processor time on 113 keys, .* `key 112"):
+        machine.match(10_000)
+    Machine(1e-4, quick=quick).match(100_000)
+
+
+def test_the_exact_clock_is_read_only_where_it_matters() -> None:
+    """Reading it takes longer than most matches."""
+    machine = Machine(1e-6, quick=True)
+    Watch(lambda: machine.wall, processor=lambda: 1 // 0).fullmatch(machine, "key")
+
+
+def test_the_clock_of_processor_time_is_the_threads() -> None:
+    """It stands still while the thread waits, whatever the others do."""
+    _, processor = Watch.__init__.__defaults__
+    assert processor is time.thread_time
