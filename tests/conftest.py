@@ -10,8 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import checkpoints
+
+# How long an example takes says more of the machine than of what is tested.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 LONGEST_BYTES = 8
 """In a test's name; the length stands for longer ones."""
