@@ -11,21 +11,8 @@ from typing import Any
 
 CALLS = 2_000_000
 """Function calls, of Python's and C's: a second or two of work. The longest files of the tests take half."""
-
-
-class _Calls:
-    """Counts the calls of this thread, and ends what makes too many."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.made = 0
-
-    def check(self) -> None:
-        assert self.made <= self.most, f"more than {self.most} calls were made"
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        self.made += event in ("call", "c_call")
-        self.check()
+EVENTS = 2
+"""What a profile function is told of each call: that it begins, and that it ends."""
 
 
 _watching = False
@@ -53,10 +40,17 @@ sys.addaudithook(_refuse_to_wait)
 def bounded(nbytes: int, calls: int = CALLS) -> Iterator[None]:
     """Fails where what happens inside allocates more than `nbytes`, makes more calls, or waits for a pipe."""
     global _watching
-    counted, profile = _Calls(calls), sys.getprofile()
+    events, most, profile = 0, EVENTS * calls, sys.getprofile()
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal events
+        events += 1
+        if events > most:
+            raise AssertionError(f"more than {calls} calls were made")
+
     tracemalloc.start()
     _watching = True
-    sys.setprofile(counted)
+    sys.setprofile(count)
     try:
         yield
     finally:
@@ -64,5 +58,5 @@ def bounded(nbytes: int, calls: int = CALLS) -> Iterator[None]:
         _watching = False
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        counted.check()
+        assert events <= most, f"more than {calls} calls were made"
         assert peak <= nbytes, f"{peak} bytes were allocated, {nbytes} are allowed"

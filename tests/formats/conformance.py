@@ -8,6 +8,7 @@ import contextlib
 import math
 import os
 import random
+import re
 import resource
 import shutil
 import threading
@@ -47,8 +48,8 @@ NAMES = (
 )
 """Names that are only names, whatever they look like."""
 
-CUTS = 50
-"""Offsets at which each file is cut."""
+CUTS = 240
+"""Offsets at which the files of a checkpoint are cut, together."""
 SLACK_BYTES = 4 * 2**20
 """Memory that opening and reading any checkpoint may take, however small."""
 PARSING = 25
@@ -331,16 +332,18 @@ class Reading:
     def test_truncated_files(self, saved: Path, tmp_path: Path) -> None:
         """Cut anywhere, a checkpoint is refused; but for what is no part of it, such as a last line break."""
         path = copy(saved, tmp_path / "copy")
-        for file in files_of(path):
+        files = files_of(path)
+        cuts = min(50, max(12, CUTS // len(files)))
+        for file in files:
             whole = file.read_bytes()
             refused = 0
-            for cut in sorted({len(whole) * i // CUTS for i in range(CUTS)} | {len(whole) - 1}):
+            for cut in sorted({len(whole) * i // cuts for i in range(cuts)} | {len(whole) - 1}):
                 file.write_bytes(whole[:cut])
                 found = self.outcome(path)
                 refused += isinstance(found, SourceError)
                 if not isinstance(found, SourceError):
                     assert_same(found, self.sample())
-            assert refused >= min(CUTS, len(whole)) // 2, file
+            assert refused >= min(cuts, len(whole)) // 2, file
             file.write_bytes(whole)
         assert_same(values(self.open(path)), self.sample())
 
@@ -366,10 +369,9 @@ class Reading:
         assert_same(values(self.open(path)), self.sample())
 
     def test_lies(self, lie: Lie, tmp_path: Path) -> None:
-        path = lie.make(tmp_path)
-        self.outcome(path)  # once to import what it takes
-        with pytest.raises(SourceError, match=lie.says), bounded(allowance(path)):
-            values(self.open(path))
+        refusal = self.outcome(lie.make(tmp_path))
+        assert isinstance(refusal, SourceError)
+        assert re.search(lie.says, str(refusal))
 
     def test_special_files(self, saved: Path, tmp_path: Path) -> None:
         """A pipe in place of a file must not be waited for."""
