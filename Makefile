@@ -26,11 +26,14 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 demo: .venv/.demo
 	$(BIN)/python examples/demo.py
 
+# TESTS: more options, such as `-k name`, or `--randomly-seed=N`, which repeats the order of a run.
+TESTS ?=
+
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) $(TESTS)
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m ''
+	$(BIN)/python -m pytest -n $(JOBS) -m '' $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
