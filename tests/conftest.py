@@ -32,6 +32,13 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Nor by where an object lies in memory."""
+    named = [item.nodeid for item in items if " object at 0x" in item.nodeid]
+    if named:
+        raise pytest.UsageError(f"give this test a name that every process comes to: {named[0]}")
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`checkpoint(layout)`: a checkpoint that stock Orbax wrote in that layout, built once; read-only."""

@@ -483,7 +483,7 @@ def small(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> Path:
     return tmp_path / "plan.json"
 
 
-@pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=[f"{row[0]}: {row[2][:40]}" for row in WRONG])
 def test_every_field_is_checked(place: str, value: object, says: str, small: Path, tmp_path: Path) -> None:
     edited(small, lambda saved: put(saved, place, value))
     with pytest.raises(SurgeryError) as caught:
