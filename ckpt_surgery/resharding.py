@@ -12,7 +12,7 @@ from ckpt_surgery.language import ShardingPolicy
 from ckpt_surgery.nodes import Node, Read, reads
 from ckpt_surgery.notices import Notice, told
 from ckpt_surgery.recipe import LoadedRecipe
-from ckpt_surgery.regexes import fullmatch
+from ckpt_surgery.regexes import Watch
 from ckpt_surgery.shardings import misfit, named_sharding, sharding_text
 
 WHERE = ("output", "sharding")
@@ -46,7 +46,7 @@ def resharded(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | Non
 def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:
     if target is None:
         raise PlanError(
-            Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one with --target.")
+            Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one: `target=…`.")
         )
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
     told = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
@@ -64,8 +64,9 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
     unused = dict.fromkeys(policy.specs)
     done: list[Leaf] = []
     misfits: list[Notice] = []
+    watch = Watch()
     for leaf in leaves:
-        pattern = _first(policy.specs, leaf) if _can_have_one(leaf) else None
+        pattern = _first(policy.specs, leaf, watch) if _can_have_one(leaf) else None
         if pattern is None:
             done.append(leaf)
             continue
@@ -96,8 +97,10 @@ def _can_have_one(leaf: Leaf) -> bool:
     return leaf.kind is LeafKind.ARRAY and leaf.spec is not None
 
 
-def _first(patterns: Mapping[regex.Pattern[str], object], leaf: Leaf) -> regex.Pattern[str] | None:
-    return next((pattern for pattern in patterns if fullmatch(pattern, leaf.key.text)), None)
+def _first(
+    patterns: Mapping[regex.Pattern[str], object], leaf: Leaf, watch: Watch
+) -> regex.Pattern[str] | None:
+    return next((pattern for pattern in patterns if watch.fullmatch(pattern, leaf.key.text)), None)
 
 
 def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:
