@@ -9,6 +9,7 @@ from typing import Any
 from ckpt_surgery import formats
 from ckpt_surgery.arrays import LinkMode, Sink
 from ckpt_surgery.formats.files import data_file
+from ckpt_surgery.formats.zarr_shards import wholly_stored
 from ckpt_surgery.requests import DestinationOptions
 from ckpt_surgery.transfers import Destination
 
@@ -23,13 +24,13 @@ def destination(
     places += [place for path in sources for place in (Path(path).absolute(), Path(path).parent)]
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
     links = options.link_mode is not LinkMode.COPY and formats.can_link(options.format)
-    restorable_by = partial(formats.restorable_by, options.format, structure_file=options.structure_file)
     return Destination(
-        sink.refusals,
-        sink.adopts,
-        data_file,
-        device if links else None,
-        restorable_by,
+        refusals=sink.refusals,
+        adopts=sink.adopts,
+        wholly_stored=wholly_stored,
+        data_file=data_file,
+        device=device if links else None,
+        restorable_by=partial(formats.restorable_by, options.format, structure_file=options.structure_file),
         flat=formats.is_flat(options.format),
         holds_shardings=formats.holds_shardings(options.format),
     )

@@ -46,7 +46,7 @@ def resharded(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | Non
 def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:
     if target is None:
         raise PlanError(
-            Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one: `target=…`.")
+            Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one: `target=PATH`.")
         )
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
     told = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]

@@ -22,6 +22,9 @@ class Destination:
     """What its format cannot hold, one sentence each."""
     adopts: Callable[[Leaf, Manifest], bool]
     """Whether stored bytes can become a leaf as they are."""
+    wholly_stored: Callable[[Manifest], bool]
+    """Whether every element of an array has stored bytes. May read the indexes of shards, and nothing else.
+    Raises SourceError where a file is gone."""
     data_file: Callable[[str], DataFile]
     """What is known of a file, by its path. Raises SourceError where it is gone."""
     device: int | None
@@ -89,7 +92,7 @@ def adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None
     manifest = relinked(node)
     if manifest is None or not manifest.complete or not destination.adopts(leaf, manifest):
         return None
-    return manifest
+    return manifest if destination.wholly_stored(manifest) else None
 
 
 def _grouped(manifests: Iterable[Manifest | None]) -> list[_Group | None]:

@@ -19,6 +19,7 @@ MEMORY = 1 << 30
 COMPUTED = Destination(
     refusals=lambda leaves: [],
     adopts=lambda leaf, manifest: False,
+    wholly_stored=lambda manifest: manifest.complete,
     data_file=lambda path: DataFile(path, 0, 0),
     device=None,
 )

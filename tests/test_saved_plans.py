@@ -28,9 +28,9 @@ from ckpt_surgery.planner import Plan, Transfer
 from ckpt_surgery.report import plan_json
 from ckpt_surgery.requests import Prepared
 from ckpt_surgery.schedule import make_tasks
-from ckpt_surgery.transfers import Destination
 from tests import checkpoints
 from tests.checkpoints import LAYOUTS, assert_same, random, values
+from tests.plans import COMPUTED
 
 Checkpoint = Callable[[str], Path]
 MIB = 1 << 20
@@ -257,7 +257,9 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
     source = api.formats.open_source(str(checkpoint("standard")))
     here = os.stat(checkpoint("standard")).st_dev
     for device, transfer in ((here, Transfer.LINK), (here + 1, Transfer.COPY), (None, Transfer.COPY)):
-        destination = Destination(lambda leaves: [], lambda leaf, manifest: True, data_file, device)
+        destination = replace(
+            COMPUTED, adopts=lambda leaf, manifest: True, data_file=data_file, device=device
+        )
         listings = {"source": source.leaves()}
         again = restored("plan.json", saved, listings, destination, None, saved.memory, saved.workers)
         stored = [step for step in again.steps if step.stored is not None]

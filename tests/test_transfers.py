@@ -52,7 +52,13 @@ def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Seque
     def data_file(path: str) -> DataFile:
         return DataFile(f"/real/{path}", sizes[path], ELSEWHERE if path in away else HERE)
 
-    return Destination(lambda leaves: [], lambda leaf, manifest: True, data_file, device)
+    return Destination(
+        refusals=lambda leaves: [],
+        adopts=lambda leaf, manifest: True,
+        wholly_stored=lambda manifest: manifest.complete,
+        data_file=data_file,
+        device=device,
+    )
 
 
 def values(*leaves: Leaf, source: str = "source") -> list[tuple[Leaf, Node]]:

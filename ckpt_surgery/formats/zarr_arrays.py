@@ -48,8 +48,6 @@ INDEX_CACHE_BYTES = 100_000_000
 """B+tree nodes kept; Orbax writes nodes of up to this size."""
 OPEN_ARRAYS = 256
 """Handles kept open."""
-HIGHEST_RATIO = 40_000
-"""Decoded over stored bytes that no codec exceeds (zstd's best is 128 KiB in 4 bytes)."""
 DRIVERS = {2: "zarr", 3: "zarr3"}
 """TensorStore's, by zarr version."""
 CODECS = {
@@ -222,12 +220,11 @@ def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
 
     Raises SourceError where they could not.
     """
-    whole = array.chunk_nbytes
-    wrong = chunk.length != whole if array.raw else chunk.length * HIGHEST_RATIO < whole
+    wrong = chunk.length != array.chunk_nbytes if array.raw else chunk.length < array.least_bytes
     if wrong:
         raise SourceError(
             f"its chunk {array.chunk_name(index)} has {chunk.length} stored bytes, "
-            f"but should decode to {whole}",
+            f"but should decode to {array.chunk_nbytes}",
             hint=DAMAGED,
         )
 

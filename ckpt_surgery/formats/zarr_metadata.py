@@ -28,6 +28,7 @@ from ckpt_surgery.arrays import (
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
+from ckpt_surgery.formats.zarr_shards import least_bytes
 from ckpt_surgery.keys import shown
 
 EXTENDED = (
@@ -47,6 +48,9 @@ NATIVE = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
+
+HIGHEST_RATIO = 40_000
+"""Decoded over stored bytes that no codec exceeds (zstd's best is 128 KiB in 4 bytes)."""
 
 UNKNOWN = "Save the checkpoint again without it, or leave this leaf out where it was written."
 
@@ -79,6 +83,12 @@ class ZarrArray:
     def chunk_nbytes(self) -> int:
         """Bytes of one decoded chunk; stored chunks are always whole, at the edges too."""
         return math.prod(self.chunk_shape) * self.spec.dtype.itemsize
+
+    @functools.cached_property
+    def least_bytes(self) -> int:
+        """What a stored chunk takes at least: shards may lack all that they are to hold, but no index."""
+        shard = least_bytes(self.chunk_shape, self.codec)
+        return -(-self.chunk_nbytes // HIGHEST_RATIO) if shard is None else shard
 
     @functools.cached_property
     def counts(self) -> Shape:
@@ -212,9 +222,7 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
         codec=Codec(
             _chain_name(codecs),
             permutation,
-            encoding_of(
-                [*map(_codec_of_v3, chain), *_fill_of_shards(chain, definition.get("fill_value", 0))]
-            ),
+            encoding_of([*map(_codec_of_v3, chain)]),
         ),
         prefix="c" if native else "",
         separator=_separator(separator),
@@ -294,16 +302,6 @@ def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
     return {"name": codec["name"]} | ({"configuration": kept} if kept else {})
 
 
-def _fill_of_shards(codecs: list[dict[str, Any]], fill: Any) -> list[dict[str, Any]]:
-    """The fill value as one more step, which no metadata written here has, where it shows and is not 0.
-
-    Shards leave out chunks that have nothing but the fill value.
-    """
-    shows = any(codec["name"] == "sharding_indexed" for codec in codecs)
-    zero = _canonical(fill) in ("0", "0.0", "false", "[0,0]", "[0.0,0.0]")
-    return [{"fill": fill}] if shows and not zero else []
-
-
 def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
     """A `.zarray` for chunks under the names `0.1`: what version 2 reads from the stored bytes is the array.
 
@@ -359,7 +357,7 @@ def zarr3_metadata(
     """A `zarr.json`: what version 3 reads from the stored bytes is the array. Not to be changed: it is kept.
 
     `chunk_keys`: the chunks have the names `c/0/1`, or `0.1` as in version 2. None where version 3 has no
-    such dtype or codec, and where chunks are missing.
+    such dtype or codec, and where chunks are missing. What shards lack is for `wholly_stored` to find out.
     """
     if not manifest.complete:
         return None

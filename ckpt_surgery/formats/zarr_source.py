@@ -86,7 +86,8 @@ def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
     manifest = file_manifest(files, directory, array)
     check_filled(array, manifest)
     leaf = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
-    return leaf, replace(stored, filled=not manifest.complete)
+    # Shards, too, may lack chunks.
+    return leaf, replace(stored, filled=array.definition.get("fill_value") is not None)
 
 
 # --- the hierarchy ----------------------------------------------------------------------------------------
