@@ -339,7 +339,10 @@ class Sink(Protocol):
         ...
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks. Called from several threads, once per region."""
+        """Write one region made of whole chunks. Called from several threads, once per region.
+
+        That no region is left out is for the engine to see to.
+        """
         ...
 
     def finish(self) -> None:

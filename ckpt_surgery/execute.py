@@ -1,17 +1,19 @@
 """Evaluate one task; run all of them."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Output, Region, Sink, Source
+from ckpt_surgery.arrays import Leaf, Output, Region, Shape, Sink, Source
 from ckpt_surgery.engines import local
-from ckpt_surgery.errors import DataError, Problem, SurgeryError
+from ckpt_surgery.errors import DataError, Problem, SurgeryError, VerificationError
 from ckpt_surgery.functions.tiles import straightened
 from ckpt_surgery.fusion import fused
+from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, batches, make_tasks
@@ -73,10 +75,13 @@ def run(
     workers: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Write every output of the plan. Raises SurgeryError, with the key, where values or files are bad."""
+    """Write every output of the plan. Raises SurgeryError, with the key, where values or files are bad.
+
+    That every element was handed to the sink is checked before it finishes, whatever the format.
+    """
     outputs = {id(step): output_of(step) for step in plan.steps}
     sink.create(list(outputs.values()))
-    counter = _Counter(plan.costs.bytes_out, progress)
+    written = _Written(plan.costs.bytes_out, progress)
 
     def read(source: str, leaf: Leaf, region: Region) -> np.ndarray:
         check_wanted()
@@ -88,19 +93,20 @@ def run(
                 block = evaluate(task.step.value, task.region, read)
                 check_wanted()
                 sink.write(outputs[id(task.step)], task.region, block)
-            counter.add(task.nbytes)
+            written.add(task.step, task.region)
 
     def adopt(steps: Sequence[Step]) -> None:
         for step in steps:
             check_wanted()
             with _told_of(step):
                 sink.adopt(outputs[id(step)])
-            counter.add(step.leaf.nbytes)
+            written.add(step, Region.whole(step.value.spec.shape))
 
     adopted = (step for step in plan.steps if step.stored is not None)
     local.run_all(adopt, batches(adopted, lambda step: step.leaf.nbytes), lambda steps: 0, memory, workers)
     tasks = batches(make_tasks(plan), lambda task: task.nbytes)
     local.run_all(compute, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
+    written.check(plan.steps)
     sink.finish()
 
 
@@ -118,17 +124,44 @@ def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:
     return [Problem(f"`{step.leaf.key}`: {p.message}", p.place or place, p.hint) for p in problems]
 
 
-class _Counter:
-    """Adds up finished bytes from several threads."""
+MOST_TOLD = 5
+"""Outputs that are named where something was not written."""
+
+
+class _Written:
+    """Which regions of the outputs were written, and how many bytes. Thread-safe."""
 
     def __init__(self, total: int, progress: Callable[[Progress], None] | None):
         self._total = total
+        """Bytes of all outputs."""
         self._progress = progress
         self._done = 0
+        self._regions: dict[int, dict[Shape, int]] = defaultdict(dict)
+        """By the step's identity: where its regions start, and their elements. The regions of a step are
+        cells of one grid, so that two that start in different places have no element in common."""
         self._lock = threading.Lock()
 
-    def add(self, nbytes: int) -> None:
+    def add(self, step: Step, region: Region) -> None:
+        """Note that the sink has a region of an output, and tell of the progress."""
         with self._lock:
-            self._done += nbytes
+            self._regions[id(step)][region.starts] = region.size
+            self._done += region.size * step.value.spec.dtype.itemsize
             if self._progress is not None:
                 self._progress(Progress(self._done, self._total))
+
+    def check(self, steps: Sequence[Step]) -> None:
+        """Raises VerificationError where an element of an array was never written."""
+        counts = [
+            (step, sum(self._regions[id(step)].values())) for step in steps if step.leaf.spec is not None
+        ]
+        lacking = [(step, count) for step, count in counts if count != step.value.spec.size]
+        if lacking:
+            told = [
+                f"`{shown(step.leaf.key.text)}`: {count} of {step.value.spec.size} elements were written"
+                for step, count in lacking[:MOST_TOLD]
+            ]
+            more = [f"and {len(lacking) - MOST_TOLD} more leaves"] if len(lacking) > MOST_TOLD else []
+            raise VerificationError(
+                "; ".join((*told, *more)),
+                hint="Nothing was published. This is a fault of ckpt-surgery itself: please report it.",
+            )

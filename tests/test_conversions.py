@@ -18,8 +18,8 @@ import zarr
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery import api, cli, formats
-from ckpt_surgery.errors import PlanError, SourceError, UsageError
+from ckpt_surgery import api, cli, execute, formats
+from ckpt_surgery.errors import PlanError, SourceError, UsageError, VerificationError
 from ckpt_surgery.provenance import own
 from tests import checkpoints
 from tests.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
@@ -253,6 +253,28 @@ def test_the_command_there_and_back(format: str, origin: Callable[[str], Path], 
         done = CliRunner().invoke(cli.cli, list(map(str, arguments)))
         assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["sources"]["source"]["format"] == format
+
+
+@pytest.mark.parametrize("value", ["x", "where(x > 0, x, x)"], ids=["as it is", "computed"])
+@pytest.mark.parametrize("format", DESTINATIONS)
+def test_what_was_never_written_is_not_published(
+    format: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One output less is written than was planned, whichever format it goes to."""
+    arrays = {f"w{i}": np.full((4, 6), i + 1, np.float32) for i in range(3)}
+    source = save_npz(arrays, tmp_path / "x.npz")
+    (tmp_path / "r.yaml").write_text(f"version: 1\nrules: [{{match: 'w.', value: '{value}'}}]\n")
+    out = tmp_path / DESTINATIONS[format][0]
+    before = sorted(tmp_path.iterdir())
+    whole = execute.batches
+    monkeypatch.setattr(execute, "batches", lambda items, nbytes: whole(list(items)[:-1], nbytes))
+    with pytest.raises(VerificationError, match="^`w2`: 0 of 24 elements were written"):
+        api.apply(tmp_path / "r.yaml", source, dst=out)
+    assert sorted(tmp_path.iterdir()) == before
+    monkeypatch.undo()
+    plan = api.apply(tmp_path / "r.yaml", source, dst=out).plan
+    assert_same(DESTINATIONS[format][1](out), arrays)
+    assert all((step.stored is None) == (value != "x") for step in plan.steps)
 
 
 def test_sources_and_target_of_different_formats(origin: Callable[[str], Path], tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.errors import DataError, PlanError
+from ckpt_surgery import execute
+from ckpt_surgery.errors import DataError, PlanError, VerificationError
 from ckpt_surgery.execute import Progress, run
 from ckpt_surgery.fitting import Target
 from ckpt_surgery.planner import Plan, make_plan
@@ -149,3 +150,44 @@ def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
         carried_out(
             "version: 1\nrules:\n- {match: a, value: 'cast(x, \"float16\")'}", MemorySource(arrays), 10**6
         )
+
+
+# --- what is never written ----------------------------------------------------------------------------
+
+
+def test_a_region_that_is_never_written_is_told_before_the_sink_finishes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two outputs lack a region each, one of which is a whole output; the second is written twice in part."""
+    arrays = {"a": np.ones((4, 10)), "b": np.ones((4, 10)), "c": np.ones(3), "none": np.ones((0, 3))}
+    source = MemorySource(arrays, {"a": (1, 10), "b": (1, 10)})
+    plan = make_plan(
+        parse_recipe("version: 1\n", "recipe.yaml"),
+        {"source": source.leaves()},
+        None,
+        [],
+        {},
+        COMPUTED,
+        900,
+        2,
+    )
+    tasks = list(make_tasks(plan))
+    assert [task.step.leaf.key.text for task in tasks] == ["a"] * 4 + ["b"] * 4 + ["c"]
+    monkeypatch.setattr(execute, "make_tasks", lambda plan: [*tasks[1:4], *tasks[5:8], tasks[7]])
+    sink = MemorySink()
+    with pytest.raises(VerificationError) as caught:
+        run(plan, {"source": source}, sink, 900, 2)
+    assert str(caught.value).splitlines()[0] == (
+        "`a`: 30 of 40 elements were written; `b`: 30 of 40 elements were written; "
+        "`c`: 0 of 3 elements were written"
+    )
+    assert not sink.finished
+
+
+def test_of_many_outputs_that_were_not_written_some_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = MemorySource({f"w{i}": np.ones(3) for i in range(9)})
+    loaded = parse_recipe("version: 1\n", "recipe.yaml")
+    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, 1 << 20, 2)
+    monkeypatch.setattr(execute, "make_tasks", lambda plan: [])
+    with pytest.raises(VerificationError, match="`w4`: 0 of 3 elements were written; and 4 more leaves"):
+        run(plan, {"source": source}, MemorySink(), 1 << 20, 2)

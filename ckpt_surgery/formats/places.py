@@ -1,8 +1,6 @@
 """Arrays that are written at known places of files: in regions, in any order, from several threads."""
 
 import os
-import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ckpt_surgery.arrays import ArraySpec, Chunk, Manifest, Region, Shape
-from ckpt_surgery.errors import StorageError, VerificationError
+from ckpt_surgery.errors import StorageError
 from ckpt_surgery.formats.byte_ranges import write_region
 from ckpt_surgery.formats.data_files import copy_chunk
 from ckpt_surgery.keys import shown
@@ -28,13 +26,10 @@ class Place:
 
 
 class Places:
-    """The places of all arrays by their keys' text, and how much of each was written. Thread-safe."""
+    """The places of all arrays by their keys' text. Thread-safe."""
 
     def __init__(self, places: Mapping[str, Place]):
         self._places = places
-        self._written: Counter[str] = Counter()
-        """Elements by key."""
-        self._lock = threading.Lock()
 
     def __getitem__(self, text: str) -> Place:
         return self._places[text]
@@ -49,27 +44,12 @@ class Places:
         for index in sorted(chunks):
             copy_chunk(chunks[index], place.path, at)
             at += chunks[index].length
-        self.count(text, place.spec.size)
 
     def write(self, text: str, region: Region, block: np.ndarray) -> None:
         """Write one region; regions may be of any form. Raises StorageError."""
         place = self._places[text]
         assert (block.dtype, block.shape) == (place.spec.dtype, region.shape)
         put(place, region, block)
-        self.count(text, region.size)
-
-    def count(self, text: str, elements: int) -> None:
-        """Note that so many more elements of an array are written."""
-        with self._lock:
-            self._written[text] += elements
-
-    def check(self) -> None:
-        """Raises VerificationError where a part of an array was never written."""
-        for text, place in self._places.items():
-            if self._written[text] != place.spec.size:
-                raise VerificationError(
-                    f"{self._written[text]} of {place.spec.size} elements of `{shown(text)}` were written"
-                )
 
 
 def put(place: Place, region: Region, block: np.ndarray) -> None:

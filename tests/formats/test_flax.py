@@ -30,7 +30,7 @@ from ckpt_surgery.arrays import (
     chunk_regions,
     raw_codec,
 )
-from ckpt_surgery.errors import SourceError, StorageError, UsageError, VerificationError
+from ckpt_surgery.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.formats import SinkOptions, byte_ranges, detect_format, open_sink, open_source
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.flax_source import FlaxSource
@@ -766,8 +766,6 @@ def test_stored_bytes_are_adopted(
     output = replace(output_of("a/b", value), stored=manifest)
     assert sink.adopts(output.leaf, manifest)
     sink.create([output])
-    with pytest.raises(VerificationError, match="0 of"):
-        sink.finish()
     sink.adopt(output)
     sink.finish()
     assert_same(decoded((tmp_path / "x" / "flax_model.msgpack").read_bytes()), {"a/b": value})
@@ -780,15 +778,6 @@ def test_python_s_numbers_are_not_adopted(tmp_path: Path) -> None:
     sink = open_sink("flax", tmp_path, SinkOptions())
     assert not sink.adopts(Leaf(Key.parse("a"), LeafKind.SCALAR, spec), manifest)
     assert sink.adopts(Leaf(Key.parse("a"), LeafKind.ARRAY, spec), manifest)
-
-
-def test_what_was_never_written_is_not_published(tmp_path: Path, small_pieces: None) -> None:
-    sink, value = open_sink("flax", tmp_path, SinkOptions()), array((60,), "float32")
-    output = output_of("x", value)
-    sink.create([output])
-    sink.write(output, Region((0,), (40,)), value[:40])
-    with pytest.raises(VerificationError, match="40 of 60 elements of `x`"):
-        sink.finish()
 
 
 def test_a_checkpoint_without_leaves(tmp_path: Path) -> None:
