@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -293,6 +293,18 @@ class Source(Protocol):
         """Changes whenever the checkpoint's files do; cheap: their names within it, sizes, times, versions.
 
         The same wherever the checkpoint lies, in any process: saved plans recognize their sources by it.
+        """
+        ...
+
+
+@runtime_checkable
+class OpaqueSource(Protocol):
+    """A source that lists arrays which no function can use, texts and dates say, and can tell them apart."""
+
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of one region of such an array, in its dtype: equal bytes, equal elements.
+
+        Raises SourceError where they cannot be had.
         """
         ...
 

@@ -1,5 +1,7 @@
 """The values of leaves, streamed: statistics of one checkpoint, differences between two.
 
+What is said to be equal was compared, element by element; what cannot be compared is told by itself.
+
 Bounded: what is read at once is a small part of the budget or one stored chunk, whichever is larger (a
 compressed chunk can only be decoded whole); arithmetic is done on pieces of `PIECE` elements, in float64.
 """
@@ -12,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Region, Shape, Source, chunk_regions
-from ckpt_surgery.descriptions import Statistics, Unread, ValueDifference
+from ckpt_surgery.arrays import Leaf, OpaqueSource, Region, Shape, Source, chunk_regions
+from ckpt_surgery.descriptions import Statistics, Unread
+from ckpt_surgery.differences import Uncompared, ValueDifference
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.keys import shown
 
@@ -23,14 +26,27 @@ PIECE = 1 << 20
 """Elements that arithmetic holds in float64 at once."""
 
 
-def value_differences(a: Source, b: Source, memory: int) -> tuple[ValueDifference, ...]:
-    """How far apart the numbers are, for every leaf that has one shape in both; dtypes may differ.
+@dataclass(frozen=True)
+class Comparison:
+    """The values of all leaves that could be alike, in A's order."""
 
-    In A's order. `memory` is in bytes. Raises SourceError where bytes that are read are missing or damaged.
+    values: tuple[ValueDifference, ...]
+    uncompared: tuple[Uncompared, ...]
+
+
+def value_differences(a: Source, b: Source, memory: int) -> Comparison:
+    """How far apart the values are, for every array that has one shape in both.
+
+    Numbers of any two dtypes are compared as numbers, what is of one other dtype by its bytes. `memory` is
+    in bytes. Raises SourceError where bytes that are read are missing or damaged.
     """
     left, right = a.leaves(), b.leaves()
     pairs = [(left[key], right[key]) for key in left if key in right and _comparable(left[key], right[key])]
-    return tuple(_compared(a, b, x, y, memory) for x, y in pairs)
+    found = [_compared(a, b, x, y, memory) for x, y in pairs]
+    return Comparison(
+        tuple(one for one in found if isinstance(one, ValueDifference)),
+        tuple(one for one in found if isinstance(one, Uncompared)),
+    )
 
 
 def statistics(source: Source, memory: int) -> dict[str, Statistics | Unread]:
@@ -101,15 +117,27 @@ class _Moments:
 
 def _told(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
     """One array that cannot be read does not keep the others' numbers from being told."""
+    if not _numeric(leaf):
+        return Unread(_why_no_numbers(source, leaf, memory), damaged=False)
     try:
-        if _numeric(leaf):
-            return _statistics_of(source, leaf, memory)
-        for region in islice(read_regions(leaf, memory), 1):
-            source.read(leaf, region)  # the source knows best why it cannot be used
+        return _statistics_of(source, leaf, memory)
     except SourceError as error:
-        why = "; ".join(problem.message for problem in error.problems)
-        return Unread(why.removeprefix(f"`{shown(leaf.key.text)}`: "), damaged=_numeric(leaf))
-    return Unread("it is no array of numbers", damaged=False)
+        return Unread(_without_key(leaf, error), damaged=True)
+
+
+def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:
+    """The source knows best why an array cannot be used."""
+    try:
+        for region in islice(read_regions(leaf, memory), 1):
+            source.read(leaf, region)
+    except SourceError as error:
+        return _without_key(leaf, error)
+    return "it is no array of numbers"
+
+
+def _without_key(leaf: Leaf, error: SourceError) -> str:
+    why = "; ".join(problem.message for problem in error.problems)
+    return why.removeprefix(f"`{shown(leaf.key.text)}`: ")
 
 
 def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
@@ -190,12 +218,15 @@ def _numeric(leaf: Leaf) -> bool:
 
 
 def _comparable(a: Leaf, b: Leaf) -> bool:
-    """Both have numbers, in one shape."""
-    shapes = [leaf.spec.shape for leaf in (a, b) if leaf.spec is not None and _numeric(leaf)]
-    return len(shapes) == 2 and shapes[0] == shapes[1]
+    """Both have an array of one shape, of numbers or of one dtype; what differs otherwise is told already."""
+    if a.spec is None or b.spec is None or a.spec.shape != b.spec.shape:
+        return False
+    return (_numeric(a) and _numeric(b)) or a.spec.dtype == b.spec.dtype
 
 
-def _compared(a: Source, b: Source, left: Leaf, right: Leaf, memory: int) -> ValueDifference:
+def _compared(a: Source, b: Source, left: Leaf, right: Leaf, memory: int) -> ValueDifference | Uncompared:
+    if not _numeric(left):
+        return _compared_by_bytes(a, b, left, right, memory)
     total = _Gap()
     for region in read_regions(left, memory):
         blocks = _pieces(a.read(left, region)), _pieces(b.read(right, region))
@@ -204,21 +235,70 @@ def _compared(a: Source, b: Source, left: Leaf, right: Leaf, memory: int) -> Val
     return ValueDifference(left.key.text, total.equal, total.max_abs, total.max_rel, total.cosine)
 
 
+def _compared_by_bytes(
+    a: Source, b: Source, left: Leaf, right: Leaf, memory: int
+) -> ValueDifference | Uncompared:
+    assert left.spec is not None
+    for source, leaf in ((a, left), (b, right)):
+        if not isinstance(source, OpaqueSource) or left.spec.dtype.hasobject:
+            return Uncompared(leaf.key.text, _why_no_numbers(source, leaf, memory))
+    assert isinstance(a, OpaqueSource)
+    assert isinstance(b, OpaqueSource)
+    try:
+        equal = all(
+            _same_bytes(a.opaque_elements(left, region), b.opaque_elements(right, region))
+            for region in read_regions(left, memory)
+        )
+    except SourceError as error:
+        return Uncompared(left.key.text, _without_key(left, error))
+    return ValueDifference(left.key.text, equal, None, None, None)
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.tobytes() == b.tobytes()
+
+
 def _gap(a: np.ndarray, b: np.ndarray) -> _Gap:
     """Of two pieces with one length."""
     whole = _whole_numbers(a.dtype) and _whole_numbers(b.dtype)
-    x, y = (_integers(a), _integers(b)) if whole else (_wide(a), _wide(b))
-    same = (x == y) | (np.isnan(x) & np.isnan(y))
-    wide_x, wide_y = _wide(a), _wide(b)
+    wide_x, wide_y = _alike(_wide(a), _wide(b))
+    x, y = (_integers(a), _integers(b)) if whole else (wide_x, wide_y)
+    same = x == y if whole else _same(x, y) & _exact(a) & _exact(b)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         apart = _distance(x, y) if whole else np.abs(wide_x - wide_y)
         apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        if (rounded := ~same & (apart == 0)).any():
+            apart[rounded] = np.maximum(_rounding(a[rounded]), _rounding(b[rounded]))
         relative = np.where(same, 0.0, apart / np.abs(wide_y))
         relative = np.where(np.isnan(relative), np.inf, relative)
         finite = np.isfinite(wide_x) & np.isfinite(wide_y)
         u, v = wide_x[finite], wide_y[finite]
         products = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
     return _Gap(bool(same.all()), float(apart.max()), float(relative.max()), *products)
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Equal, or NaN in both: of complex numbers each part by itself."""
+    u, v = (wide.view(np.float64).reshape(wide.size, -1) for wide in (x, y))
+    same: np.ndarray = ((u == v) | (np.isnan(u) & np.isnan(v))).all(axis=-1)
+    return same
+
+
+def _exact(piece: np.ndarray) -> np.ndarray:
+    """Which elements float64 holds as they are: not all integers of 64 bits."""
+    if piece.dtype not in (np.int64, np.uint64):
+        return np.ones(piece.shape, bool)
+    wide = piece.astype(np.float64)
+    beyond = wide >= (2.0**63 if piece.dtype == np.int64 else 2.0**64)
+    exact: np.ndarray = ~beyond & (np.where(beyond, 0, wide).astype(piece.dtype) == piece)
+    return exact
+
+
+def _rounding(piece: np.ndarray) -> np.ndarray:
+    """What each element loses in float64."""
+    lost, inexact = np.zeros(piece.shape), ~_exact(piece)
+    lost[inexact] = [abs(int(value) - int(float(value))) for value in piece[inexact]]
+    return lost
 
 
 def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -255,6 +335,12 @@ def _wide(piece: np.ndarray) -> np.ndarray:
     """float64, or complex128 where the numbers are complex."""
     wide: np.ndarray = piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64)
     return wide
+
+
+def _alike(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both complex where one is."""
+    both = np.result_type(x, y)
+    return x.astype(both, copy=False), y.astype(both, copy=False)
 
 
 def _parts(piece: np.ndarray) -> np.ndarray:

@@ -1,14 +1,15 @@
-"""What leaves, listings and differences are in words and in JSON: what `inspect` and `diff` tell."""
+"""What leaves and listings are in words and in JSON: what `inspect` tells, and all reports have in common."""
 
 import functools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest
-from ckpt_surgery.folding import Entry, Fold, escaped, fold, unfolded
+from ckpt_surgery.folding import Entry, Fold, fold, unfolded
+from ckpt_surgery.keys import shown
 from ckpt_surgery.shardings import sharding_text
 
 JSON_SCHEMA = 1
@@ -54,63 +55,6 @@ class Unread:
     """`it is an array of byte strings`."""
     damaged: bool
     """It should have numbers; else it is of a kind that is only listed."""
-
-
-@dataclass(frozen=True)
-class ValueDifference:
-    """How far the values of one leaf are apart. NaN in the same place counts as equal."""
-
-    key: str
-    equal: bool
-    max_abs: float
-    """max |a - b|; infinite where only one of the two is NaN, or they are different infinities."""
-    max_rel: float
-    """max |a - b| / |b|; infinite where only b is zero."""
-    cosine: float | None
-    """Of the two as vectors, over the elements finite in both. None where a norm is zero or overflows."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A leaf that both checkpoints have, described differently."""
-
-    key: str
-    a: Leaf
-    b: Leaf
-    what: tuple[str, ...]
-    """Of `kind`, `shape`, `dtype`, `value` (strings, empty nodes and PRNG implementations)."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Checkpoint A against checkpoint B."""
-
-    only_a: tuple[Leaf, ...]
-    only_b: tuple[Leaf, ...]
-    changed: tuple[Change, ...]
-    common: int
-    """Number of keys that both have."""
-    values: tuple[ValueDifference, ...] | None = None
-    """For every array that both have in one shape; None where values were not compared."""
-
-    @property
-    def different(self) -> bool:
-        described = bool(self.only_a or self.only_b or self.changed)
-        return described or any(not value.equal for value in self.values or ())
-
-
-@dataclass(frozen=True)
-class DifferenceRow:
-    """One line of a comparison."""
-
-    side: str
-    """`only in A`, `only in B` or `changed`."""
-    key: str
-    """Pattern, printable."""
-    count: int
-    before: str
-    """What A has; empty for `only in B`."""
-    after: str
 
 
 class Described(Protocol):
@@ -225,84 +169,6 @@ def _leaf_json(leaf: Leaf, statistics: Mapping[str, Statistics | Unread] | None)
         return {**listed, "unread": stats.why}
     numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
     return {**listed, **numbers, "nan": stats.nan, "inf": stats.inf}
-
-
-def diff_trees(a: Mapping[str, Leaf], b: Mapping[str, Leaf]) -> Difference:
-    """Two checkpoints by their listings alone: keys, kinds, shapes, dtypes, and what strings say."""
-    common = [key for key in a if key in b]
-    changes = (Change(key, a[key], b[key], _changes(a[key], b[key])) for key in common)
-    return Difference(
-        only_a=tuple(leaf for key, leaf in a.items() if key not in b),
-        only_b=tuple(leaf for key, leaf in b.items() if key not in a),
-        changed=tuple(change for change in changes if change.what),
-        common=len(common),
-    )
-
-
-def _changes(a: Leaf, b: Leaf) -> tuple[str, ...]:
-    found = ["kind"] if a.kind != b.kind else []
-    if a.spec is not None and b.spec is not None:
-        found += ["shape"] if a.spec.shape != b.spec.shape else []
-        found += ["dtype"] if a.spec.dtype != b.spec.dtype else []
-    if a.kind == b.kind and (a.string, a.empty, a.prng_impl) != (b.string, b.empty, b.prng_impl):
-        found.append("value")
-    return tuple(found)
-
-
-def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
-    """What differs by description, folded; keys of A first, then of B, then those of both."""
-    only_a = [Entry(leaf.key.text, (), ("only in A", describe(leaf), "")) for leaf in difference.only_a]
-    only_b = [Entry(leaf.key.text, (), ("only in B", "", describe(leaf))) for leaf in difference.only_b]
-    changed = [Entry(c.key, (), ("changed", _value_text(c.a), _value_text(c.b))) for c in difference.changed]
-    return [row for part in (only_a, only_b, changed) for row in _difference_rows(part, full)]
-
-
-def _difference_rows(entries: Sequence[Entry], full: bool) -> list[DifferenceRow]:
-    rows = []
-    for folded in unfolded(entries) if full else fold(entries):
-        side, before, after = cast(tuple[str, str, str], entries[folded.first].like)
-        rows.append(DifferenceRow(side, folded.key, folded.count, before, after))
-    return rows
-
-
-def _value_text(leaf: Leaf) -> str:
-    return describe(leaf) if leaf.string is None else f'"{escaped(leaf.string)}"'
-
-
-def difference_json(difference: Difference) -> dict[str, Any]:
-    """The JSON document of `diff`: every key, unfolded; `values` is null where none were compared."""
-    values = difference.values
-    return {
-        "schema": JSON_SCHEMA,
-        "different": difference.different,
-        "common": difference.common,
-        "only_a": [_listed_json(leaf) for leaf in difference.only_a],
-        "only_b": [_listed_json(leaf) for leaf in difference.only_b],
-        "changed": [
-            {"key": c.key, "what": list(c.what), "a": _value_json(c.a), "b": _value_json(c.b)}
-            for c in difference.changed
-        ],
-        "values": None if values is None else [_value_difference_json(value) for value in values],
-    }
-
-
-def _listed_json(leaf: Leaf) -> dict[str, Any]:
-    return {"key": leaf.key.text, **_value_json(leaf)}
-
-
-def _value_json(leaf: Leaf) -> dict[str, Any]:
-    listed = {"kind": leaf.kind.value, **spec_json(leaf)}
-    return listed if leaf.string is None else {**listed, "string": leaf.string}
-
-
-def _value_difference_json(value: ValueDifference) -> dict[str, Any]:
-    return {
-        "key": value.key,
-        "equal": value.equal,
-        "max_abs": value.max_abs,
-        "max_rel": value.max_rel,
-        "cosine": value.cosine,
-    }
 
 
 def json_text(document: Mapping[str, Any], *, indent: int | None = 1) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from ckpt_surgery import compare, formats
 from ckpt_surgery.arguments import Size, bytes_of
 from ckpt_surgery.arrays import Leaf
-from ckpt_surgery.descriptions import Difference, diff_trees
+from ckpt_surgery.differences import Difference, Holds, diff_trees
 from ckpt_surgery.engines.local import default_memory
 
 PathLike = str | os.PathLike[str]
@@ -44,11 +44,18 @@ def diff(
     values: bool = False,
     memory: Size | None = None,
 ) -> Difference:
-    """How two checkpoints differ in keys, shapes and dtypes; with `values`, in numbers too."""
+    """How two checkpoints differ in keys, containers, shapes and dtypes; with `values`, in numbers too.
+
+    What could not be compared is told; the two are then not known to be the same.
+    """
     budget = bytes_of("memory", memory)
     one, other = (formats.open_source(os.fspath(p), None, step, item) for p in (a, b))
-    difference = diff_trees(one.leaves(), other.leaves())
+    difference = diff_trees(one.leaves(), other.leaves(), _holds(one.format), _holds(other.format))
     if values:
-        numbers = compare.value_differences(one, other, budget or default_memory())
-        difference = replace(difference, values=tuple(numbers))
+        found = compare.value_differences(one, other, budget or default_memory())
+        difference = replace(difference, values=found.values, uncompared=found.uncompared)
     return difference
+
+
+def _holds(format: str) -> Holds:
+    return Holds(format, formats.holds_empty(format), formats.holds_lists(format))

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from ckpt_surgery import compare
 from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest, Region
 from ckpt_surgery.descriptions import Statistics, Unread
+from ckpt_surgery.differences import Uncompared, ValueDifference
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.keys import Key
 
@@ -58,7 +59,7 @@ def statistics_of(array: np.ndarray):
 
 
 def difference_of(a: np.ndarray, b: np.ndarray):
-    (found,) = compare.value_differences(Memory({"w": a}), Memory({"w": b}), MEMORY)
+    (found,) = compare.value_differences(Memory({"w": a}), Memory({"w": b}), MEMORY).values
     return found
 
 
@@ -133,10 +134,55 @@ def test_statistics_tell_of_arrays_that_cannot_be_read():
     }
 
 
+@dataclass
+class Opaque(Memory):
+    """Arrays that no function can use, but for comparison; objects not even that."""
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        raise SourceError(f"`{leaf.key.text}`: it is of no use")
+
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        if leaf.spec is not None and leaf.spec.dtype.hasobject:
+            return self.read(leaf, region)
+        return Memory.read(self, leaf, region)
+
+
+BY_BYTES = [
+    (np.array(["a", "b"]), np.array(["a", "c"]), "texts"),
+    (np.array([b"a", b"b"]), np.array([b"a", b"c"]), "byte strings"),
+    (np.array(["2020", "NaT"], "M8[s]"), np.array(["2021", "NaT"], "M8[s]"), "dates"),
+    (np.array([1, 2], "m8[s]"), np.array([1, 3], "m8[s]"), "time spans"),
+    (np.array([(1, np.nan)], "i4,f8"), np.array([(1, 2.0)], "i4,f8"), "records"),
+    (np.array([b"ab"], "V2"), np.array([b"ac"], "V2"), "untyped bytes"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "reason"), BY_BYTES, ids=[row[-1] for row in BY_BYTES])
+def test_what_has_no_numbers_is_compared_by_its_bytes(a, b, reason):
+    for one, other, equal in ((a, a.copy(), True), (a, b, False)):
+        found = compare.value_differences(Opaque({"w": one}), Opaque({"w": other}), MEMORY)
+        assert found == compare.Comparison((ValueDifference("w", equal, None, None, None),), ())
+
+
+def test_what_has_no_bytes_either_is_told_with_the_reason():
+    source = Opaque({"w": np.array([{}, None], object)})
+    found = compare.value_differences(source, source, MEMORY)
+    assert found == compare.Comparison((), (Uncompared("w", "it is of no use"),))
+    for a, b in ((source, Memory(source.arrays)), (Memory(source.arrays), source)):
+        assert [one.key for one in compare.value_differences(a, b, MEMORY).uncompared] == ["w"]
+
+
+def test_other_dtypes_without_numbers_are_told_by_their_description():
+    a, b = Opaque({"w": np.array(["a"])}), Opaque({"w": np.array(["ab"])})
+    assert compare.value_differences(a, b, MEMORY) == compare.Comparison((), ())
+
+
 @pytest.mark.parametrize("dtype", ["S3", "U3", "O", "M8[s]", "m8[s]", "V1"])
-def test_what_has_no_numbers_is_not_compared(dtype):
+def test_what_has_no_numbers_and_no_bytes_is_not_compared(dtype):
     source = Memory({"w": np.zeros(3, dtype), "x": np.ones(3)})
-    assert [found.key for found in compare.value_differences(source, source, MEMORY)] == ["x"]
+    found = compare.value_differences(source, source, MEMORY)
+    assert [one.key for one in found.values] == ["x"]
+    assert found.uncompared == (Uncompared("w", "it is no array of numbers"),)
     assert compare.statistics(source, MEMORY)["w"] == Unread("it is no array of numbers", damaged=False)
 
 
@@ -202,10 +248,56 @@ def test_differences_of_complex_numbers():
     assert (found.max_abs, found.max_rel) == (5.0, np.inf)
 
 
+NAN = np.nan
+COMPLEX = [
+    (complex(NAN, 1), complex(NAN, 1), True, "NaN in one part of both"),
+    (complex(NAN, 1), complex(NAN, 2), False, "the other part differs"),
+    (complex(1, NAN), complex(NAN, 1), False, "NaN in different parts"),
+    (complex(NAN, NAN), complex(NAN, NAN), True, "NaN in both parts"),
+    (complex(NAN, NAN), complex(NAN, 0), False, "NaN in one part more"),
+    (complex(np.inf, NAN), complex(np.inf, NAN), True, "infinite and NaN"),
+    (complex(np.inf, 1), complex(np.inf, 2), False, "infinite, and the other part differs"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "equal", "reason"), COMPLEX, ids=[row[-1] for row in COMPLEX])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_parts_of_complex_numbers(dtype, a, b, equal, reason):
+    found = difference_of(np.array([1, a], dtype), np.array([1, b], dtype))
+    assert found.equal == equal, reason
+    assert (found.max_abs == 0) == equal
+
+
+def test_complex_numbers_beside_real_ones():
+    real = np.array([1.0, NAN, 2.0])
+    assert difference_of(real, real.astype(complex)).equal
+    assert not difference_of(real, np.array([1, NAN, 2 + 1j])).equal
+
+
+@pytest.mark.parametrize(
+    ("integer", "other", "max_abs"),
+    [
+        (np.int64(2**53 + 1), np.float64(2**53), 1.0),
+        (np.int64(2**63 - 1), np.float64(2**63), 1.0),
+        (np.uint64(2**64 - 1), np.float64(2**64), 1.0),
+        (np.int64(-(2**53) - 1), np.float32(-(2**53)), 1.0),
+        (np.int64(2**62 + 1), complex(2**62), 1.0),
+        (np.int64(2**53), np.float64(2**53), 0.0),
+        (np.int64(-(2**63)), np.float64(-(2**63)), 0.0),
+        (np.uint64(2**63), np.float32(2**63), 0.0),
+    ],
+)
+def test_integers_that_no_float_is(integer, other, max_abs):
+    """Whatever float64 makes of them, they are not the same."""
+    for a, b in ((integer, other), (other, integer)):
+        found = difference_of(np.array([a]), np.array([b]))
+        assert (found.equal, found.max_abs) == (max_abs == 0, max_abs)
+
+
 def test_only_common_leaves_of_one_shape_are_compared():
     a = Memory({"w": np.ones(2), "x": np.ones(2), "y": np.ones(2)})
     b = Memory({"y": np.ones(2), "w": np.ones(2), "x": np.ones(3), "z": np.ones(2)})
-    assert [v.key for v in compare.value_differences(a, b, MEMORY)] == ["w", "y"]
+    assert [v.key for v in compare.value_differences(a, b, MEMORY).values] == ["w", "y"]
 
 
 @settings(deadline=None, max_examples=60)

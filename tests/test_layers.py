@@ -61,7 +61,8 @@ LAYERS = (
     "execute",
     "locks",
     "commit",
-    "descriptions",  # leaves and differences in words
+    "descriptions",  # leaves in words
+    "differences",  # two checkpoints beside each other
     "compare",
     "inspections",  # what needs no recipe
     "checking",  # what needs a recipe only
@@ -98,10 +99,14 @@ ONLY = {
         "folding",
         "descriptions",
     },
-    "compare": {"errors", "keys", "arrays", "descriptions"},
+    "differences": {"keys", "arrays", "folding", "descriptions"},
+    "compare": {"errors", "keys", "arrays", "descriptions", "differences"},
     "arguments": {"errors"},
     "checking": {"errors", "linting", "recipe", "formats"},
-    "inspections": {"errors", "arguments", "keys", "arrays", "formats", "engines", "compare", "descriptions"},
+    "inspections": {
+        *("errors", "arguments", "keys", "arrays", "formats", "engines"),
+        *("compare", "descriptions", "differences"),
+    },
     "__main__": {"cli"},
 }
 """Where less is allowed than the order alone would."""

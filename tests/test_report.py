@@ -1,4 +1,4 @@
-"""Rows and JSON documents from plans, listings and comparisons made by hand."""
+"""Rows and JSON documents from plans and listings made by hand."""
 
 import json
 import math
@@ -13,11 +13,7 @@ from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifes
 from ckpt_surgery.descriptions import (
     Statistics,
     Unread,
-    ValueDifference,
     describe,
-    diff_trees,
-    difference_json,
-    difference_rows,
     inspect_json,
     json_text,
     leaf_rows,
@@ -330,109 +326,6 @@ def test_inspect_json_with_what_could_not_be_read():
     (leaf,) = inspect_json(Checkpoint(), [array("w")], {"w": Unread("it is gone", damaged=True)})["leaves"]
     assert leaf["unread"] == "it is gone"
     assert "min" not in leaf
-
-
-def listing(*leaves: Leaf) -> dict[str, Leaf]:
-    return {leaf.key.text: leaf for leaf in leaves}
-
-
-def test_diff_trees():
-    a = listing(array("same"), array("gone"), array("w", (2, 3)), array("x", dtype=F32), array("y"))
-    b = listing(
-        array("w", (3, 2)),
-        array("same"),
-        array("new"),
-        array("x", dtype=BF16),
-        Leaf(Key.parse("y"), LeafKind.STRING),
-    )
-    found = diff_trees(a, b)
-    assert [leaf.key.text for leaf in found.only_a] == ["gone"]
-    assert [leaf.key.text for leaf in found.only_b] == ["new"]
-    assert [(c.key, c.what) for c in found.changed] == [
-        ("w", ("shape",)),
-        ("x", ("dtype",)),
-        ("y", ("kind",)),
-    ]
-    assert found.common == 4
-    assert found.different
-
-
-def test_diff_trees_of_equal_listings():
-    a = listing(array("w"), Leaf(Key.parse("s"), LeafKind.STRING, string="x"))
-    assert not diff_trees(a, dict(reversed(a.items()))).different
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        (
-            Leaf(Key.parse("k"), LeafKind.STRING, string="x"),
-            Leaf(Key.parse("k"), LeafKind.STRING, string="y"),
-        ),
-        (
-            Leaf(Key.parse("k"), LeafKind.EMPTY, empty="Dict"),
-            Leaf(Key.parse("k"), LeafKind.EMPTY, empty="List"),
-        ),
-        (
-            Leaf(Key.parse("k"), LeafKind.PRNG_KEY, ArraySpec((2,), F32), prng_impl="a"),
-            Leaf(Key.parse("k"), LeafKind.PRNG_KEY, ArraySpec((2,), F32), prng_impl="b"),
-        ),
-    ],
-    ids=["string", "empty", "prng"],
-)
-def test_diff_trees_compares_what_listings_say_of_values(change):
-    found = diff_trees(*map(listing, change))
-    assert [c.what for c in found.changed] == [("value",)]
-
-
-def test_difference_rows_fold():
-    a = listing(*(array(f"l_{i}") for i in range(3)), *(array(f"m_{i}") for i in range(3)))
-    b = listing(*(array(f"l_{i}", dtype=BF16) for i in range(3)), array("n"))
-    assert [(r.side, r.key, r.count, r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [
-        ("only in A", "m_{0..2}", 3, "f32[2,3]", ""),
-        ("only in B", "n", 1, "", "f32[2,3]"),
-        ("changed", "l_{0..2}", 3, "f32[2,3]", "bf16[2,3]"),
-    ]
-    assert len(difference_rows(diff_trees(a, b), full=True)) == 7
-
-
-def test_difference_rows_show_strings():
-    a, b = (listing(Leaf(Key.parse("s"), LeafKind.STRING, string=text)) for text in ("x\n", "y"))
-    assert [(r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [('"x\\n"', '"y"')]
-
-
-def test_difference_json():
-    from dataclasses import replace
-
-    found = diff_trees(listing(array("w"), array("x")), listing(array("w", dtype=BF16)))
-    assert difference_json(found) == {
-        "schema": 1,
-        "different": True,
-        "common": 1,
-        "only_a": [{"key": "x", "kind": "array", "shape": [2, 3], "dtype": "float32"}],
-        "only_b": [],
-        "changed": [
-            {
-                "key": "w",
-                "what": ["dtype"],
-                "a": {"kind": "array", "shape": [2, 3], "dtype": "float32"},
-                "b": {"kind": "array", "shape": [2, 3], "dtype": "bfloat16"},
-            }
-        ],
-        "values": None,
-    }
-    with_values = replace(found, values=(ValueDifference("w", False, 0.5, math.inf, None),))
-    assert difference_json(with_values)["values"] == [
-        {"key": "w", "equal": False, "max_abs": 0.5, "max_rel": math.inf, "cosine": None}
-    ]
-
-
-@pytest.mark.parametrize(("equal", "different"), [(True, False), (False, True)])
-def test_values_make_a_difference(equal, different):
-    from dataclasses import replace
-
-    same = diff_trees(listing(array("w")), listing(array("w")))
-    assert replace(same, values=(ValueDifference("w", equal, 0.0, 0.0, 1.0),)).different is different
 
 
 def test_json_text_is_one_strict_document():

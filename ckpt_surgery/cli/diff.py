@@ -46,7 +46,7 @@ def command(
     """Show which keys only A or only B has, and where kind, shape or dtype differ."""
     from ckpt_surgery import inspections
     from ckpt_surgery.cli.render import difference_lines, warning_lines
-    from ckpt_surgery.descriptions import difference_json
+    from ckpt_surgery.differences import difference_json
 
     check_documents([json_to], [a, b])
     if values:

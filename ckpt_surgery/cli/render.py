@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.descriptions import (
+from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.descriptions import LeafRow, Statistics, Unread, json_text, leaf_rows
+from ckpt_surgery.differences import (
     Difference,
     DifferenceRow,
-    LeafRow,
-    Statistics,
-    Unread,
+    Holds,
     ValueDifference,
     difference_rows,
-    json_text,
-    leaf_rows,
+    why_missing,
 )
 from ckpt_surgery.keys import shown
 
@@ -233,11 +232,12 @@ def _padded(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) 
 def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
     """What differs, then the summary."""
     rows = difference_rows(difference, full=full)
-    tails = tails_of([(row.count, _before_after(row), "") for row in rows])
+    tails = tails_of([(row.count, _before_after(row), row.why) for row in rows])
     column = key_width([row.key for row in rows], tails, width)
     for row, tail in zip(rows, tails, strict=True):
         yield from aligned(_side(row.side), Text(row.key), Text(tail, "dim"), column)
     yield from _value_lines([v for v in difference.values or () if not v.equal], full)
+    yield from _listed([(one.key, shown(one.why)) for one in difference.uncompared], "not compared", full)
     yield _difference_summary(difference)
 
 
@@ -251,17 +251,26 @@ def _side(side: str) -> Text:
 
 
 def _value_lines(values: Sequence[ValueDifference], full: bool) -> Iterator[Text]:
-    """The leaves whose numbers differ, those that differ most (relatively) first."""
-    worst = sorted(values, key=lambda value: -value.max_rel)
-    listed = worst if full else worst[:MOST_VALUES]
-    column = max((cell_len(shown(value.key)) for value in listed), default=0)
-    for value in listed:
-        key = shown(value.key)
-        line = start_of("values", "yellow").append(key + " " * (column - cell_len(key) + 2))
-        cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
-        yield line.append(f"max abs {value.max_abs:<10.4g} max rel {value.max_rel:<10.4g} cosine {cosine}")
-    if len(worst) > len(listed):
-        yield start_of("values", "yellow").append(f"and {len(worst) - len(listed):,} more leaves (--full)")
+    """The leaves whose values differ, those first that differ most (relatively), or cannot be measured."""
+    worst = sorted(values, key=lambda value: (value.max_rel is not None, -(value.max_rel or 0)))
+    return _listed([(value.key, _distance(value)) for value in worst], "values", full)
+
+
+def _distance(value: ValueDifference) -> str:
+    if value.max_abs is None or value.max_rel is None:
+        return "other bytes"
+    cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
+    return f"max abs {value.max_abs:<10.4g} max rel {value.max_rel:<10.4g} cosine {cosine}"
+
+
+def _listed(told: Sequence[tuple[str, str]], word: str, full: bool) -> Iterator[Text]:
+    """A line for each key and what is said of it, of many the first ones unless `full`."""
+    listed = [(shown(key), text) for key, text in (told if full else told[:MOST_VALUES])]
+    column = max((cell_len(key) for key, _ in listed), default=0)
+    for key, text in listed:
+        yield start_of(word, "yellow").append(f"{key}{' ' * (column - cell_len(key) + 2)}{text}")
+    if len(told) > len(listed):
+        yield start_of(word, "yellow").append(f"and {len(told) - len(listed):,} more leaves (--full)")
 
 
 def _difference_summary(difference: Difference) -> Text:
@@ -276,12 +285,20 @@ def _difference_summary(difference: Difference) -> Text:
         )
     unequal = sum(not value.equal for value in compared or ())
     parts = [
-        (len(difference.only_a), "only in A"),
-        (len(difference.only_b), "only in B"),
+        (len(difference.only_a), f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
+        (len(difference.only_b), f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
         (len(difference.changed), "changed"),
         (unequal, "with other values"),
+        (len(difference.uncompared), "not compared"),
     ]
     text = ", ".join(f"{count:,} {what}" for count, what in parts if count)
-    return (
-        Text().append("different: ", "bold").append(f"{text}; {number_of(difference.common, 'leaf')} in both")
-    )
+    word = "different: " if difference.known else "not known to be the same: "
+    return Text().append(word, "bold").append(f"{text}; {number_of(difference.common, 'leaf')} in both")
+
+
+def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
+    """How many of the leaves the other checkpoint cannot have."""
+    count = sum(bool(why_missing(leaf, other)) for leaf in leaves)
+    if not count:
+        return ""
+    return f" ({number_of(count, 'empty node')}, which {other.format} does not hold)"

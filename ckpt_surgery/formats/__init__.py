@@ -92,6 +92,10 @@ class Format:
     """Whether names have no levels, and dots in them are the convention."""
     holds_shardings: bool = False
     """Whether it has a place for the shardings of arrays."""
+    holds_empty: bool = True
+    """Whether it has a place for None and empty containers; else they are left out, and the plan says so."""
+    holds_lists: bool = True
+    """Whether lists are told from dicts with the keys `0`, `1`, …; else whatever is no list may be one."""
 
 
 @functools.cache
@@ -323,6 +327,16 @@ def is_flat(format: str) -> bool:
 def holds_shardings(format: str) -> bool:
     """Whether checkpoints of a format have a place for shardings. Raises UsageError."""
     return _named(format).holds_shardings
+
+
+def holds_empty(format: str) -> bool:
+    """Whether checkpoints of a format have a place for None and empty containers. Raises UsageError."""
+    return _named(format).holds_empty
+
+
+def holds_lists(format: str) -> bool:
+    """Whether checkpoints of a format tell lists from dicts. Raises UsageError."""
+    return _named(format).holds_lists
 
 
 def can_link(format: str) -> bool:

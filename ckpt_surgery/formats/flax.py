@@ -27,4 +27,5 @@ FORMAT = Format(
     suffixes=(SUFFIX,),
     is_file=lambda name: True,
     holds_metadata=False,
+    holds_lists=False,
 )

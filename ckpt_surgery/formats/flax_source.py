@@ -25,6 +25,7 @@ from ckpt_surgery.formats.msgpack_tree import (
     read_value,
     starts_stream,
 )
+from ckpt_surgery.formats.stretches import Opaque, stretch
 from ckpt_surgery.formats.zarr_arrays import (
     ArraysSource,
     Files,
@@ -35,6 +36,8 @@ from ckpt_surgery.formats.zarr_arrays import (
 )
 from ckpt_surgery.keys import Key, shown
 
+BYTES = np.dtype("S1")
+"""Of which a byte string is listed as an array."""
 PLACEHOLDER = "PLACEHOLDER://"
 """How strings begin that stand for arrays in Orbax before `_METADATA`."""
 MULTIHOST = "//GDAPlaceholder:"
@@ -156,7 +159,7 @@ def leaf_of(found: Found) -> Leaf:
     if isinstance(node, dict | list):
         return Leaf(key, LeafKind.EMPTY, empty="Dict" if isinstance(node, dict) else "List")
     if isinstance(node, BytesAt):
-        raise SourceError(f"it is {_told(node)}, which no other format holds", hint="Save it as an array.")
+        return Leaf(key, LeafKind.ARRAY, ArraySpec((node.length,), BYTES))
     if not isinstance(node, str):
         return _number(key, node)
     if node.startswith(PLACEHOLDER):
@@ -165,6 +168,15 @@ def leaf_of(found: Found) -> Leaf:
             hint="Open the directory that the file is in.",
         )
     return Leaf(key, LeafKind.STRING, string=node)
+
+
+def opaque_of(found: Found) -> Opaque | None:
+    """What there is of a byte string, which no function takes; None for other leaves."""
+    node = found.node
+    if not isinstance(node, BytesAt):
+        return None
+    stored = stretch(ArraySpec((node.length,), np.dtype("V1")), found.file, node.offset)
+    return Opaque(f"is {_told(node)}, which no other format holds", "Save it as an array.", stored, BYTES)
 
 
 def _number(key: Key, value: Plain) -> Leaf:
@@ -243,9 +255,12 @@ class FlaxSource(ArraysSource):
             files={**contents.files, **_own_files(listed.values())},
             metadata=contents.metadata,
             step=location.step,
+            opaque=opaque_leaves(item.found for item in listed.values()),
         )
         self._cut = {
-            text: item.found for text, item in listed.items() if item.leaf.spec and not item.leaf.manifest
+            text: item.found
+            for text, item in listed.items()
+            if isinstance(item.found.node, ArrayAt) and not item.leaf.manifest
         }
         """Arrays in pieces that no grid fits."""
 
@@ -259,6 +274,12 @@ class FlaxSource(ArraysSource):
             return read_pieces(cut.node, cut.file, region, self._files)
         except SourceError as error:
             raise named(leaf.key, error) from error
+
+
+def opaque_leaves(found: Iterable[Found]) -> dict[str, Opaque]:
+    """Those leaves that are byte strings, by key text."""
+    opaque = {item.key.text: opaque_of(item) for item in found}
+    return {text: one for text, one in opaque.items() if one is not None}
 
 
 def _own_files(listed: Iterable[Listed]) -> dict[str, FileStat]:

@@ -11,4 +11,11 @@ def _open_source(path: str, selection: Selection) -> Source:
     return open_npy(path, selection)
 
 
-FORMAT = Format(name="npy", detect=detect, open_source=_open_source, suffixes=(".npy",))
+FORMAT = Format(
+    name="npy",
+    detect=detect,
+    open_source=_open_source,
+    suffixes=(".npy",),
+    holds_empty=False,
+    holds_lists=False,
+)

@@ -46,7 +46,10 @@ DESCRIPTIONS = {BFLOAT16: "<V2"} | {
 """What a header calls the types that a `.npy` file holds. Only bfloat16 has two bytes without a name."""
 _DTYPES = {description[1:]: dtype for dtype, description in DESCRIPTIONS.items()}
 _TEXT = re.compile(r"[<>]U\d{1,9}")
-_SIZED = re.compile(r"[<>|=]([SUV])([1-9]\d{0,5})")
+_SPELLED = re.compile(r"[<>|=]([biufc?]\d{0,2}|[SUV][1-9]\d{0,8}|[Mm]8(\[[\w/]{1,20}\])?)")
+"""Of types whose elements lie in the file as they are: not objects, which are a pickle."""
+UNTYPED: np.dtype[Any] = np.dtype("V1")
+"""Of arrays of which nothing is known. Never without bytes, as sizes are divided by them."""
 
 NAMELESS = (
     "is stored as single bytes without a type: NumPy does not record which narrow type of ml_dtypes they are",
@@ -77,7 +80,7 @@ class NpyArray:
     """What a `.npy` file says it holds."""
 
     spec: ArraySpec
-    """Of unusable arrays the dtype is for people."""
+    """Of unusable arrays the dtype tells them apart; no function takes it."""
     codec: Codec
     data: int
     """Offset of the first element; so long is the header."""
@@ -86,6 +89,15 @@ class NpyArray:
     text: str | None = None
     """The value of a single string."""
     unusable: Unusable | None = None
+    stored: np.dtype[Any] | None = None
+    """Of unusable arrays the type that elements have in the file; None where that is a pickle, or unknown."""
+
+    @property
+    def laid(self) -> ArraySpec:
+        """What lies in the file: of unusable arrays untyped bytes."""
+        if self.stored is None:
+            return self.spec
+        return ArraySpec(self.spec.shape, np.dtype(f"V{self.stored.itemsize}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,8 @@ class _Described:
     fortran: bool
     descr: str
     """Empty for records."""
+    fields: Any
+    """Of records, as NumPy spells them."""
 
 
 def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
@@ -112,9 +126,10 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     if described.shape == () and _TEXT.fullmatch(described.descr):
         return _single_string(read, described, head, size)
     found = _typed(described, head)
-    if found.unusable is None and found.data + found.spec.nbytes != size:
+    known = found.unusable is None or found.stored is not None
+    if known and found.data + found.laid.nbytes != size:
         raise SourceError(
-            f"its header says {found.spec}, which takes {found.spec.nbytes} bytes, "
+            f"its header says {found.spec}, which takes {found.laid.nbytes} bytes, "
             f"and {size - found.data} follow it",
             hint=DAMAGED,
         )
@@ -180,7 +195,9 @@ def _parse(header: bytes, version: int) -> _Described:
         raise _odd(header, "has an order or a type of the wrong kind")
     if len(shape) > MOST_AXES:
         raise _odd(header, f"has {len(shape)} axes; {MOST_AXES} is the limit")
-    return _Described(shape, fortran, descr if isinstance(descr, str) else "")
+    if isinstance(descr, str):
+        return _Described(shape, fortran, descr, None)
+    return _Described(shape, fortran, "", descr)
 
 
 def _odd(header: bytes, what: str) -> SourceError:
@@ -193,13 +210,14 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
     shape, ndim = described.shape, len(described.shape)
     dtype = _dtype(described.descr)
     unusable = None if isinstance(dtype, np.dtype) else dtype
-    spec = ArraySpec(shape, dtype if isinstance(dtype, np.dtype) else _kind(described.descr))
+    stored = None if isinstance(dtype, np.dtype) else _stored(described)
+    spec = ArraySpec(shape, dtype if isinstance(dtype, np.dtype) else _listed(described, stored))
     if beyond_memory(shape, spec.dtype.itemsize):
         raise SourceError(f"its header has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
     axes = tuple(range(ndim))
     big = described.descr.startswith(">") and spec.dtype.itemsize > 1
-    codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big else RAW)
-    return NpyArray(spec, codec, len(head), zlib.crc32(head), unusable=unusable)
+    codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big and not unusable else RAW)
+    return NpyArray(spec, codec, len(head), zlib.crc32(head), unusable=unusable, stored=stored)
 
 
 def _dtype(descr: str) -> np.dtype[Any] | Unusable:
@@ -223,13 +241,37 @@ def _unusable(descr: str) -> Unusable:
     return Unusable(*known)
 
 
-def _kind(descr: str) -> np.dtype[Any]:
-    """`object`, `str160`, `bytes32`, …: for listings. Never without bytes, as sizes are divided by them."""
-    found = _SIZED.fullmatch(descr)
-    if found:
-        return np.dtype(f"{found[1]}{found[2]}")
-    kind = descr.lstrip("<>|=")[:1]
-    return np.dtype({"O": "O", "M": "M8", "m": "m8"}.get(kind, "V1"))
+def _stored(described: _Described) -> np.dtype[Any] | None:
+    """The type of elements that no function can use; None where they are a pickle, or of no known type."""
+    spelled: Any = described.fields or described.descr.replace("<f1", "|V1")
+    if not _is_spelled(spelled):
+        return None
+    try:
+        found: np.dtype[Any] = np.lib.format.descr_to_dtype(spelled)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found if found.itemsize and found.subdtype is None else None
+
+
+def _is_spelled(descr: Any) -> bool:
+    """Whether a description has nothing in it but what NumPy writes: it is less strict with what it reads."""
+    if isinstance(descr, str):
+        return _SPELLED.fullmatch(descr) is not None
+    if not isinstance(descr, list):
+        return False
+    fields = [field for field in descr if isinstance(field, tuple) and len(field) in (2, 3)]
+    return len(fields) == len(descr) and all(_is_spelled(field[1]) for field in fields)
+
+
+def _listed(described: _Described, stored: np.dtype[Any] | None) -> np.dtype[Any]:
+    """The type by which an unusable array is told from others: in native byte order, without padding."""
+    if stored is None:
+        return np.dtype("O") if described.descr[1:] == "O" else UNTYPED
+    if stored.names is not None:
+        from numpy.lib.recfunctions import repack_fields
+
+        stored = repack_fields(stored, recurse=True)
+    return stored.newbyteorder("=") if stored.kind in "SUMmV" else np.dtype(f"V{stored.itemsize}")
 
 
 def _single_string(

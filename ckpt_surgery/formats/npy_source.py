@@ -2,16 +2,13 @@
 
 import os
 
-import numpy as np
-
-from ckpt_surgery.arrays import Leaf, Region
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import FileStat, about, check_no_choice, walk
 from ckpt_surgery.formats.npy_header import NpyArray, read_npy
 from ckpt_surgery.formats.npy_layout import SUFFIX
-from ckpt_surgery.formats.npz_source import leaf_of, unusable
+from ckpt_surgery.formats.npz_source import leaf_of, opaque_of
 from ckpt_surgery.formats.stretches import StretchesSource
 from ckpt_surgery.keys import natural_order, shown
 
@@ -21,16 +18,17 @@ class NpySource(StretchesSource):
 
     def __init__(self, path: str, directory: str, files: dict[str, FileStat], arrays: dict[str, NpyArray]):
         """`files`, `arrays`: by name in the directory."""
-        self._arrays = {_key(name): array for name, array in arrays.items()}
         paths = {name: os.path.join(directory, name) for name in files}
         leaves = {_key(name): leaf_of(_key(name), array, paths[name], 0) for name, array in arrays.items()}
-        super().__init__(path, "npy", leaves, {paths[name]: stat for name, stat in files.items()}, {})
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
-        if leaf.manifest is None:
-            raise unusable(leaf, self._arrays[leaf.key.text])
-        return super().read(leaf, region)
+        opaque = {_key(name): opaque_of(array, paths[name], 0) for name, array in arrays.items()}
+        super().__init__(
+            path,
+            "npy",
+            leaves,
+            {paths[name]: stat for name, stat in files.items()},
+            metadata={},
+            opaque={text: found for text, found in opaque.items() if found is not None},
+        )
 
 
 def _key(name: str) -> str:

@@ -29,4 +29,6 @@ FORMAT = Format(
     flat=True,
     is_file=lambda name: True,
     metadata_bytes=MOST_COMMENT_BYTES,
+    holds_empty=False,
+    holds_lists=False,
 )

@@ -18,7 +18,7 @@ from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import FileStat, about, check_no_choice, file_of, named
 from ckpt_surgery.formats.npy_header import NpyArray, read_npy
 from ckpt_surgery.formats.npz_layout import MEMBER_SUFFIX, chosen
-from ckpt_surgery.formats.stretches import StretchesSource, read_elements, stretch
+from ckpt_surgery.formats.stretches import Opaque, StretchesSource, read_elements, stretch
 from ckpt_surgery.formats.zip_members import (
     Archive,
     Inflated,
@@ -81,10 +81,14 @@ def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:
     return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest)
 
 
-def unusable(leaf: Leaf, array: NpyArray) -> SourceError:
-    """What to raise where an array that can only be listed is to be read."""
-    assert array.unusable is not None
-    return named(leaf.key, SourceError(f"it {array.unusable.why}", hint=array.unusable.hint))
+def opaque_of(array: NpyArray, file: str, offset: int | None) -> Opaque | None:
+    """What there is of an array that can only be listed; None for others. `offset`: as for `leaf_of`."""
+    if array.unusable is None:
+        return None
+    stored = None
+    if offset is not None and array.stored is not None:
+        stored = stretch(array.laid, file, offset + array.data, array.codec)
+    return Opaque(array.unusable.why, array.unusable.hint, stored, array.stored)
 
 
 # --- the source -------------------------------------------------------------------------------------------
@@ -100,7 +104,15 @@ class NpzSource(StretchesSource):
         self, path: str, file: str, stat: FileStat, parts: Mapping[str, Part], metadata: Mapping[str, Any]
     ):
         leaves = {text: _leaf(text, part, file) for text, part in parts.items()}
-        super().__init__(path, "npz", leaves, {file: stat}, metadata)
+        opaque = {text: _opaque(part, file) for text, part in parts.items()}
+        super().__init__(
+            path,
+            "npz",
+            leaves,
+            {file: stat},
+            metadata,
+            opaque={text: found for text, found in opaque.items() if found is not None},
+        )
         self._file = file
         self._stat = stat
         self._parts = parts
@@ -110,9 +122,19 @@ class NpzSource(StretchesSource):
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
         part = self._parts[leaf.key.text]
         if part.array.unusable is not None:
-            raise unusable(leaf, part.array)
+            raise self._opaque[leaf.key.text].refused(leaf)
         try:
             return self._inflated(part, region) if part.member.deflated else self._stored(leaf, part, region)
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        part, opaque = self._parts[leaf.key.text], self._opaque[leaf.key.text]
+        if not part.member.deflated or part.array.stored is None:
+            return super().opaque_elements(leaf, region)
+        try:
+            return opaque.typed(self._inflated(part, region), part.array.spec.dtype)
         except SourceError as error:
             raise named(leaf.key, error) from error
 
@@ -126,7 +148,7 @@ class NpzSource(StretchesSource):
 
     def _inflated(self, part: Part, region: Region) -> np.ndarray:
         """A region of a stream. Reading to the end of it checks that it ends there, and its CRC-32."""
-        spec = part.array.spec
+        spec = part.array.laid
         if not region.size:
             return np.empty(region.shape, spec.dtype)
         with opened(self._file, self._stat) as file:
@@ -143,6 +165,10 @@ def _leaf(text: str, part: Part, file: str) -> Leaf:
     return leaf_of(text, part.array, file, None if part.member.deflated else part.member.offset)
 
 
+def _opaque(part: Part, file: str) -> Opaque | None:
+    return opaque_of(part.array, file, None if part.member.deflated else part.member.offset)
+
+
 def _bytes(block: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
@@ -152,7 +178,7 @@ def _first_byte(array: NpyArray, region: Region) -> int:
     order = array.codec.permutation
     lengths = [array.spec.shape[axis] for axis in order]
     index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
-    return array.data + index * array.spec.dtype.itemsize
+    return array.data + index * array.laid.dtype.itemsize
 
 
 class _Streams:

@@ -29,4 +29,6 @@ FORMAT = Format(
     is_file=lambda name: name.lower().endswith(SUFFIX),
     shards=True,
     metadata_entries={"format": "pt"},  # which transformers before version 5 look for
+    holds_empty=False,
+    holds_lists=False,
 )

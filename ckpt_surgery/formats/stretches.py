@@ -5,6 +5,7 @@ manifests of raw chunks and the files that they lie in; reading them is the same
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,29 @@ def stretch(
     return Manifest(spec, grid, codec or raw_codec(spec.ndim), chunks)
 
 
+@dataclass(frozen=True)
+class Opaque:
+    """Why an array is listed, but of no use to any function; and its elements, for comparison."""
+
+    why: str
+    """A predicate: `is an array of dates`."""
+    hint: str
+    stored: Manifest | None = None
+    """Of untyped bytes; None where they cannot be had from the file as they are."""
+    dtype: np.dtype[Any] | None = None
+    """What these bytes are."""
+
+    def refused(self, leaf: Leaf) -> SourceError:
+        """What to raise where it is to be read."""
+        return named(leaf.key, SourceError(f"it {self.why}", hint=self.hint))
+
+    def typed(self, block: np.ndarray, listed: np.dtype[Any]) -> np.ndarray:
+        """Untyped bytes as the type that the array is listed with."""
+        assert self.dtype is not None
+        found: np.ndarray = block.view(self.dtype).astype(listed)
+        return found
+
+
 class StretchesSource:
     """A checkpoint of stretches, opened for reading. Safe to use from several threads."""
 
@@ -56,6 +80,7 @@ class StretchesSource:
         files: Mapping[str, FileStat],
         metadata: Mapping[str, Any],
         step: int | None = None,
+        opaque: Mapping[str, Opaque] | None = None,
     ):
         self.path = path
         self.format = format
@@ -65,6 +90,8 @@ class StretchesSource:
         self._leaves = leaves
         self._files = files
         """Every file that the checkpoint consists of, by its path, as it was when it was listed."""
+        self._opaque = opaque or {}
+        """By key text."""
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's own order."""
@@ -72,9 +99,22 @@ class StretchesSource:
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        opaque = self._opaque.get(leaf.key.text)
+        if opaque is not None:
+            raise opaque.refused(leaf)
         assert leaf.manifest is not None
+        return self._read(leaf, leaf.manifest, region)
+
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        opaque = self._opaque.get(leaf.key.text)
+        if opaque is None or opaque.stored is None or leaf.spec is None:
+            return self.read(leaf, region)  # which tells why it cannot be had
+        return opaque.typed(self._read(leaf, opaque.stored, region), leaf.spec.dtype)
+
+    def _read(self, leaf: Leaf, manifest: Manifest, region: Region) -> np.ndarray:
         try:
-            return read_raw(leaf.manifest, region, self._files)
+            return read_raw(manifest, region, self._files)
         except SourceError as error:
             raise named(leaf.key, error) from error
 

@@ -11,4 +11,4 @@ def _open_source(path: str, selection: Selection) -> Source:
     return open_t5x(path, selection)
 
 
-FORMAT = Format(name="t5x", detect=detect, open_source=_open_source)
+FORMAT = Format(name="t5x", detect=detect, open_source=_open_source, holds_lists=False)

@@ -21,7 +21,7 @@ from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, named
-from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of
+from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of, opaque_leaves
 from ckpt_surgery.formats.limits import MOST_AXES
 from ckpt_surgery.formats.msgpack_arrays import manifest_of, read_pieces
 from ckpt_surgery.formats.msgpack_tree import ArrayAt, Node, read_tree
@@ -230,6 +230,7 @@ class T5XSource(ArraysSource):
             files={location.path: contents.stat, **files},
             metadata={},
             step=location.step,
+            opaque=opaque_leaves(Found(item.leaf.key, item.node, location.path) for item in listed.values()),
         )
         self.item = location.item
         self._file = location.path

@@ -11,4 +11,6 @@ def _open_source(path: str, selection: Selection) -> Source:
     return open_tensor_bundle(path, selection)
 
 
-FORMAT = Format(name="tensorflow", detect=detect, open_source=_open_source)
+FORMAT = Format(
+    name="tensorflow", detect=detect, open_source=_open_source, holds_empty=False, holds_lists=False
+)

@@ -26,4 +26,6 @@ FORMAT = Format(
     open_sink=_open_sink,
     suffixes=(SUFFIX,),
     sparse=True,
+    holds_empty=False,
+    holds_lists=False,
 )

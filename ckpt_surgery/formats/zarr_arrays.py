@@ -31,7 +31,7 @@ from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, walk
 from ckpt_surgery.formats.handles import Handles
 from ckpt_surgery.formats.ocdbt import STORE_ERRORS, store_message
-from ckpt_surgery.formats.stretches import StretchesSource, read_raw
+from ckpt_surgery.formats.stretches import Opaque, StretchesSource, read_raw
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.zarr_metadata import (
     UNKNOWN,
@@ -376,8 +376,9 @@ class ArraysSource(StretchesSource):
         files: Mapping[str, FileStat],
         metadata: Mapping[str, Any],
         step: int | None = None,
+        opaque: Mapping[str, Opaque] | None = None,
     ):
-        super().__init__(path, format, leaves, files, metadata, step)
+        super().__init__(path, format, leaves, files, metadata, step, opaque)
         self._arrays = arrays
         """By key text; other leaves are stretches."""
         self._reader = ArrayReader(directory, arrays.__getitem__, files)

@@ -14,7 +14,7 @@ from ckpt_surgery import api, checking, inspections
 from ckpt_surgery import recipe as recipes
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
-from ckpt_surgery.descriptions import diff_trees
+from ckpt_surgery.differences import diff_trees
 from ckpt_surgery.errors import (
     DataError,
     DestinationError,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import flax.serialization
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
@@ -278,6 +279,92 @@ def test_documents_are_written_over_nothing_else(source, recipe, tmp_path):
     assert recipe.read_text() == text
     assert not (source / "x.json").exists()
     assert list(tmp_path.iterdir()) == [recipe]
+
+
+NOT_NUMBERS = {
+    "text": (np.array(["a"]), np.array(["b"])),
+    "datetime64": (np.array(["2020-01-01"], "M8[s]"), np.array(["2020-01-02"], "M8[s]")),
+    "timedelta64": (np.array([1], "m8[s]"), np.array([2], "m8[s]")),
+    "records": (np.array([(1, 0.5)], "i4,f8"), np.array([(1, 0.25)], "i4,f8")),
+    "complex": (np.array([complex(np.nan, 1)]), np.array([complex(np.nan, 2)])),
+    "untyped": (np.array([b"a"], "V1"), np.array([b"b"], "V1")),
+}
+
+
+@pytest.mark.parametrize("name", NOT_NUMBERS)
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_diff_says_same_of_what_is_the_same_only(tmp_path, name, save):
+    for file, value in zip("ab", NOT_NUMBERS[name], strict=True):
+        save(tmp_path / f"{file}.npz", x=value, w=np.ones(3))
+    done = run("diff", tmp_path / "a.npz", tmp_path / "b.npz", "--values", "--exit-code", "--json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["different"]) == (3, True)
+    assert {one["key"]: one["equal"] for one in document["values"]} == {"w": True, "x": False}
+    assert document["not_compared"] == []
+    assert "different: 1 with other values; 2 leaves in both" in done.stderr
+    same = run("diff", tmp_path / "a.npz", tmp_path / "a.npz", "--values", "--exit-code")
+    assert same.exit_code == 0
+    assert same.stdout == "same keys, kinds, shapes, dtypes and values (2 leaves)\n"
+
+
+def test_diff_tells_what_it_did_not_compare(tmp_path):
+    np.savez(tmp_path / "x.npz", objects=np.array([{}, None], object), w=np.ones(3))
+    done = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--values", "--exit-code", "--json")
+    document = json.loads(done.stdout)
+    assert (done.exit_code, document["different"]) == (3, True)
+    assert document["not_compared"] == [
+        {"key": "objects", "why": "it is an array of Python objects, a pickle, which is never loaded"}
+    ]
+    assert "not known to be the same: 1 not compared" in done.stderr
+    listings = run("diff", tmp_path / "x.npz", tmp_path / "x.npz", "--exit-code", "--json")
+    assert (listings.exit_code, json.loads(listings.stdout)["not_compared"]) == (0, None)
+
+
+def test_diff_tells_lists_from_dicts(tmp_path):
+    w = np.arange(3.0)
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "list", {"w": [w, w]})
+        checkpointer.save(tmp_path / "dict", {"w": {"0": w, "1": w}})
+    done = run("diff", tmp_path / "list", tmp_path / "dict", "--values", "--exit-code", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["different"]) == (3, True)
+    assert "changed      w/{0,1}" in done.stderr
+    assert "f64[3] in a list → f64[3] in a dict" in done.stderr
+    # A format without lists stores them as such dicts: there is nothing to tell.
+    for name in ("x.safetensors", "x.npz", "x.msgpack", "x.zarr"):
+        assert run("convert", tmp_path / "list", tmp_path / name).exit_code == 0
+        done = run("diff", tmp_path / "list", tmp_path / name, "--values", "--exit-code")
+        assert (done.exit_code, done.stdout) == (
+            0,
+            "same keys, kinds, shapes, dtypes and values (2 leaves)\n",
+        )
+
+
+def test_a_byte_string_in_a_flax_file(tmp_path):
+    """It is a leaf that is listed and compared; only what would have to hold it is refused."""
+    for name, text in (("a", b"abc\0"), ("b", b"abc\1"), ("c", b"ab")):
+        tree = {"w": np.ones(3), "config": text}
+        (tmp_path / f"{name}.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
+    a, b, c = (tmp_path / f"{name}.msgpack" for name in "abc")
+    listed = json.loads(run("inspect", a, "--stats", "--json").stdout)["leaves"]
+    assert {leaf["key"]: (leaf["dtype"], leaf["shape"]) for leaf in listed} == {
+        "w": ("float64", [3]),
+        "config": ("bytes8", [4]),
+    }
+    assert listed[1 if listed[1]["key"] == "config" else 0]["unread"] == (
+        "it is a byte string of the length 4, which no other format holds"
+    )
+    assert run("diff", a, a, "--values", "--exit-code").exit_code == 0
+    done = run("diff", a, b, "--values", "--exit-code")
+    assert done.exit_code == 3
+    assert done.stdout == (
+        "values       config  other bytes\ndifferent: 1 with other values; 2 leaves in both\n"
+    )
+    assert "bytes8[4] → bytes8[2]" in run("diff", a, c, "--values").stdout
+    refused = run("convert", a, tmp_path / "x.safetensors")
+    assert refused.exit_code == 2
+    assert "`config` is bytes8, which safetensors cannot store; drop it." in refused.stderr
+    (tmp_path / "drop.yaml").write_text("version: 1\nrules: [{match: config, drop: true}]\n")
+    assert run("apply", tmp_path / "drop.yaml", a, tmp_path / "x.safetensors").exit_code == 0
 
 
 def test_problems_have_their_place(source, tmp_path):

@@ -8,8 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ckpt_surgery.api import Inspection, Progress, Result
+from ckpt_surgery.arrays import Leaf, LeafKind
 from ckpt_surgery.cli import progress, render, render_plan
-from ckpt_surgery.descriptions import Statistics, Unread, ValueDifference, diff_trees
+from ckpt_surgery.descriptions import Statistics, Unread
+from ckpt_surgery.differences import Holds, Uncompared, ValueDifference, diff_trees
+from ckpt_surgery.keys import Key
 
 
 def shown(lines) -> str:
@@ -238,6 +241,41 @@ def test_values_that_differ(leaves):
         "values       params/embed       max abs 0.001      max rel inf        cosine -\n"
         "values       params/layer_0/ln  max abs 0.001      max rel 0.0001     cosine 0.99999000\n"
         "different: 2 with other values; 27 leaves in both"
+    )
+
+
+def test_values_that_cannot_be_measured_or_compared(leaves):
+    values = (
+        ValueDifference("a", False, 1e-3, float("inf"), None),
+        ValueDifference("words", False, None, None, None),
+    )
+    uncompared = tuple(Uncompared(f"k{i}", "it is a pickle") for i in range(22))
+    lines = compared(leaves, leaves, values=values, uncompared=uncompared).split("\n")
+    assert lines[:3] == [
+        "values       words  other bytes",
+        "values       a      max abs 0.001      max rel inf        cosine -",
+        "not compared k0   it is a pickle",
+    ]
+    assert lines[-2:] == [
+        "not compared and 2 more leaves (--full)",
+        "different: 2 with other values, 22 not compared; 27 leaves in both",
+    ]
+    assert compared(leaves, leaves, values=(), uncompared=uncompared[:1]) == (
+        "not compared k0  it is a pickle\nnot known to be the same: 1 not compared; 27 leaves in both"
+    )
+
+
+def test_empty_nodes_that_the_other_format_cannot_have(leaves):
+    empty = [Leaf(Key.parse(f"m/{i}"), LeafKind.EMPTY, empty="None") for i in range(3)]
+    found = diff_trees(
+        {x.key.text: x for x in (*leaves, *empty)},
+        {x.key.text: x for x in leaves},
+        None,
+        Holds("npz", empty=False),
+    )
+    assert shown(render.difference_lines(found, full=False, width=100)) == (
+        "only in A    m/{0..2}                  3 × empty None  npz holds no empty nodes\n"
+        "different: 3 only in A (3 empty nodes, which npz does not hold); 27 leaves in both"
     )
 
 
