@@ -335,7 +335,10 @@ class Sink(Protocol):
     """A checkpoint being written into a directory that nobody else looks at yet."""
 
     def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why this format cannot hold these leaves, one sentence each with the key; empty: it can."""
+        """Why this format cannot hold these leaves, one sentence each with the key; empty: it can.
+
+        No key is both a leaf and a container, and there are no empty nodes where the format holds none.
+        """
         ...
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest
 from ckpt_surgery.folding import Entry, Fold, fold, unfolded
-from ckpt_surgery.keys import shown
 from ckpt_surgery.shardings import sharding_text
 
 JSON_SCHEMA = 1

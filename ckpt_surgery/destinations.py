@@ -29,6 +29,8 @@ def destination(
         adopts=sink.adopts,
         wholly_stored=wholly_stored,
         data_file=data_file,
+        format=options.format,
+        holds_empty=formats.holds_empty(options.format),
         device=device if links else None,
         restorable_by=partial(formats.restorable_by, options.format, structure_file=options.structure_file),
         flat=formats.is_flat(options.format),

@@ -58,4 +58,6 @@ def diff(
 
 
 def _holds(format: str) -> Holds:
-    return Holds(format, formats.holds_empty(format), formats.holds_lists(format))
+    """What is known of a source's format, by the name that the source gives it."""
+    known = formats.formats().get(format)
+    return Holds(format) if known is None else Holds(format, known.holds_empty, known.holds_lists)

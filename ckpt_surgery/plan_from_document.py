@@ -31,7 +31,7 @@ from ckpt_surgery.plan_document import (
     known_kinds,
     not_saved,
 )
-from ckpt_surgery.planner import Dropped, Input, Plan, Step, Transfer, costs_of, origin
+from ckpt_surgery.planner import Dropped, Input, Plan, Step, Transfer, ambiguous, costs_of, origin
 from ckpt_surgery.requests import PathLike
 from ckpt_surgery.transfers import Destination, adopted, dead_bytes
 
@@ -162,8 +162,16 @@ def _metadata(text: str) -> Mapping[str, Any]:
 
 
 def _check_destination(steps: Sequence[Step], destination: Destination) -> None:
-    if refused := destination.refusals([step.leaf for step in steps]):
-        raise PlanError(*refused)
+    problems = ambiguous(steps, lambda rule: rule.value)
+    refused = destination.refusals([step.leaf for step in steps])
+    if not destination.holds_empty:
+        refused += [
+            f"`{shown(step.leaf.key.text)}` is an empty node, and {destination.format} holds none"
+            for step in steps
+            if step.leaf.kind is LeafKind.EMPTY
+        ]
+    if problems or refused:
+        raise PlanError(*problems, *refused)
 
 
 def _check_memory(steps: Sequence[Step], memory: int) -> None:

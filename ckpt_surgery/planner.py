@@ -8,7 +8,7 @@ import enum
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.keys import Key, shown
 from ckpt_surgery.nodes import Node, Read, reads
 from ckpt_surgery.notices import Notice, sentences, told
+from ckpt_surgery.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.params import ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.resharding import lost_shardings, resharded
@@ -141,10 +142,11 @@ def make_plan(
     workers: int,
 ) -> Plan:
     """Decide everything; `memory` is in bytes. Raises PlanError with all problems."""
-    claims = make_claims(loaded, listings, target)
+    claims = without_empty(make_claims(loaded, listings, target), destination)
     sharded = resharded(list(map(_leaf, claims.outputs)), loaded, target, destination.holds_shardings)
     steps, dead = _steps(claims.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, memory)
+    problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
     refused = destination.refusals([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, claims, loaded) if refused else []
     if problems:
@@ -184,6 +186,40 @@ def _notices(
     if destination.holds_shardings:
         yield from lost_shardings([(step.leaf, step.value) for step in steps])
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
+
+
+MANY = 20
+"""How many keys that are two things at once are told."""
+
+
+def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -> list[Problem]:
+    """Keys that would be both a leaf and a container, whatever the format.
+
+    Each at a rule that made one of the two, if there is one: `place` tells where that is.
+    """
+    pairs = leaves_that_contain([step.leaf.key.text for step in steps])
+    problems = [_ambiguous(steps[outer], steps[inner], place) for outer, inner in pairs[:MANY]]
+    if len(pairs) > MANY:
+        problems.append(Problem(f"{len(pairs) - MANY} more keys would be both a leaf and a container"))
+    return problems
+
+
+def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None]) -> Problem:
+    message = (
+        f"`{shown(outer.leaf.key.text)}` would be both a leaf and the container of "
+        f"`{shown(inner.leaf.key.text)}`: {_made(outer)}, {_made(inner)}"
+    )
+    rule = inner.rule or outer.rule
+    hint = "No checkpoint has both: rename one of them, or drop it."
+    return Problem(message, None if rule is None else place(rule), hint)
+
+
+def _made(step: Step) -> str:
+    """Who made a leaf."""
+    key = f"`{shown(step.leaf.key.text)}`"
+    if step.rule is not None:
+        return f"{step.rule} makes {key}"
+    return f"{key} is the target's" if step.fate is Fate.DEFAULTED else f"{key} is kept as it is"
 
 
 _MENTIONED = re.compile(r"`([^`]+)`")

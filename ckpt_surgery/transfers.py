@@ -27,6 +27,9 @@ class Destination:
     Raises SourceError where a file is gone."""
     data_file: Callable[[str], DataFile]
     """What is known of a file, by its path. Raises SourceError where it is gone."""
+    format: str
+    holds_empty: bool
+    """Whether it has a place for None and empty containers; else they are left out."""
     device: int | None
     """Number of its file system, which files can be linked within; None: everything is copied."""
     restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}

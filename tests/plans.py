@@ -21,6 +21,8 @@ COMPUTED = Destination(
     adopts=lambda leaf, manifest: False,
     wholly_stored=lambda manifest: manifest.complete,
     data_file=lambda path: DataFile(path, 0, 0),
+    format="memory",
+    holds_empty=True,
     device=None,
 )
 """A destination that adopts nothing."""

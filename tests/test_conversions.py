@@ -19,8 +19,10 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery import api, cli, execute, formats
+from ckpt_surgery.differences import difference_rows
 from ckpt_surgery.errors import PlanError, SourceError, UsageError, VerificationError
 from ckpt_surgery.provenance import own
+from ckpt_surgery.report import plan_json
 from tests import checkpoints
 from tests.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
 from tests.formats.tensor_bundles import Piece, save_pieces
@@ -296,12 +298,15 @@ def test_sources_and_target_of_different_formats(origin: Callable[[str], Path], 
 
 REFUSED = {
     "orbax": set(),
-    "safetensors": {"a/b/s", "name", "key", "none", "dict", "list", "tuple"},
+    "safetensors": {"a/b/s", "name", "key"},
     "flax": {"key"},
-    "npz": {"key", "none", "dict", "list", "tuple"},
-    "zarr": {"a/b/s", "name", "key", "none", "dict", "list", "tuple"},
+    "npz": {"key"},
+    "zarr": {"a/b/s", "name", "key"},
 }
 """Of `checkpoints.tree(strings=True)`, by format: what it cannot hold."""
+EMPTY = ("none", "dict", "list", "tuple")
+LEFT_OUT = {format: set(EMPTY) if format in ("safetensors", "npz", "zarr") else set() for format in REFUSED}
+"""Of the same, what it has no place for, and what nobody misses."""
 CHANGED = {
     "orbax": {},
     "safetensors": {"count": "array", "rate": "array", "flag": "array"},
@@ -327,14 +332,25 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     recipe.write_text(f"version: 1\nrules: [{{match: '{gone}', drop: true, optional: true}}]\n")
     result = api.apply(recipe, source, dst=out)
     difference = api.diff(source, out, values=True)
-    assert {leaf.key.text for leaf in difference.only_a} == REFUSED[format]
+    assert {leaf.key.text for leaf in difference.only_a} == REFUSED[format] | LEFT_OUT[format]
+    missed = {row.key for row in difference_rows(difference, full=True) if row.why}
+    assert missed == LEFT_OUT[format]
     assert difference.only_b == ()
     assert {change.key: change.b.kind for change in difference.changed} == CHANGED[format]
     assert all(value.equal for value in difference.values or ())
     forgetful = not formats.holds_metadata(format)
-    assert [w for w in result.plan.warnings if "custom metadata (`run`, `tokens`) is left out" in w] == (
-        list(result.plan.warnings) if forgetful else []
-    )
+    told = ["the custom metadata (`run`, `tokens`) is left out: flax checkpoints have no place for it"]
+    told = told if forgetful else []
+    if LEFT_OUT[format]:
+        keys = [step.leaf.key.text for step in api.plan(recipe, source).steps if step.leaf.empty]
+        assert set(keys) == set(EMPTY)
+        named = ", ".join(f"`{key}`" for key in keys[:3])
+        told = [f"4 empty nodes cannot be stored in {format} and are left out: {named} and 1 more"]
+        why = f"{format} holds no empty nodes"
+        gone = {one["source"]: one["why"] for one in plan_json(result.plan)["dropped"] if one["rule"] is None}
+        assert gone == {f"source:{key}": why for key in EMPTY}
+        assert plan_json(result.plan)["warnings"] == told
+    assert list(result.plan.warnings) == told
     kept = {key: value if format != "safetensors" else str(value) for key, value in CUSTOM.items()}
     kept |= formats.metadata_entries(format)
     assert own(api.inspect(out).metadata) == ({} if forgetful else kept)

@@ -53,6 +53,7 @@ LAYERS = (
     "unused",  # elements that no output reads
     "fusion",  # elementwise functions in tiles
     "transfers",  # linked, copied or computed
+    "outputs",  # what they are in every destination
     "planner",
     "schedule",
     "formats",

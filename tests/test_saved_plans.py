@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import flax.serialization
 import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
@@ -440,7 +441,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("outputs.0.rule", -1, "saved.outputs[0].rule: Expected `int` >= 0"),
     ("outputs.0.key", [], "saved.outputs[0].key: Expected `array` of length >= 1"),
     ("outputs.1.key", ["c", "kernel"], "saved.outputs[1].key: `c/kernel` is there twice"),
-    ("outputs.1.key", ["c", "kernel", "x"], "`c/kernel` would be both a leaf and a container"),
+    ("outputs.1.key", ["c", "kernel", "x"], "`c/kernel` would be both a leaf and the container of"),
     ("outputs.0.list_indices", [0], "saved.outputs[0].list_indices: component 0 of the key is no list index"),
     ("outputs.0.list_indices", [7], "saved.outputs[0].list_indices: component 7 of the key is no list index"),
     ("outputs.0.kind", "tensor", "saved.outputs[0].kind: Invalid enum value 'tensor'"),
@@ -506,6 +507,16 @@ def test_stored_bytes_that_are_none_are_refused(small: Path, tmp_path: Path) -> 
         f"{small}: not a plan that was saved: saved.outputs[2].transfer: "
         "no stored bytes can become this output as they are (link)\n  Make the plan again."
     )
+
+
+def test_empty_nodes_that_the_destination_has_no_place_for_are_refused(tmp_path: Path) -> None:
+    """A plan leaves them out; one that has them was made for another format."""
+    tree = {"w": np.ones(3), "none": None}
+    (tmp_path / "x.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
+    api.plan(None, tmp_path / "x.msgpack", out=tmp_path / "plan.json")
+    edited(tmp_path / "plan.json", lambda saved: put(saved, "destination.format", "npz"))
+    with pytest.raises(PlanError, match="`none` is an empty node, and npz holds none"):
+        api.apply(tmp_path / "plan.json", dst=tmp_path / "out.npz")
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "3", "", "{", '{"schema": 1}', '{"saved": null}', "\0"])

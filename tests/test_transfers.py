@@ -57,6 +57,8 @@ def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Seque
         adopts=lambda leaf, manifest: True,
         wholly_stored=lambda manifest: manifest.complete,
         data_file=data_file,
+        format="memory",
+        holds_empty=True,
         device=device,
     )
 

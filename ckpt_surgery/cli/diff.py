@@ -23,10 +23,12 @@ DIFFERENT = 3
 @click.argument("b", metavar="B")
 @selection_options
 @click.option(
-    "--values", is_flag=True, help="Compare the numbers too: max abs and relative difference, cosine."
+    "--values",
+    is_flag=True,
+    help="Compare the values too; of numbers: max abs and relative difference, cosine.",
 )
 @memory_option
-@click.option("--exit-code", is_flag=True, help="Exit with 3 if there is a difference.")
+@click.option("--exit-code", is_flag=True, help="Exit with 3 unless both are known to be the same.")
 @full_option
 @json_option
 @global_options
@@ -43,7 +45,7 @@ def command(
     full: bool,
     json_to: str | None,
 ) -> int:
-    """Show which keys only A or only B has, and where kind, shape or dtype differ."""
+    """Show which keys only A or only B has, and where kind, container, shape or dtype differ."""
     from ckpt_surgery import inspections
     from ckpt_surgery.cli.render import difference_lines, warning_lines
     from ckpt_surgery.differences import difference_json

@@ -334,11 +334,6 @@ def holds_empty(format: str) -> bool:
     return _named(format).holds_empty
 
 
-def holds_lists(format: str) -> bool:
-    """Whether checkpoints of a format tell lists from dicts. Raises UsageError."""
-    return _named(format).holds_lists
-
-
 def can_link(format: str) -> bool:
     """Whether checkpoints of a format can share the data files of others. Raises UsageError."""
     return _named(format).links

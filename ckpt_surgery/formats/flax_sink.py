@@ -61,14 +61,12 @@ def _is_unicode(text: str) -> bool:
 
 
 def _of_all(leaves: Sequence[Leaf]) -> Iterator[str]:
-    """The file is one tree: a node is a leaf or a map, and is there once."""
+    """The file is one tree: a node is there once."""
     counts = Counter(leaf.key.names for leaf in leaves)
     maps = {names[:i] for names in counts for i in range(len(names))}
     for names, count in counts.items():
         if count > 1:
             yield f"{count} leaves would have the key {_tick('/'.join(names))}; rename all but one."
-        if names in maps:
-            yield f"{_tick('/'.join(names))} would be both a leaf and a container; rename one."
     if len(counts) + len(maps) > MOST_VALUES:
         yield (
             f"{len(leaves)} leaves in {len(maps)} containers are too many to be read back: "

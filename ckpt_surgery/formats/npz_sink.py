@@ -65,7 +65,6 @@ def refusals(leaves: Sequence[Leaf]) -> list[str]:
 
 
 _NO_ARRAYS = {
-    LeafKind.EMPTY: "an empty node",
     LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost",
 }
 

@@ -112,12 +112,8 @@ def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
 
 
 def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
-    """A node is a leaf, a dict, or a list without gaps: one of them."""
+    """A container is a dict, or a list without gaps."""
     dicts, lists = _containers(keys)
-    containers = dicts | lists
-    for key in keys:
-        if key.names in containers:
-            yield f"{_tick(key)} would be both a leaf and a container; rename one."
     members = _members(keys, lists)
     for names in lists:
         if names in dicts:

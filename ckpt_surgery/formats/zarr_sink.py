@@ -6,7 +6,7 @@ of its own here, and rarely one where it comes from.
 
 import json
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ _HELD = frozenset((*NATIVE, *EXTENDED))
 
 _NO_ARRAYS = {
     LeafKind.STRING: "a string",
-    LeafKind.EMPTY: "an empty node",
     LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost",
 }
 
@@ -98,17 +97,9 @@ def _no_name(name: str, zarr: int) -> str | None:
 
 
 def _of_all(keys: Sequence[Key]) -> Iterator[str]:
-    counts = Counter(key.text for key in keys)
-    members: dict[str, str] = defaultdict(str)
-    for text, count in counts.items():
+    for text, count in Counter(key.text for key in keys).items():
         if count > 1:
             yield f"{count} leaves would have the name `{shown(text)}`; rename all but one."
-        for group in _groups(text):
-            members[group] = text
-    for text in counts:
-        if text in members:
-            inside = shown(members[text])
-            yield f"`{shown(text)}` would be both an array and the group of `{inside}`; rename one."
 
 
 def _groups(text: str) -> Iterator[str]:

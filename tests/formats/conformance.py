@@ -401,7 +401,7 @@ class Reading:
 class Writing(Reading):
     """What every sink must do besides."""
 
-    refused_kinds: ClassVar[Sequence[LeafKind]] = (LeafKind.STRING, LeafKind.EMPTY, LeafKind.PRNG_KEY)
+    refused_kinds: ClassVar[Sequence[LeafKind]] = (LeafKind.STRING, LeafKind.PRNG_KEY)
     refused_names: ClassVar[Sequence[str]] = ()
     """Of NAMES, what the format can read but not write."""
 
@@ -539,7 +539,6 @@ def _leaf_of_kind(kind: LeafKind) -> Leaf:
         spec,
         prng_impl="threefry2x32" if kind is LeafKind.PRNG_KEY else None,
         string="text" if kind is LeafKind.STRING else None,
-        empty="Dict" if kind is LeafKind.EMPTY else None,
     )
 
 

@@ -701,7 +701,6 @@ def test_what_cannot_be_written_is_refused_by_key(tmp_path: Path, monkeypatch: p
         "`t` is not valid Unicode, so it cannot be stored as UTF-8; rename it, or drop it.",
         "`long` is a string of 11 characters, too long to be read back; drop it.",
         "2 leaves would have the key `a/b`; rename all but one.",
-        "`a/b` would be both a leaf and a container; rename one.",
     ]
 
 

@@ -390,7 +390,6 @@ def in_list(*names: str, kinds: str) -> Leaf:
         ([one("", key=Key.of(["a", "b/../c"]))], ["leaves the checkpoint"]),
         ([one("", key=Key.of(["/abs"]))], ["leaves the checkpoint"]),
         ([one("a\ud800")], ["Unicode"]),
-        ([one("a"), one("a/b")], ["`a`", "both a leaf and a container"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "2", kinds="dl")], ["`a`", "index 1"]),
         ([in_list("a", "01", kinds="dl")], ["`01`", "no decimal"]),
         ([in_list("a", "0", kinds="dl"), in_list("a", "x", kinds="dd")], ["`a`", "a list and a dict"]),

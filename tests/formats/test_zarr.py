@@ -621,7 +621,6 @@ def test_leaves_that_would_share_a_directory_are_refused(tmp_path: Path) -> None
     keys = (Key.of(["a", "b"]), Key.of(["a/b"]), Key.parse("a/b/c/d"))
     assert sink_of(tmp_path / "g").refusals([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
         "2 leaves would have the name `a/b`; rename all but one.",
-        "`a/b` would be both an array and the group of `a/b/c/d`; rename one.",
     ]
 
 

@@ -1,0 +1,55 @@
+"""What all destinations have in common about outputs: keys that are one thing only, and empty nodes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ckpt_surgery.arrays import LeafKind
+from ckpt_surgery.entries import Claims, Drop, Entry
+from ckpt_surgery.keys import SEPARATOR
+from ckpt_surgery.notices import Notice, few
+from ckpt_surgery.transfers import Destination
+
+
+def without_empty(claims: Claims, destination: Destination) -> Claims:
+    """Without None and empty containers where the destination has no place for them: they hold no data."""
+    if destination.holds_empty:
+        return claims
+    empty = [entry for entry in claims.outputs if entry.leaf.kind is LeafKind.EMPTY]
+    if not empty:
+        return claims
+    why = f"{destination.format} holds no empty nodes"
+    return replace(
+        claims,
+        outputs=tuple(entry for entry in claims.outputs if entry.leaf.kind is not LeafKind.EMPTY),
+        drops=(*claims.drops, *(Drop(entry, None, why) for entry in empty)),
+        notices=(*claims.notices, Notice(_left_out(empty, destination.format))),
+    )
+
+
+def _left_out(empty: Sequence[Entry], format: str) -> str:
+    named = few(entry.key.text for entry in empty)
+    if len(empty) == 1:
+        return f"the empty node {named} cannot be stored in {format} and is left out"
+    return f"{len(empty)} empty nodes cannot be stored in {format} and are left out: {named}"
+
+
+def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:
+    """Keys that are a leaf and a container, `a` beside `a/b`: the number of each, and of one within it."""
+    both = set(keys) & _containers(keys)
+    if not both:
+        return []
+    members: dict[str, int] = {}
+    for number, key in enumerate(keys):
+        for container in _containers([key]) & both:
+            members.setdefault(container, number)
+    return [(number, members[key]) for number, key in enumerate(keys) if key in both]
+
+
+def _containers(keys: Iterable[str]) -> set[str]:
+    """The keys of all containers around leaves. From the leaves to the root: each is looked at once."""
+    found: set[str] = set()
+    level = {key.rpartition(SEPARATOR)[0] for key in keys if SEPARATOR in key}
+    while level:
+        found |= level
+        level = {key.rpartition(SEPARATOR)[0] for key in level if SEPARATOR in key}
+    return found
