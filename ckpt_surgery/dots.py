@@ -1,11 +1,12 @@
 """Names with dots where slashes were meant: a leaf `params.l0.kernel` beside the tree `params`."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
-from ckpt_surgery.entries import Entry
+from ckpt_surgery.entries import Entry, RuleRef
 from ckpt_surgery.keys import SEPARATOR
-from ckpt_surgery.notices import Notice
+from ckpt_surgery.notices import Notice, few
 
 _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
 """A dot between words; not that of a number or a version."""
@@ -13,19 +14,34 @@ _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
 
 def slashed(text: str) -> str | None:
     """The key that separates its levels by slashes where this one has dots; None where it has none."""
-    found = _DOT.sub(SEPARATOR, text)
+    found = _levels(text)
     return None if found == text else found
 
 
-def mistaken_dots(outputs: Iterable[Entry], known: Iterable[str]) -> Iterator[Notice]:
-    """What to say of the keys that rules made.
+def _levels(text: str) -> str:
+    return _DOT.sub(SEPARATOR, text)
 
-    Nothing where `known` keys, of the sources and the target, have dots of their own: there they are names.
+
+def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[Notice]:
+    """What to say of the keys that rules made, once for each rule.
+
+    Nothing where `known` keys, of the sources and the target, have dots of their own, nor where all outputs
+    have them and begin with another name than the known ones do: such names are meant, as Hugging Face's are.
     """
     suspects = [entry for entry in outputs if entry.rule is not None and _DOT.search(entry.key.text)]
-    if not suspects or any(map(_DOT.search, known)):
+    if not suspects:
         return
+    roots = set()
+    for text in known:
+        if _DOT.search(text):
+            return
+        roots.add(text.partition(SEPARATOR)[0])
+    mixed = any(SEPARATOR in entry.key.text and not _DOT.search(entry.key.text) for entry in outputs)
+    made: dict[RuleRef | None, list[str]] = defaultdict(list)
     for entry in suspects:
-        text = entry.key.text
-        after = ", a name with dots in it; levels are separated by `/`. Probably meant: "
-        yield Notice(f"{entry.rule} makes ", text, after, slashed(text))
+        if mixed or _levels(entry.key.text).partition(SEPARATOR)[0] in roots:
+            made[entry.rule].append(entry.key.text)
+    for rule, keys in made.items():
+        meant = few(map(_levels, keys))
+        end = f"names with dots in them; levels are separated by `/`. Probably meant: {meant}"
+        yield Notice(f"{rule} makes {few(keys)}: {end}")

@@ -20,7 +20,7 @@ def test_a_name_with_dots_in_a_tree_is_told_with_the_key_that_was_meant() -> Non
     plan = plan_of(text, TREE)
     assert next(s.leaf.key.names for s in plan.steps) == ("params.l0.kernel",)
     assert plan.warnings == (
-        "rules[0] (line 3) makes `params.l0.kernel`, a name with dots in it; levels are separated by `/`. "
+        "rules[0] (line 3) makes `params.l0.kernel`: names with dots in them; levels are separated by `/`. "
         "Probably meant: `params/l0/kernel`",
     )
 
@@ -29,8 +29,8 @@ def test_many_such_names_are_one_line() -> None:
     text = rules("{match: 'params.layer_(.).kernel', to: 'params.l.\\1.kernel'}")
     plan = plan_of(text, [f"params/layer_{i}/kernel" for i in range(9)])
     assert plan.warnings == (
-        "rules[0] (line 3) makes `params.l.{0..8}.kernel` (9 leaves), a name with dots in it; levels are "
-        "separated by `/`. Probably meant: `params/l/{0..8}/kernel`",
+        "rules[0] (line 3) makes `params.l.{0..8}.kernel`: names with dots in them; levels are separated "
+        "by `/`. Probably meant: `params/l/{0..8}/kernel`",
     )
 
 
@@ -39,9 +39,20 @@ def test_dots_that_separate_no_words_are_none(name: str) -> None:
     assert plan_of(rules(f"{{match: params/layer_0/kernel, to: {name}}}"), TREE).warnings == ()
 
 
+def test_another_root_is_told_where_other_leaves_have_levels() -> None:
+    text = rules("{match: params/layer_0/kernel, to: encoder.l0.kernel}")
+    (told,) = plan_of(text, TREE).warnings
+    assert "makes `encoder.l0.kernel`: names with dots" in told
+    (told,) = plan_of(rules("{match: params/a/w, to: params/a.w}"), ["params/a/w"]).warnings
+    assert told.endswith("Probably meant: `params/a/w`")
+
+
 def test_no_false_alarm_where_dots_are_names() -> None:
+    text = rules("{match: params/layers/0/w, to: params.w}")
+    assert plan_of(text, ["params/layers/0/w"], flat=True).warnings == ()  # the destination's convention
+    text = rules("{match: 'params/layers/(.)/w', to: 'model.layers.\\1.weight'}")
+    assert plan_of(text, ["params/layers/0/w", "step"]).warnings == ()  # Hugging Face's names, all of them
     text = rules("{match: a, to: model.layers.0.weight, optional: true}")
-    assert plan_of(text, ["a"], flat=True).warnings == ()  # the destination's convention
     assert plan_of(text, ["a", "model.layers.1.weight"]).warnings == ()  # the source's
     assert plan_of("version: 1\n", ["model.layers.1.weight"]).warnings == ()  # kept by no rule
     two_passes = """version: 1
