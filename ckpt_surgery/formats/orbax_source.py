@@ -128,6 +128,16 @@ class OrbaxSource:
         assert self._tree.structure is not None
         return self._tree.structure.read(leaf, region)
 
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of an array that no function can use: a byte string in the structure file.
+
+        Raises SourceError where they cannot be had.
+        """
+        structure = self._tree.structure
+        if structure is None or leaf.key.text in self._names:
+            return self.read(leaf, region)
+        return structure.opaque_elements(leaf, region)
+
     def files(self) -> Iterator[str]:
         """Paths of all files below the item's directory."""
         yield from (os.path.join(self._location.directory, name) for name in self._walked())

@@ -19,10 +19,10 @@ from ckpt_surgery.arrays import Leaf, LeafKind, Region
 from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, named
-from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of
+from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of, opaque_of
 from ckpt_surgery.formats.msgpack_arrays import read_pieces
 from ckpt_surgery.formats.msgpack_tree import ArrayAt, Node, read_tree
-from ckpt_surgery.formats.stretches import read_raw
+from ckpt_surgery.formats.stretches import Opaque, read_raw
 from ckpt_surgery.keys import Key, shown
 
 STRUCTURE = "checkpoint"
@@ -54,7 +54,9 @@ class Structure:
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of a region of such a leaf. Raises SourceError where they cannot be had."""
-        listed = {self.path: self.stat}
+        listed, opaque = {self.path: self.stat}, self._opaque(leaf)
+        if opaque is not None:
+            raise opaque.refused(leaf)
         try:
             if leaf.manifest is not None:
                 return read_raw(leaf.manifest, region, listed)
@@ -63,6 +65,20 @@ class Structure:
             return read_pieces(node, self.path, region, listed)
         except SourceError as error:
             raise named(leaf.key, error) from error
+
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        opaque = self._opaque(leaf)
+        if opaque is None or opaque.stored is None or leaf.spec is None:
+            return self.read(leaf, region)
+        try:
+            block = read_raw(opaque.stored, region, {self.path: self.stat})
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+        return opaque.typed(block, leaf.spec.dtype)
+
+    def _opaque(self, leaf: Leaf) -> Opaque | None:
+        return opaque_of(Found(leaf.key, self._node(leaf.key), self.path))
 
     def _node(self, key: Key) -> Node:
         node = self.root

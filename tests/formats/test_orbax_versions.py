@@ -184,6 +184,24 @@ def test_arrays_in_pieces(tmp_path: Path) -> None:
     np.testing.assert_array_equal(source.read(leaf, Region((0, 3), (2, 6))), values[:, 3:])
 
 
+def test_byte_strings(tmp_path: Path) -> None:
+    """They are listed and compared, as those in Flax's own files."""
+    import msgpack
+
+    for name, text in (("a", b"abc"), ("b", b"abd")):
+        path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / name)
+        tree = msgpack.unpackb((path / "checkpoint").read_bytes())
+        (path / "checkpoint").write_bytes(msgpack.packb({**tree, "zeros": text}))
+    source = open_source(str(tmp_path / "a"))
+    leaf = source.leaves()["zeros"]
+    with pytest.raises(SourceError, match="`zeros`: it is a byte string of the length 3"):
+        source.read(leaf, Region.whole((3,)))
+    found = api.diff(tmp_path / "a", tmp_path / "b", values=True)
+    assert [value.key for value in found.values or () if not value.equal] == ["zeros"]
+    assert found.uncompared == ()
+    assert not api.diff(tmp_path / "a", tmp_path / "a", values=True).different
+
+
 # --- a tree without `_METADATA` -----------------------------------------------------------------------------
 
 
