@@ -133,9 +133,7 @@ def test_one_empty_node_and_many() -> None:
     one = planned("", {"w": "float32[2]", "x": "empty"})
     assert one.warnings == ("the empty node `x` cannot be stored in npz and is left out",)
     many = planned("", {"w": "float32[2]"} | {f"x{i}": "empty" for i in range(12)})
-    assert many.warnings == (
-        "12 empty nodes cannot be stored in npz and are left out: `x0`, `x1`, `x2` and 9 more",
-    )
+    assert many.warnings == ("12 empty nodes cannot be stored in npz and are left out: `x{0..11}`",)
 
 
 def test_what_a_rule_drops_is_not_told_again() -> None:
