@@ -13,9 +13,11 @@ import ml_dtypes
 import numpy as np
 
 from benchmarks.llama import LLAMA_8B, Shape, files, shapes, shrunken, tensor_file, write_sparse
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats import SinkOptions, open_sink
-from ckpt_surgery.keys import Key
 
 NAMES = (
     "attention/query",

@@ -6,7 +6,7 @@ The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ckpt_surgery.version import VERSION
+from ckpt_surgery.core.version import VERSION
 
 __version__ = VERSION
 __all__ = ["apply", "convert", "diff", "inspect", "lint", "plan", "schema"]

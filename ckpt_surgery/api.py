@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpt_surgery import commit, formats
-from ckpt_surgery.arguments import Assignments, Size, assignments_of, bytes_of
-from ckpt_surgery.arrays import LinkMode, Source
 from ckpt_surgery.checking import format_findings
 from ckpt_surgery.checking import lint as lint
+from ckpt_surgery.core.arguments import Assignments, Size, assignments_of, bytes_of
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.destinations import destination, is_file, open_sink, published_unit
 from ckpt_surgery.engines.local import default_memory, default_workers
-from ckpt_surgery.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterable, Iterator
 
-from ckpt_surgery.errors import Problem, RecipeError, UsageError, did_you_mean
+from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.linting import Finding
 from ckpt_surgery.recipe import Recipe, load_recipe
 

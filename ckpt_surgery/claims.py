@@ -7,14 +7,14 @@ together at the end of the pass that has them: a later pass would only repeat th
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.entries import Claims, Drop, Entry, Tree
-from ckpt_surgery.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.expressions import ExpressionError, Scope
 from ckpt_surgery.fitting import Target, fitted, target_leaves
 from ckpt_surgery.ledger import Ledger
 from ckpt_surgery.nodes import Read
-from ckpt_surgery.notices import Notice
 from ckpt_surgery.operations import truth
 from ckpt_surgery.passes import PassRun, SourceLeaves, count_of
 from ckpt_surgery.recipe import LoadedRecipe, Pass

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from ckpt_surgery.errors import (
+from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
     Problem,
@@ -35,7 +35,7 @@ from ckpt_surgery.errors import (
     UsageError,
     VerificationError,
 )
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.locks import acquire, check
 
 _RENAME_NOREPLACE = 1

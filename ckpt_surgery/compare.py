@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, OpaqueSource, Region, Shape, Source, chunk_regions
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import OpaqueSource, Source
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.descriptions import Statistics, Unread
 from ckpt_surgery.differences import Uncompared, ValueDifference
-from ckpt_surgery.errors import SourceError
-from ckpt_surgery.keys import shown
 
 READ_BYTES = 32 << 20
 """Bytes of one leaf that are read at once at most, where its chunks allow."""

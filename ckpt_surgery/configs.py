@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.scope import Lookup
 
 SEPARATOR = "/"

@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape, covering_chunks, grid_counts
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks, grid_counts
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.nodes import Apply, Node, Read
 
 MAX_CHUNK = 32 << 20

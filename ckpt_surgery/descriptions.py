@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest
-from ckpt_surgery.folding import Entry, Fold, fold, unfolded
-from ckpt_surgery.shardings import sharding_text
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.folding import Entry, Fold, fold, unfolded
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.shardings import sharding_text
 
 JSON_SCHEMA = 1
 

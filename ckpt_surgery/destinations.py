@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery import formats
-from ckpt_surgery.arrays import LinkMode, Sink
+from ckpt_surgery.core.protocols import LinkMode, Sink
 from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.formats.zarr_shards import wholly_stored
 from ckpt_surgery.requests import DestinationOptions

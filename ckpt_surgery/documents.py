@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ckpt_surgery.errors import Place, Problem, RecipeError, UsageError
+from ckpt_surgery.core.errors import Place, Problem, RecipeError, UsageError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 20

@@ -4,9 +4,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.notices import Notice, few
 from ckpt_surgery.entries import Entry, RuleRef
-from ckpt_surgery.keys import SEPARATOR
-from ckpt_surgery.notices import Notice, few
 
 _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
 """A dot between words; not that of a number or a version."""

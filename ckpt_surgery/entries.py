@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
-from ckpt_surgery.errors import Place, SurgeryError
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import Place, SurgeryError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.functions.create import Full
-from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Array, Node, Read, Series, reads
-from ckpt_surgery.notices import Notice
 from ckpt_surgery.operations import told
 from ckpt_surgery.templates import Component
-from ckpt_surgery.values import frozen
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Output, Region, Shape, Sink, Source
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.errors import DataError, Problem, SurgeryError, VerificationError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import Output, Sink, Source
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.tiles import straightened
 from ckpt_surgery.engines import local
-from ckpt_surgery.errors import DataError, Problem, SurgeryError, VerificationError
-from ckpt_surgery.functions.tiles import straightened
 from ckpt_surgery.fusion import fused
-from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, batches, make_tasks
-from ckpt_surgery.stopping import check_wanted
 
 Reader = Callable[[str, Leaf, Region], np.ndarray]
 """(source name, leaf, region) → the elements."""

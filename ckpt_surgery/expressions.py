@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ckpt_surgery.errors import FunctionError, SurgeryError, did_you_mean
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions import Function, Plain, registry, signature_problem
 from ckpt_surgery.looking import LOOKING, within
 from ckpt_surgery.operations import (

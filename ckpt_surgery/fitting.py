@@ -11,16 +11,17 @@ from dataclasses import dataclass, replace
 
 import regex
 
-from ckpt_surgery.arrays import Leaf, LeafKind
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import FEW, Notice, few, sentences
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.dots import slashed
 from ckpt_surgery.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
-from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Unavailable
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.keys import SEPARATOR
 from ckpt_surgery.ledger import MANY
 from ckpt_surgery.nodes import Apply, Read
-from ckpt_surgery.notices import FEW, Notice, few, sentences
 from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
 from ckpt_surgery.recipe import Rule, TargetPolicy
 

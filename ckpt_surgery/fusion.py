@@ -30,10 +30,10 @@ from types import EllipsisType
 
 import numpy as np
 
-from ckpt_surgery.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.tiles import ROWS, copy_into, gathered, tile_shape
 from ckpt_surgery.costs import working_set
 from ckpt_surgery.functions.arithmetic import broadcast_needs
-from ckpt_surgery.functions.tiles import ROWS, copy_into, gathered, tile_shape
 from ckpt_surgery.nodes import Apply, Node, Read
 
 SMALLEST = 2 * ROWS

@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import DataError, FunctionError, Interrupted, PlanError, did_you_mean
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions import Blocks, Function, Specs
-from ckpt_surgery.functions.dtypes import dtype_named
-from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Array, Series
 from ckpt_surgery.operations import applied, bounded, gathered, told
 

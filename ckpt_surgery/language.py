@@ -22,11 +22,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.shardings import Mesh, Spec
 from ckpt_surgery.expressions import Expression, parse
 from ckpt_surgery.regexes import compile_pattern
 from ckpt_surgery.scope import Constant, ExpressionError
-from ckpt_surgery.shardings import Mesh, Spec
 from ckpt_surgery.templates import Template, parse_template
 
 SYNTAX = "recipe_syntax"

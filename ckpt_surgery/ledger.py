@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
+from ckpt_surgery.core.notices import FEW, Notice, few, told
 from ckpt_surgery.documents import DocumentPath
 from ckpt_surgery.entries import Drop, Entry, RuleRef
-from ckpt_surgery.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.expressions import ExpressionError
-from ckpt_surgery.notices import FEW, Notice, few, told
 from ckpt_surgery.recipe import LoadedRecipe
 
 Field = tuple[str, ...]

@@ -12,14 +12,14 @@ from typing import Any
 
 import regex
 
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.shardings import spec_flaw
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.documents import DocumentPath
-from ckpt_surgery.errors import did_you_mean
 from ckpt_surgery.expressions import Expression, Flaw, check, function_names
-from ckpt_surgery.keys import SEPARATOR
 from ckpt_surgery.language import ANY_MORE, Pass, Recipe, Rule, ShardingPolicy
 from ckpt_surgery.regexes import compile_pattern
 from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, SOURCES, ExpressionError
-from ckpt_surgery.shardings import spec_flaw
 from ckpt_surgery.templates import Template, check_groups, check_template
 
 TARGET = "target"

@@ -5,11 +5,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError, SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.documents import load_document
-from ckpt_surgery.errors import FunctionError, SourceError
-from ckpt_surgery.functions.dtypes import dtype_named
-from ckpt_surgery.keys import Key, shown
 
 SUFFIXES = (".json", ".yaml", ".yml")
 INDEX_SUFFIX = ".index.json"

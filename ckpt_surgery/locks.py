@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ckpt_surgery.errors import DestinationError
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.core.text import shown
 
 _GUARD_TRIES = 100
 """How often to ask for the guard of a directory while another run has it; a hundredth of a second apart."""

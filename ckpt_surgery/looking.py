@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ckpt_surgery.configs import MISSING, Config, Configs, Entries, reached
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.operations import key_text, subscripted, told
 from ckpt_surgery.scope import kind_of
 

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.arrays import Leaf
-from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.fields import fields_json, function_of
-from ckpt_surgery.keys import shown
 from ckpt_surgery.nodes import Apply, Node, Read
 
 LEAF = "leaf"

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, Manifest
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.values import frozen
 
 
 @frozen(eq=False)

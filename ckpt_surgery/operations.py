@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from types import EllipsisType
 from typing import Any
 
-from ckpt_surgery.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.functions import Function, Plain, bind
 from ckpt_surgery.functions.arithmetic import Binary, Unary
 from ckpt_surgery.functions.gathers import Index

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ckpt_surgery.arrays import LeafKind
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.notices import Notice, few
 from ckpt_surgery.entries import Claims, Drop, Entry
-from ckpt_surgery.keys import SEPARATOR
-from ckpt_surgery.notices import Notice, few
 from ckpt_surgery.transfers import Destination
 
 

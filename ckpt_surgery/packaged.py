@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.errors import UsageError, did_you_mean
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import did_you_mean
 
 PREFIX = "@"
 """What begins with it, where a recipe is wanted, is a name. A file of such a name is `./@name`."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.configs import Config
+from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.documents import parse_document
-from ckpt_surgery.errors import FunctionError, Problem, RecipeError, UsageError, did_you_mean
 from ckpt_surgery.language import Param
 from ckpt_surgery.operations import bounded, told
 from ckpt_surgery.scope import Constant

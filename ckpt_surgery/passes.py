@@ -12,7 +12,12 @@ from typing import Any
 
 import regex
 
-from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key, natural_order
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.notices import Notice, few
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.entries import (
     HAS_ARRAY,
     KINDS,
@@ -25,19 +30,15 @@ from ckpt_surgery.entries import (
     key_of,
     under,
 )
-from ckpt_surgery.errors import SurgeryError, did_you_mean
 from ckpt_surgery.expressions import Expression, Groups, Scope, Unavailable
-from ckpt_surgery.keys import Key, natural_order
 from ckpt_surgery.ledger import Field, Ledger
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
-from ckpt_surgery.notices import Notice, few
 from ckpt_surgery.operations import truth
 from ckpt_surgery.prefilters import Literals, Texts, literals
 from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
 from ckpt_surgery.regexes import Watch, compile_pattern
 from ckpt_surgery.scope import SOURCES, Scalar
 from ckpt_surgery.templates import Template
-from ckpt_surgery.values import frozen
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""

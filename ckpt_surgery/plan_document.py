@@ -15,19 +15,20 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ckpt_surgery.arrays import LeafKind, LinkMode
+from ckpt_surgery.core.errors import FunctionError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.entries import RuleRef
-from ckpt_surgery.errors import FunctionError, UsageError
 from ckpt_surgery.functions import Function, kinds
 from ckpt_surgery.functions.fields import value_json
 from ckpt_surgery.hooks import HookCall, HookFile
-from ckpt_surgery.keys import shown
 from ckpt_surgery.node_json import nodes_json
 from ckpt_surgery.params import Origin
 from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.report import plan_json
 from ckpt_surgery.requests import DestinationOptions, PathLike
-from ckpt_surgery.version import VERSION
 
 T = TypeVar("T")
 

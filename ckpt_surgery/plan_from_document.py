@@ -11,13 +11,17 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from ckpt_surgery.arrays import DataFile, Leaf, LeafKind, Manifest, Shape
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.errors import FunctionError, Place, PlanError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import DataFile
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.costs import Cut, budget_for, measured, room_of, signature, size
 from ckpt_surgery.entries import RuleRef
-from ckpt_surgery.errors import FunctionError, Place, PlanError
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
 from ckpt_surgery.hooks import HookFile
-from ckpt_surgery.keys import Key, shown
 from ckpt_surgery.node_json import NodeReader
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.params import ParamValue

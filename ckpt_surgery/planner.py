@@ -12,24 +12,26 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ckpt_surgery.arrays import Leaf, Manifest
 from ckpt_surgery.claims import make_claims
+from ckpt_surgery.core.errors import Place, PlanError, Problem
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.notices import Notice, sentences, told
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.dots import mistaken_dots
 from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
-from ckpt_surgery.errors import Place, PlanError, Problem
 from ckpt_surgery.fitting import TARGET, Target
-from ckpt_surgery.keys import Key, shown
 from ckpt_surgery.nodes import Node, Read, reads
-from ckpt_surgery.notices import Notice, sentences, told
 from ckpt_surgery.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.params import ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.resharding import lost_shardings, resharded
 from ckpt_surgery.transfers import Destination, transfers
 from ckpt_surgery.unused import unused_elements
-from ckpt_surgery.values import frozen
 
 
 class Fate(enum.StrEnum):

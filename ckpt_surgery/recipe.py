@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ckpt_surgery.configs import NO_CONFIGS, Configs
+from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.documents import Document, DocumentPath, parse_document, path_text, read_text
-from ckpt_surgery.errors import FunctionError, Place, PlanError, Problem, RecipeError, did_you_mean
 from ckpt_surgery.language import (
     SYNTAX,
     WRONG_TYPE,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import regex
 
-from ckpt_surgery.errors import RecipeError
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.prefilters import quick_length
 from ckpt_surgery.scope import ExpressionError
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from math import prod
 
 from ckpt_surgery import formats
-from ckpt_surgery.arrays import Leaf, grid_counts
+from ckpt_surgery.core.arrays import grid_counts
+from ckpt_surgery.core.folding import Entry
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.descriptions import folded
-from ckpt_surgery.folding import Entry
 from ckpt_surgery.nodes import reads
 from ckpt_surgery.planner import Plan
 

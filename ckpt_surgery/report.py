@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ckpt_surgery.core.folding import Entry, Fold
 from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
-from ckpt_surgery.folding import Entry, Fold
 from ckpt_surgery.params import ParamValue
 from ckpt_surgery.planner import Dropped, Fate, Input, Plan, RuleRef, Step
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ckpt_surgery.arrays import LinkMode, Source
+from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.planner import Plan
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 import regex
 
-from ckpt_surgery.arrays import Leaf, LeafKind
-from ckpt_surgery.errors import PlanError, Problem
+from ckpt_surgery.core.errors import PlanError, Problem
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import Notice, told
+from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.fitting import Target
 from ckpt_surgery.language import ShardingPolicy
 from ckpt_surgery.nodes import Node, Read, reads
-from ckpt_surgery.notices import Notice, told
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.regexes import Watch
-from ckpt_surgery.shardings import misfit, named_sharding, sharding_text
 
 WHERE = ("output", "sharding")
 

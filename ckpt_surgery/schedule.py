@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ckpt_surgery.arrays import Region, chunk_regions
+from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.planner import Plan, Step
 
 T = TypeVar("T")

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import regex
 
-from ckpt_surgery.errors import FunctionError, Problem, SurgeryError, did_you_mean
+from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.nodes import Array
 
 Scalar = str | int | float | bool

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import regex
 
-from ckpt_surgery.errors import did_you_mean
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.expressions import Expression, check, parse
-from ckpt_surgery.keys import SEPARATOR
 from ckpt_surgery.operations import MAX_STRING, told
 from ckpt_surgery.scope import ExpressionError, Flaw, Scope
 

@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.arrays import DataFile, Leaf, Manifest
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.nodes import Node, relinked
 
 Range = tuple[int, int]

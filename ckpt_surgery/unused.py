@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Shape
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.notices import Notice
+from ckpt_surgery.core.selections import Positions, Selection, as_array, count, whole
 from ckpt_surgery.nodes import Node, Read
-from ckpt_surgery.notices import Notice
-from ckpt_surgery.selections import Positions, Selection, as_array, count, whole
 
 MOST_MARKS = 2**24
 """How many places and cells are looked at for one leaf before its elements are only estimated."""

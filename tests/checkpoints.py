@@ -19,7 +19,8 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
 
-from ckpt_surgery.arrays import Output, Region, Source, chunk_regions
+from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats import SinkOptions, open_sink
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}

@@ -5,17 +5,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
-    Leaf,
-    LeafKind,
-    Manifest,
-    Output,
     Region,
     covering_chunks,
+)
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
+    Leaf,
+    LeafKind,
+)
+from ckpt_surgery.core.manifests import (
+    Manifest,
     raw_codec,
 )
-from ckpt_surgery.keys import Key
+from ckpt_surgery.core.protocols import (
+    Output,
+)
 
 
 class MemorySource:

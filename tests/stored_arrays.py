@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
+    Shape,
+    chunk_regions,
+    grid_counts,
+)
+from ckpt_surgery.core.manifests import (
     Chunk,
     Codec,
     Manifest,
-    Shape,
     bytes_codec,
-    chunk_regions,
     encoding_of,
-    grid_counts,
 )
 
 Files = dict[str, bytes]

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery import api, formats
-from ckpt_surgery.errors import (
+from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
     PlanError,
@@ -893,7 +893,7 @@ def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Callabl
     code = """
         import os, signal, sys
         from ckpt_surgery import api
-        from ckpt_surgery.errors import Interrupted
+        from ckpt_surgery.core.errors import Interrupted
         try:
             stop = lambda plan: os.kill(os.getpid(), signal.SIGTERM)
             api.apply(*sys.argv[1:3], dst=sys.argv[3], on_plan=stop)

@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery import passes, regexes
-from ckpt_surgery.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax_refusals import refusals
 from tests.plans import fates, plan_of
 

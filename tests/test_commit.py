@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery import commit
-from ckpt_surgery.errors import (
+from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
     StorageError,
@@ -500,7 +500,7 @@ CHILD = textwrap.dedent(
     import os, select, signal, sys
     from pathlib import Path
     from ckpt_surgery import commit
-    from ckpt_surgery.errors import Interrupted, SurgeryError
+    from ckpt_surgery.core.errors import Interrupted, SurgeryError
 
     # Tests that run in the background of a shell inherit that SIGINT is ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.configs import Config, Configs, Layer
-from ckpt_surgery.errors import PlanError, SourceError
+from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.expressions import ExpressionError, Scope, parse
 from ckpt_surgery.params import Origin, ParamValue, unsaid
 from ckpt_surgery.recipe import LoadedRecipe, parse_recipe

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from ckpt_surgery import api, cli, execute, formats
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError, VerificationError
 from ckpt_surgery.differences import difference_rows
-from ckpt_surgery.errors import PlanError, SourceError, UsageError, VerificationError
 from ckpt_surgery.provenance import own
 from ckpt_surgery.report import plan_json
 from tests import checkpoints

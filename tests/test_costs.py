@@ -9,16 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
-    Codec,
-    Leaf,
-    LeafKind,
-    Manifest,
     Region,
-    bytes_codec,
     chunk_regions,
     covering_chunks,
+)
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
+    Leaf,
+    LeafKind,
+)
+from ckpt_surgery.core.manifests import (
+    Codec,
+    Manifest,
+    bytes_codec,
     encoding_of,
     raw_codec,
 )
@@ -35,7 +41,6 @@ from ckpt_surgery.costs import (
     size,
     working_set,
 )
-from ckpt_surgery.errors import PlanError
 from ckpt_surgery.execute import evaluate
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.dtypes import Cast
@@ -43,7 +48,6 @@ from ckpt_surgery.functions.gathers import Flip, Index, Item
 from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
 from ckpt_surgery.functions.reductions import Sum
-from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Node, Read
 
 F32 = np.dtype(np.float32)

@@ -8,7 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.differences import (
     Holds,
     Uncompared,
@@ -17,7 +19,6 @@ from ckpt_surgery.differences import (
     difference_json,
     difference_rows,
 )
-from ckpt_surgery.keys import Key
 from tests import plans
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.documents import (
     MAX_BYTES,
     MAX_PROBLEMS,
@@ -18,7 +19,6 @@ from ckpt_surgery.documents import (
     path_text,
     read_text,
 )
-from ckpt_surgery.errors import RecipeError, SurgeryError, UsageError
 
 
 def problems(text: str) -> list[tuple[int, int, str]]:

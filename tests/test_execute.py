@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery import execute
-from ckpt_surgery.errors import DataError, PlanError, VerificationError
+from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
 from ckpt_surgery.execute import Progress, run
 from ckpt_surgery.fitting import Target
 from ckpt_surgery.planner import Plan, make_plan

@@ -14,8 +14,10 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
-from ckpt_surgery.errors import SurgeryError
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.expressions import (
     Expression,
     ExpressionError,
@@ -35,7 +37,6 @@ from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.merge import MeanOfList, Stack
 from ckpt_surgery.functions.quantize import Quantize
 from ckpt_surgery.functions.reductions import Matmul
-from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Array, Read, Series
 
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from ckpt_surgery import api
-from ckpt_surgery.arrays import Region
 from ckpt_surgery.cli import cli
-from ckpt_surgery.errors import DataError, FunctionError, PlanError, UsageError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, UsageError
 from ckpt_surgery.execute import evaluate
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.nodes import Array, Read

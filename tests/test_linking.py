@@ -21,8 +21,9 @@ from orbax.checkpoint import v1
 
 import ckpt_surgery
 from ckpt_surgery import api, formats, transfers
-from ckpt_surgery import arrays as manifest_module
-from ckpt_surgery.arrays import LinkMode, Region
+from ckpt_surgery.core import manifests
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.planner import Plan, Transfer
 from ckpt_surgery.report import plan_json
 from tests import checkpoints, linked_sources
@@ -436,7 +437,7 @@ def test_any_region_of_linked_raw_chunks(
 ) -> None:
     """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
     api.apply(written(tmp_path, linked_sources.recipe()), layout(name), dst=tmp_path / "out")
-    monkeypatch.setattr(manifest_module, "RANGED_BYTES", 0)
+    monkeypatch.setattr(manifests, "RANGED_BYTES", 0)
     source = formats.open_source(str(tmp_path / "out"))
     leaves = {text: leaf for text, leaf in source.leaves().items() if leaf.manifest and leaf.manifest.ranged}
     assert {"case/transposed", "case/turned"} & leaves.keys() or name != "safetensors"

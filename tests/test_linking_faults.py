@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import Interrupted, SourceError, StorageError
+from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
 from ckpt_surgery.formats import data_files
 from ckpt_surgery.planner import Plan
 from tests import checkpoints, linked_sources

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery import commit, locks
-from ckpt_surgery.errors import DestinationError
+from ckpt_surgery.core.errors import DestinationError
 from tests.generations import NEW, fill, found, lock_of, names, put, write_lock
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery import api, formats
-from ckpt_surgery.arrays import Region
+from ckpt_surgery.core.arrays import Region
 from tests import checkpoints
 from tests.checkpoints import random
 from tests.linked_sources import safetensors_header, save_safetensors

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpt_surgery.errors import DataError, SurgeryError
+from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.execute import run
 from ckpt_surgery.formats.orbax_refusals import refusals
 from ckpt_surgery.planner import make_plan

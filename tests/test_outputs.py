@@ -9,7 +9,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats import formats
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from ckpt_surgery import api, packaged
 from ckpt_surgery.cli import cli
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.provenance import NO_RECORD, recorded
 from ckpt_surgery.report import plan_json
 

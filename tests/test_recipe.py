@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.errors import RecipeError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
 from ckpt_surgery.expressions import Table, parse
 from ckpt_surgery.language import Pass, Recipe, Rule
 from ckpt_surgery.recipe import LoadedRecipe, load_recipe, parse_recipe, schema

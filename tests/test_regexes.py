@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery import regexes
-from ckpt_surgery.errors import RecipeError
+from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.expressions import ExpressionError
 from ckpt_surgery.prefilters import literals
 from ckpt_surgery.regexes import Watch, compile_pattern

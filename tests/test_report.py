@@ -9,7 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifest
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.descriptions import (
     Statistics,
     Unread,
@@ -19,7 +22,6 @@ from ckpt_surgery.descriptions import (
     leaf_rows,
     short_spec,
 )
-from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Read
 from ckpt_surgery.params import Origin, ParamValue
 from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step, Transfer

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 import ckpt_surgery
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.errors import PlanError
 from tests import checkpoints
 from tests.checkpoints import random, save_standard, sharded
 

@@ -19,9 +19,9 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery import api, plan_document, saved_plans
-from ckpt_surgery.arrays import LinkMode
+from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.costs import WRITE_BUFFER
-from ckpt_surgery.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.execute import output_of
 from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.plan_from_document import restored

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, DataFile, Leaf, LeafKind, Manifest, bytes_codec, encoding_of
-from ckpt_surgery.arrays import raw_codec as raw
 from ckpt_surgery.cli.render_plan import plan_lines
-from ckpt_surgery.keys import Key
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest, bytes_codec, encoding_of
+from ckpt_surgery.core.manifests import raw_codec as raw
+from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Transfer, make_plan
 from ckpt_surgery.recipe import parse_recipe

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery import unused
-from ckpt_surgery.arrays import Shape
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.functions import layout
-from ckpt_surgery.selections import Selection
 from tests.functions.evaluation import selections
 from tests.plans import plan_of
 

@@ -17,8 +17,8 @@ import click
 
 from ckpt_surgery.cli.console import Settings, print_error, problem_text
 from ckpt_surgery.cli.options import global_options
-from ckpt_surgery.errors import Interrupted, StorageError, SurgeryError, did_you_mean
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
+from ckpt_surgery.core.text import did_you_mean, shown
 
 PROGRAM = "ckpt-surgery"
 SHARED = frozenset({"console", "options", "progress", "render", "render_plan"})

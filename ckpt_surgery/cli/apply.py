@@ -30,7 +30,7 @@ from ckpt_surgery.cli.plan import (
     show_plan,
     source_names,
 )
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
     from ckpt_surgery import api

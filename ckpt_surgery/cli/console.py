@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ckpt_surgery.errors import Place, Problem, StorageError
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.errors import Place, Problem, StorageError
+from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,8 +4,8 @@ import click
 
 from ckpt_surgery.cli.console import open_terminal, print_error, problem_text
 from ckpt_surgery.cli.options import Command, global_options
-from ckpt_surgery.errors import RecipeError
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.core.text import shown
 
 
 @click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.")

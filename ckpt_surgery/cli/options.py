@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import click
 
-from ckpt_surgery.arguments import parse_size
 from ckpt_surgery.cli.console import STDOUT, Settings
-from ckpt_surgery.errors import UsageError
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.arguments import parse_size
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 

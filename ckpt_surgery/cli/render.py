@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from ckpt_surgery.arrays import Leaf
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.descriptions import LeafRow, Statistics, Unread, json_text, leaf_rows
 from ckpt_surgery.differences import (
     Difference,
@@ -17,7 +18,6 @@ from ckpt_surgery.differences import (
     difference_rows,
     why_missing,
 )
-from ckpt_surgery.keys import shown
 
 if TYPE_CHECKING:
     from ckpt_surgery.inspections import Inspection

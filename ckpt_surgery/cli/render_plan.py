@@ -16,7 +16,7 @@ from ckpt_surgery.cli.render import (
     start_of,
     tails_of,
 )
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.params import Origin, ParamValue
 from ckpt_surgery.planner import Fate, Input, Plan
 from ckpt_surgery.remarks import version_text

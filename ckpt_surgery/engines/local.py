@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ckpt_surgery.stopping import until
+from ckpt_surgery.core.cancellation import until
 
 T = TypeVar("T")
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.arrays import Leaf, LinkMode, Sink, Source
-from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import LinkMode, Sink, Source
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats.files import entries
-from ckpt_surgery.keys import shown
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import ACCESS, DAMAGED, FileStat
-from ckpt_surgery.keys import shown
-from ckpt_surgery.stopping import check_wanted
 
 SPAN_BYTES = 2**20
 """Short runs that lie within so many bytes are read in one go, with the gaps between them."""

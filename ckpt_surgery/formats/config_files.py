@@ -8,9 +8,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import check_link
-from ckpt_surgery.keys import shown
 
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"

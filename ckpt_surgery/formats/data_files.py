@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ckpt_surgery.arrays import Chunk, LinkMode
-from ckpt_surgery.errors import SourceError, StorageError
+from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import data_file
-from ckpt_surgery.keys import shown
-from ckpt_surgery.stopping import check_wanted
 
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""

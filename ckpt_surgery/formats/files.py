@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from stat import S_ISREG
 from typing import Any, Literal, TypeVar
 
-from ckpt_surgery.arrays import DataFile
-from ckpt_surgery.errors import SourceError, UsageError
-from ckpt_surgery.keys import Key, shown
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.protocols import DataFile
+from ckpt_surgery.core.text import shown
 
 T = TypeVar("T")
 

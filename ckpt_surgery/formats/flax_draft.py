@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import msgpack
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.msgpack_tree import ARRAY, CHUNKED, COMPLEX, SCALAR, BytesAt
 
 PIECE_BYTES = 2**30

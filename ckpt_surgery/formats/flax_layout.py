@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import (
@@ -27,7 +29,6 @@ from ckpt_surgery.formats.files import (
 from ckpt_surgery.formats.orbax_layout import UNFINISHED
 from ckpt_surgery.formats.orbax_layout import detect as detect_orbax
 from ckpt_surgery.formats.t5x_layout import FILE_NAME, has_root
-from ckpt_surgery.keys import natural_order, shown
 
 SUFFIX = ".msgpack"
 INDEX_SUFFIX = ".msgpack.index.json"

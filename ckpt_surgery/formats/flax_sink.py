@@ -7,7 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Output, Region
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
 from ckpt_surgery.formats.files import check_no_choice
@@ -25,7 +29,6 @@ from ckpt_surgery.formats.msgpack_tree import (
     BytesAt,
 )
 from ckpt_surgery.formats.places import Place, Places, in_one_piece, put, storage_errors
-from ckpt_surgery.keys import shown
 
 # --- what the format cannot hold --------------------------------------------------------------------------
 

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, Region, raw_codec
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, stat_file
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, named
@@ -34,7 +38,6 @@ from ckpt_surgery.formats.zarr_arrays import (
     file_array,
     file_manifest,
 )
-from ckpt_surgery.keys import Key, shown
 
 BYTES = np.dtype("S1")
 """Of which a byte string is listed as an array."""

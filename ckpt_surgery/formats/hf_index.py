@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, about, check_link
 from ckpt_surgery.formats.safetensors_header import strict_json
-from ckpt_surgery.keys import shown
 
 MOST_INDEX_BYTES = 100_000_000
 """As many as the header of a safetensors file may have."""

@@ -6,7 +6,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Manifest, Region, Shape, grid_counts, raw_codec
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.formats.files import FileStat
 from ckpt_surgery.formats.msgpack_tree import ArrayAt
 from ckpt_surgery.formats.stretches import read_raw, stretch

@@ -28,12 +28,12 @@ from typing import Any, NamedTuple, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED, about
 from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.keys import shown
 
 WINDOW_BYTES = 4096
 """Read at once, for the headers in it; between arrays there are no more than a hundred."""

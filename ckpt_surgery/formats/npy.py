@@ -1,6 +1,6 @@
 """NumPy's `.npy`: a directory of such files, whose paths are the keys, or a single one. Only read."""
 
-from ckpt_surgery.arrays import Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import Format, Selection
 from ckpt_surgery.formats.npy_layout import detect
 

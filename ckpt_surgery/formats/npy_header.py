@@ -17,13 +17,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import RAW, ArraySpec, Codec, Shape
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import RAW, Codec
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.limits import MOST_AXES, MOST_BYTES, beyond_memory
 from ckpt_surgery.formats.npy_layout import MAGIC
 from ckpt_surgery.formats.stretches import BIG
-from ckpt_surgery.keys import shown
 
 USUAL_BYTES = 128
 """Of the header of an array of few axes: read in one go."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import entries
 

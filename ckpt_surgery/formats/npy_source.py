@@ -2,7 +2,9 @@
 
 import os
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import FileStat, about, check_no_choice, walk
@@ -10,7 +12,6 @@ from ckpt_surgery.formats.npy_header import NpyArray, read_npy
 from ckpt_surgery.formats.npy_layout import SUFFIX
 from ckpt_surgery.formats.npz_source import leaf_of, opaque_of
 from ckpt_surgery.formats.stretches import StretchesSource
-from ckpt_surgery.keys import natural_order, shown
 
 
 class NpySource(StretchesSource):

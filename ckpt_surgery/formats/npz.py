@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.formats import Format, Selection, SinkOptions
 from ckpt_surgery.formats.npz_layout import SUFFIX, detect
 from ckpt_surgery.formats.zip_layout import MOST_COMMENT_BYTES

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.files import entries, not_one
 from ckpt_surgery.formats.zip_layout import first_name
 

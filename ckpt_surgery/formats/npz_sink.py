@@ -13,8 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest, Output, Region
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import check_no_choice
@@ -37,7 +41,6 @@ from ckpt_surgery.formats.zip_members import (
     WIDE,
     ZIP64_EXTRA,
 )
-from ckpt_surgery.keys import shown
 
 DEFAULT_NAME = "checkpoint.npz"
 VERSION, VERSION64 = 20, 45

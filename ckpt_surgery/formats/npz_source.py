@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Region, raw_codec
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import raw_codec
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import FileStat, about, check_no_choice, file_of, named
@@ -27,7 +31,6 @@ from ckpt_surgery.formats.zip_members import (
     check_crc,
     read_archive,
 )
-from ckpt_surgery.keys import Key, shown
 
 PARKED = 8
 """Streams that are kept where they stopped, so that the next region does not begin at the beginning."""

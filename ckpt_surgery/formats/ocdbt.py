@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from ckpt_surgery.arrays import Chunk
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED
-from ckpt_surgery.keys import shown
 
 MANIFEST = "manifest.ocdbt"
 

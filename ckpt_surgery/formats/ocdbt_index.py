@@ -22,10 +22,10 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from ckpt_surgery.arrays import Chunk
-from ckpt_surgery.errors import DestinationError, PlanError, SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, StorageError, UsageError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.ocdbt import MANIFEST
-from ckpt_surgery.keys import shown
 
 NODE_BYTES = 2**20
 """Encoded size of a B+tree node, unless told otherwise: larger ones make every open slow."""

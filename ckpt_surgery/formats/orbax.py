@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ckpt_surgery.arrays import Leaf, Sink, Source
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.formats import Format, Selection, SinkOptions
 from ckpt_surgery.formats.orbax_layout import detect
 

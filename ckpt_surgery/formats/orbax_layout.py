@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.files import (
     check_link,
@@ -22,7 +23,6 @@ from ckpt_surgery.formats.files import (
     read_json,
 )
 from ckpt_surgery.formats.ocdbt import MANIFEST
-from ckpt_surgery.keys import shown
 
 TREE_METADATA = "_METADATA"
 CHECKPOINT_METADATA = "_CHECKPOINT_METADATA"

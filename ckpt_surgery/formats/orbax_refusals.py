@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.limits import not_held
 from ckpt_surgery.formats.orbax_tree import EMPTY_KINDS, array_name, array_prefix
 from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
-from ckpt_surgery.keys import Key, shown
 
 _HELD = frozenset((*NATIVE, *EXTENDED))
 

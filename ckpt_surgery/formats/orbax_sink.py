@@ -17,8 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Manifest, Output, Region, grid_counts
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.arrays import Region, grid_counts
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import DataFiles
 from ckpt_surgery.formats.handles import Handles
@@ -43,7 +47,6 @@ from ckpt_surgery.formats.zarr_arrays import (
     store_errors,
 )
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
-from ckpt_surgery.keys import shown
 
 DEFAULT_ITEM = "default"
 HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named, walk
 from ckpt_surgery.formats.orbax_layout import Location, locate

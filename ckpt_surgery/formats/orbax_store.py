@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ckpt_surgery.arrays import Chunk, Manifest, Shape
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED, FileStat
 from ckpt_surgery.formats.ocdbt import MANIFEST, Database, begin_reading
 from ckpt_surgery.formats.orbax_layout import PROCESS_PREFIX
@@ -16,7 +18,6 @@ from ckpt_surgery.formats.orbax_tree import Tree, array_prefix
 from ckpt_surgery.formats.zarr_arrays import StoredArray, check_length, check_reachable, chunk_index
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.zarr_metadata import ZarrArray, parse_array
-from ckpt_surgery.keys import shown
 
 
 @dataclass(frozen=True)

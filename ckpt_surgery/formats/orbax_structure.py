@@ -15,15 +15,17 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, named
 from ckpt_surgery.formats.flax_source import PLACEHOLDER, Found, flattened, leaf_of, opaque_of
 from ckpt_surgery.formats.msgpack_arrays import read_pieces
 from ckpt_surgery.formats.msgpack_tree import ArrayAt, Node, read_tree
 from ckpt_surgery.formats.stretches import Opaque, read_raw
-from ckpt_surgery.keys import Key, shown
 
 STRUCTURE = "checkpoint"
 

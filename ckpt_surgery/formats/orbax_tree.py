@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED, malformed, read_form, read_json
 from ckpt_surgery.formats.msgpack_tree import Node
 from ckpt_surgery.formats.orbax_layout import TREE_METADATA
 from ckpt_surgery.formats.orbax_structure import STRUCTURE, Structure, array_of, read_structure
-from ckpt_surgery.keys import Key, shown
-from ckpt_surgery.values import frozen
 
 SHARDINGS = "_sharding"
 STRINGS = "_strings.json"

@@ -6,7 +6,7 @@ Found by restoring with them, each beside libraries of its time; docs/formats.md
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ckpt_surgery.arrays import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 
 ORBAX, TENSORSTORE = "orbax-checkpoint", "tensorstore"
 

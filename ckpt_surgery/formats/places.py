@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Manifest, Region, Shape
-from ckpt_surgery.errors import StorageError
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.byte_ranges import write_region
 from ckpt_surgery.formats.data_files import copy_chunk
-from ckpt_surgery.keys import shown
 
 
 @dataclass(frozen=True)

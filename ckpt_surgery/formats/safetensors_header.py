@@ -14,12 +14,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Shape
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.safetensors_layout import MOST_HEADER_BYTES, PREFIX_BYTES
-from ckpt_surgery.keys import shown
 
 METADATA = "__metadata__"
 """The one name that is not a tensor's."""

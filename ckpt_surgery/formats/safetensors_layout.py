@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import entries, not_one, without_index
 

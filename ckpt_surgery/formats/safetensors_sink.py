@@ -10,8 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Manifest, Output, Region
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import check_no_choice
@@ -33,7 +37,6 @@ from ckpt_surgery.formats.safetensors_layout import (
     SINGLE_NAME,
 )
 from ckpt_surgery.formats.safetensors_source import paired, read_packed
-from ckpt_surgery.keys import shown
 
 SHARD_NAME = "model-{:05d}-of-{:05d}.safetensors"
 ENTRY_BYTES = 120

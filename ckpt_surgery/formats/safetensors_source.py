@@ -8,15 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
-    Codec,
+    Region,
+)
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
     Leaf,
     LeafKind,
-    Region,
+)
+from ckpt_surgery.core.manifests import (
+    Codec,
     encoding_of,
     raw_codec,
 )
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, read_region, stat_file
 from ckpt_surgery.formats.files import FileStat, about, check_no_choice, file_of
@@ -31,7 +37,6 @@ from ckpt_surgery.formats.safetensors_header import (
 )
 from ckpt_surgery.formats.safetensors_layout import INDEX_SUFFIX, PREFIX_BYTES, chosen
 from ckpt_surgery.formats.stretches import StretchesSource, stretch
-from ckpt_surgery.keys import Key, shown
 
 PACKED_NAME = "packed"
 """How the codec of tensors with two elements to a byte is called."""

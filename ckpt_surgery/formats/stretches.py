@@ -10,21 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
-    Chunk,
-    Codec,
-    Leaf,
-    Manifest,
     Region,
     Shape,
-    bytes_codec,
     chunk_regions,
     covering_chunks,
+)
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import (
+    Leaf,
+)
+from ckpt_surgery.core.manifests import (
+    Chunk,
+    Codec,
+    Manifest,
+    bytes_codec,
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import Readable, opened, read_region, stat_file
 from ckpt_surgery.formats.files import DAMAGED, FileStat, digest, named, relative
 

@@ -1,6 +1,6 @@
 """T5X checkpoints, and Orbax's from before it wrote `_METADATA`: MessagePack, and zarr arrays beside it."""
 
-from ckpt_surgery.arrays import Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import Format, Selection
 from ckpt_surgery.formats.t5x_layout import detect
 

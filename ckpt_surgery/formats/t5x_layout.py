@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError, UsageError, did_you_mean
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import check_link, check_no_item, check_no_step, entries, is_directory
 from ckpt_surgery.formats.orbax_layout import is_item
-from ckpt_surgery.keys import shown
 
 FILE_NAME = "checkpoint"
 ROOT_NAMES = {"version", "optimizer"}

@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, named
@@ -35,7 +38,6 @@ from ckpt_surgery.formats.zarr_arrays import (
     file_array,
     file_manifest,
 )
-from ckpt_surgery.keys import Key, shown
 
 NEWEST = 3
 """Version of T5X's files."""

@@ -13,8 +13,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.tensor_bundle_proto import (
@@ -26,7 +27,6 @@ from ckpt_surgery.formats.tensor_bundle_proto import (
     optional_integer,
     signed,
 )
-from ckpt_surgery.keys import shown
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """How TensorFlow's objects refer to each other: no variable."""

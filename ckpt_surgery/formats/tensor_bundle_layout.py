@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened
 from ckpt_surgery.formats.files import DAMAGED, about, check_link, check_no_item, check_no_step, entries, few
-from ckpt_surgery.keys import shown
 
 SUFFIX = ".index"
 FOOTER_BYTES = 48

@@ -6,7 +6,7 @@ field that is not repeated the last one counts, and what is zero is usually left
 
 from dataclasses import dataclass
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

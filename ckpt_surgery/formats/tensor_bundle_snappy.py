@@ -3,7 +3,7 @@
 Format: google/snappy, format_description.txt. Only the raw form, which tables have, without frames.
 """
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.tensor_bundle_proto import varint
 

@@ -8,19 +8,25 @@ from dataclasses import dataclass
 import google_crc32c
 import numpy as np
 
-from ckpt_surgery.arrays import (
-    RAW,
+from ckpt_surgery.core.arrays import (
     ArraySpec,
-    Chunk,
-    Codec,
-    Leaf,
-    LeafKind,
-    Manifest,
     Region,
     Shape,
+)
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
+    Leaf,
+    LeafKind,
+)
+from ckpt_surgery.core.manifests import (
+    RAW,
+    Chunk,
+    Codec,
+    Manifest,
     raw_codec,
 )
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import opened, stat_file
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_link, named
@@ -38,7 +44,6 @@ from ckpt_surgery.formats.tensor_bundle_index import (
 from ckpt_surgery.formats.tensor_bundle_layout import SUFFIX, Place, is_table, locate
 from ckpt_surgery.formats.tensor_bundle_proto import varint
 from ckpt_surgery.formats.tensor_bundle_table import mask, table_entries
-from ckpt_surgery.keys import Key, shown
 
 MOST_STRING_BYTES = 2**20
 """Longer texts are not read when a checkpoint is listed."""

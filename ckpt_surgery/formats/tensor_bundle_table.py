@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import google_crc32c
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.tensor_bundle_layout import FOOTER_BYTES, is_table

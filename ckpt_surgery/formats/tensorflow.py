@@ -1,6 +1,6 @@
 """TensorFlow's checkpoints: tensor bundles, of `tf.train.Checkpoint` and `tf.compat.v1.train.Saver`."""
 
-from ckpt_surgery.arrays import Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import Format, Selection
 from ckpt_surgery.formats.tensor_bundle_layout import detect
 

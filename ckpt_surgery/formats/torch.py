@@ -1,6 +1,6 @@
 """PyTorch, what `torch.save` writes since 1.6: zip files, read without torch and without running anything."""
 
-from ckpt_surgery.arrays import Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import Format, Selection
 from ckpt_surgery.formats.torch_layout import detect
 

@@ -12,9 +12,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED
-from ckpt_surgery.keys import shown
 
 MOST_NUMBER = 2**63 - 1
 """Of sizes, strides and offsets."""

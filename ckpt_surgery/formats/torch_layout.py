@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.files import entries, not_one, without_index
 from ckpt_surgery.formats.zip_layout import first_name
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.byte_ranges import OpenFile, opened, stat_file
 from ckpt_surgery.formats.files import DAMAGED, FileStat, about, check_no_choice, file_of, named
@@ -25,7 +27,6 @@ from ckpt_surgery.formats.torch_unpickler import load
 from ckpt_surgery.formats.torch_views import View, read_view
 from ckpt_surgery.formats.zip_layout import LOCAL
 from ckpt_surgery.formats.zip_members import Archive, Member, read_archive, read_member
-from ckpt_surgery.keys import shown
 
 PICKLE = "data.pkl"
 MOST_PICKLE_BYTES = 2**27

@@ -5,14 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Manifest, raw_codec
-from ckpt_surgery.errors import Problem, SourceError
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED, named
 from ckpt_surgery.formats.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.stretches import stretch
 from ckpt_surgery.formats.torch_globals import RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.torch_views import View, dense_order
-from ckpt_surgery.keys import Key, shown
 
 MOST_NODES = 2**18
 """Leaves and containers of one file. A leaf takes a thousand times the memory of its shortest pickle."""

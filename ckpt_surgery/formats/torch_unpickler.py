@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.torch_globals import (
     CALLS,
     MOST_NUMBER,
@@ -26,7 +27,6 @@ from ckpt_surgery.formats.torch_globals import (
     what_is,
     wrong,
 )
-from ckpt_surgery.keys import shown
 
 T = TypeVar("T")
 

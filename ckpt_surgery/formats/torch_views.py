@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.formats.byte_ranges import SPAN_BYTES, Readable
 from ckpt_surgery.formats.stretches import checked, stored_dtype
 

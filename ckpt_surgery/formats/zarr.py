@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ckpt_surgery.arrays import Sink, Source
+from ckpt_surgery.core.protocols import Sink, Source
 from ckpt_surgery.formats import Format, Selection, SinkOptions
 from ckpt_surgery.formats.zarr_layout import SUFFIX, detect
 

@@ -17,16 +17,21 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import (
-    Chunk,
-    Leaf,
-    Manifest,
+from ckpt_surgery.core.arrays import (
     Region,
     Shape,
     chunk_regions,
     grid_counts,
 )
-from ckpt_surgery.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.leaves import (
+    Leaf,
+)
+from ckpt_surgery.core.manifests import (
+    Chunk,
+    Manifest,
+)
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.files import DAMAGED, FileStat, check_link, walk
 from ckpt_surgery.formats.handles import Handles
@@ -40,7 +45,6 @@ from ckpt_surgery.formats.zarr_metadata import (
     zarr2_metadata,
     zarr3_metadata,
 )
-from ckpt_surgery.keys import shown
 
 CACHE_BYTES = 32 * 2**20
 """Decoded chunks kept, for regions that share one."""

@@ -15,21 +15,23 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
+    Shape,
+    grid_counts,
+)
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import (
     Codec,
     Manifest,
-    Shape,
     bytes_codec,
     encoding_of,
-    grid_counts,
     long_axes,
 )
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.zarr_shards import least_bytes
-from ckpt_surgery.keys import shown
 
 EXTENDED = (
     "bfloat16",

@@ -14,7 +14,8 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from ckpt_surgery.arrays import Chunk, Codec, Manifest, Shape, bytes_codec, grid_counts
+from ckpt_surgery.core.arrays import Shape, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec
 from ckpt_surgery.formats.byte_ranges import opened
 
 SHARDS = "sharding_indexed"

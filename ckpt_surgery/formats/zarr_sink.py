@@ -13,8 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Leaf, LeafKind, Manifest, Output, Region
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import SEPARATOR, Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import SinkOptions
 from ckpt_surgery.formats.data_files import copy_chunk
 from ckpt_surgery.formats.files import check_no_choice
@@ -33,7 +38,6 @@ from ckpt_surgery.formats.zarr_arrays import (
 )
 from ckpt_surgery.formats.zarr_layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3, RESERVED
 from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
-from ckpt_surgery.keys import SEPARATOR, Key, shown
 
 NAME_BYTES = 255
 """Of one directory's name: what Linux's file systems allow."""

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ckpt_surgery.arrays import Leaf, LeafKind
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key, natural_order
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import Selection
 from ckpt_surgery.formats.files import DAMAGED, FileStat, check_no_choice, digest, named, read_json, walk
 from ckpt_surgery.formats.zarr_arrays import (
@@ -32,7 +34,6 @@ from ckpt_surgery.formats.zarr_layout import (
     NODE_3,
     RESERVED,
 )
-from ckpt_surgery.keys import Key, natural_order, shown
 
 LONE = "array"
 """The key of an array that is no member of a group."""

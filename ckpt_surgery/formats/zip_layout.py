@@ -2,7 +2,7 @@
 
 from struct import Struct
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 
 LOCAL = b"PK\x03\x04"

@@ -27,11 +27,11 @@ from functools import cached_property
 from itertools import pairwise
 from struct import Struct
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.files import DAMAGED
 from ckpt_surgery.formats.zip_layout import LOCAL, LOCAL_FIELDS, MOST_COMMENT_BYTES
-from ckpt_surgery.keys import shown
 
 CENTRAL, END = b"PK\x01\x02", b"PK\x05\x06"
 """How a member's entry in the directory begins, and the record that ends an archive."""

@@ -19,10 +19,12 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Manifest, Region
-from ckpt_surgery.errors import FunctionError, UsageError, did_you_mean
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import FunctionError, UsageError
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
-from ckpt_surgery.selections import Selection, bounding_box, broadcast, of_region
 
 Specs = Sequence[ArraySpec]
 Blocks = Sequence[np.ndarray]

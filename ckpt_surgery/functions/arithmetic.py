@@ -10,21 +10,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.errors import DataError, FunctionError
-from ckpt_surgery.functions import Blocks, Function, Number, Operand, Specs
-from ckpt_surgery.functions.dtypes import (
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.dtypes import (
     computation,
     converted,
     is_integer,
     kind,
     nominal_of,
-    number_as,
     promoted,
     rank,
 )
+from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.rounding import as_float
+from ckpt_surgery.functions import Blocks, Function, Number, Operand, Specs
+from ckpt_surgery.functions.dtypes import (
+    number_as,
+)
 from ckpt_surgery.functions.integers import check_sign, exact
-from ckpt_surgery.functions.rounding import as_float
 
 DType = np.dtype[Any]
 Ufunc = Callable[..., Any]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import did_you_mean
 
 if TYPE_CHECKING:
     from ckpt_surgery.functions import Function
@@ -33,7 +34,7 @@ def typed(value: Any, annotation: Any) -> Any:
     if origin in (types.UnionType, typing.Union):
         return _typed_as_one_of(value, members)
     if origin is np.dtype and isinstance(value, str):
-        from ckpt_surgery.functions.dtypes import dtype_named  # dtypes imports this package
+        from ckpt_surgery.core.dtypes import dtype_named  # dtypes imports this package
 
         return dtype_named(value)
     if origin is tuple and isinstance(value, list | tuple | range):
@@ -173,7 +174,7 @@ def _not_finite(value: float) -> str:
 
 def _is_named(dtype: np.dtype[Any]) -> bool:
     """Whether its name says all of it: the type of byte-swapped integers has the name of others."""
-    from ckpt_surgery.functions.dtypes import dtype_named
+    from ckpt_surgery.core.dtypes import dtype_named
 
     try:
         return dtype_named(dtype.name) == dtype

@@ -7,12 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
-from ckpt_surgery.errors import FunctionError
-from ckpt_surgery.functions import Blocks, Function, Specs
-from ckpt_surgery.functions.layout import axes_of, axis_of
-from ckpt_surgery.manifests import MOST_CHUNKS, gathered, replaced, reshaped
-from ckpt_surgery.selections import (
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.rewrites import MOST_CHUNKS, gathered, replaced, reshaped
+from ckpt_surgery.core.selections import (
     Positions,
     Selection,
     as_array,
@@ -23,6 +22,8 @@ from ckpt_surgery.selections import (
     of_region,
     whole,
 )
+from ckpt_surgery.functions import Blocks, Function, Specs
+from ckpt_surgery.functions.layout import axes_of, axis_of
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """What a subscript has between commas: an index, a slice as (start, stop, step), `...`, or a new axis."""

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Region, chunk_regions
-from ckpt_surgery.errors import DataError
-from ckpt_surgery.functions.dtypes import kind, limits
-from ckpt_surgery.functions.tiles import tile_shape
+from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.dtypes import kind, limits
+from ckpt_surgery.core.errors import DataError
+from ckpt_surgery.core.tiles import tile_shape
 
 DType = np.dtype[Any]
 Ufunc = Callable[..., Any]

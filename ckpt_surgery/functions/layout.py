@@ -9,14 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
-from ckpt_surgery.errors import FunctionError
-from ckpt_surgery.functions import Blocks, Function, Number, Specs
-from ckpt_surgery.functions.dtypes import number_as
-from ckpt_surgery.functions.patterns import Plan, plan_rearrange
-from ckpt_surgery.functions.tiles import straightened
-from ckpt_surgery.manifests import matching_axes, replaced, reshaped, transposed
-from ckpt_surgery.selections import (
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.rewrites import matching_axes, replaced, reshaped, transposed
+from ckpt_surgery.core.selections import (
     Selection,
     as_array,
     bounding_box,
@@ -26,6 +23,10 @@ from ckpt_surgery.selections import (
     whole,
     within,
 )
+from ckpt_surgery.core.tiles import straightened
+from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.dtypes import number_as
+from ckpt_surgery.functions.patterns import Plan, plan_rearrange
 
 
 def axis_of(axis: int, ndim: int, name: str) -> int:

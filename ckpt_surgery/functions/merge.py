@@ -8,23 +8,26 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Manifest, Region, Shape
-from ckpt_surgery.errors import FunctionError
-from ckpt_surgery.functions import Blocks, Function, Number, Specs
-from ckpt_surgery.functions.dtypes import (
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.dtypes import (
     converted,
     is_integer,
     kind,
     nominal_of,
-    number_as,
     promoted,
     rank,
 )
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.rewrites import concatenated, replaced, stacked
+from ckpt_surgery.core.selections import Selection, within
+from ckpt_surgery.core.tiles import copy_into
+from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.dtypes import (
+    number_as,
+)
 from ckpt_surgery.functions.integers import check_list_sums
 from ckpt_surgery.functions.layout import axis_of
-from ckpt_surgery.functions.tiles import copy_into
-from ckpt_surgery.manifests import concatenated, replaced, stacked
-from ckpt_surgery.selections import Selection, within
 
 DType = np.dtype[Any]
 

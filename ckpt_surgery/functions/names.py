@@ -3,7 +3,7 @@
 from collections.abc import Sized
 from typing import Any
 
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import plain
 
 LONGEST_RANGE = 1_000_000

@@ -10,8 +10,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from ckpt_surgery.arrays import Shape
-from ckpt_surgery.errors import FunctionError, did_you_mean
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import did_you_mean
 
 ELLIPSIS = "..."
 MERGED = "(...)"

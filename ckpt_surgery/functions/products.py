@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.dtypes import is_integer, promoted
 from ckpt_surgery.functions.arithmetic import broadcast_needs
-from ckpt_surgery.functions.dtypes import is_integer, promoted
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact
 from ckpt_surgery.functions.merge import summation
 

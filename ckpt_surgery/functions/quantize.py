@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.dtypes import computation, converted, is_integer, kind, limits
+from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.selections import Selection, as_array, broadcast, distinct
 from ckpt_surgery.functions import Blocks, Function, Specs
-from ckpt_surgery.functions.dtypes import computation, converted, is_integer, kind, limits
 from ckpt_surgery.functions.layout import axes_of
-from ckpt_surgery.selections import Selection, as_array, broadcast, distinct
 
 DType = np.dtype[Any]
 

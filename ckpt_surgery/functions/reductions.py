@@ -13,17 +13,17 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.dtypes import computation, converted, is_integer, nominal_of, rank
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.selections import Positions, Selection, broadcast
+from ckpt_surgery.core.tiles import straightened
 from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.arithmetic import broadcast_shapes
-from ckpt_surgery.functions.dtypes import computation, converted, is_integer, nominal_of, rank
 from ckpt_surgery.functions.integers import bound, check_sums
 from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
 from ckpt_surgery.functions.products import contraction, summed_products
-from ckpt_surgery.functions.tiles import straightened
-from ckpt_surgery.selections import Positions, Selection, broadcast
 
 DType = np.dtype[Any]
 T = TypeVar("T")

@@ -7,8 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Leaf, LeafKind, Manifest
-from ckpt_surgery.keys import Key
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.nodes import Read
 from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, RuleRef, Step
 

@@ -14,8 +14,7 @@ from ckpt_surgery import api, checking, inspections
 from ckpt_surgery import recipe as recipes
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
-from ckpt_surgery.differences import diff_trees
-from ckpt_surgery.errors import (
+from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
     Interrupted,
@@ -27,6 +26,7 @@ from ckpt_surgery.errors import (
     UsageError,
     VerificationError,
 )
+from ckpt_surgery.differences import diff_trees
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"

@@ -12,7 +12,7 @@ import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.console import ARGUMENTS, as_options, problem_text
-from ckpt_surgery.errors import Problem
+from ckpt_surgery.core.errors import Problem
 
 PACKAGE = Path(ckpt_surgery.__file__).parent
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.cli.options import split_paths
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.errors import UsageError
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ckpt_surgery.api import Inspection, Progress, Result
-from ckpt_surgery.arrays import Leaf, LeafKind
 from ckpt_surgery.cli import progress, render, render_plan
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.descriptions import Statistics, Unread
 from ckpt_surgery.differences import Holds, Uncompared, ValueDifference, diff_trees
-from ckpt_surgery.keys import Key
 
 
 def shown(lines) -> str:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery import commit
+from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.engines import local
 from ckpt_surgery.engines.local import run_all
-from ckpt_surgery.errors import DataError, Interrupted
-from ckpt_surgery.stopping import check_wanted
 
 
 class Load:

@@ -22,11 +22,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Output, Region, Sink, Source, chunk_regions
-from ckpt_surgery.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.files import data_file
-from ckpt_surgery.keys import Key
 from tests.formats.bounds import bounded
 
 Arrays = Mapping[str, np.ndarray]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats import byte_ranges
 from ckpt_surgery.formats.byte_ranges import opened, read_region, stat_file, write_region
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.config_files import MAX_BYTES, read_config
 
 MODEL = {"model_type": "llama", "rope_scaling": {"factor": 8.0}, "head_dim": None, "ids": [1, 2]}

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import Chunk, LinkMode
-from ckpt_surgery.errors import SourceError, StorageError
+from ckpt_surgery.core.cancellation import Stopped, until
+from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.formats import data_files
 from ckpt_surgery.formats.data_files import DataFiles, copy_chunk
 from ckpt_surgery.formats.files import data_file
-from ckpt_surgery.stopping import Stopped, until
 
 CONTENT = bytes(range(256)) * 40
 

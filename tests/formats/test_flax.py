@@ -18,24 +18,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
 
-from ckpt_surgery.arrays import (
+from ckpt_surgery.core.arrays import (
     ArraySpec,
-    Chunk,
+    Region,
+    chunk_regions,
+)
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
     Leaf,
     LeafKind,
+)
+from ckpt_surgery.core.manifests import (
+    Chunk,
     Manifest,
-    Output,
-    Region,
-    Sink,
-    chunk_regions,
     raw_codec,
 )
-from ckpt_surgery.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.protocols import (
+    Output,
+    Sink,
+)
 from ckpt_surgery.formats import SinkOptions, byte_ranges, detect_format, open_sink, open_source
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.flax_source import FlaxSource
 from ckpt_surgery.formats.msgpack_tree import ArrayAt, read_tree
-from ckpt_surgery.keys import Key
 from tests.formats import conformance
 from tests.formats.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, bounded, output_of, values
 from tests.formats.test_msgpack_tree import LIES, one, packed_array

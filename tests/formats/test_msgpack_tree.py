@@ -12,8 +12,8 @@ from flax import serialization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.msgpack_arrays import MOST_CHUNKS, manifest_of, read_pieces
 from ckpt_surgery.formats.msgpack_tree import (

@@ -9,8 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.arrays import LeafKind, Region, Source
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.npy import FORMAT
 from tests.formats import conformance

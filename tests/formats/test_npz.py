@@ -16,11 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Leaf, LeafKind, Output, Region, Source
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats import SinkOptions, open_sink, open_source
 from ckpt_surgery.formats.npz import FORMAT
-from ckpt_surgery.keys import Key
 from tests.formats import conformance
 from tests.formats.conformance import (
     NAMES,

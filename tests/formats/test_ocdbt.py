@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.ocdbt import read_database
 from ckpt_surgery.formats.orbax_store import Store

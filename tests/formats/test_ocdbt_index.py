@@ -22,8 +22,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
 from safetensors.numpy import save_file
 
-from ckpt_surgery.arrays import Chunk
-from ckpt_surgery.errors import (
+from ckpt_surgery.core.errors import (
     DestinationError,
     PlanError,
     SourceError,
@@ -31,6 +30,7 @@ from ckpt_surgery.errors import (
     SurgeryError,
     UsageError,
 )
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.formats.ocdbt import read_database
 from ckpt_surgery.formats.ocdbt_index import (
     MAX_INLINE_BYTES,

@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output, Region, Sink, chunk_regions
-from ckpt_surgery.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output, Sink
 from ckpt_surgery.formats import SinkOptions, open_sink, open_source
-from ckpt_surgery.keys import Key
 from tests import checkpoints
 
 Checkpoint = Callable[[str], Path]
@@ -336,9 +338,11 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from concurrent.futures import ThreadPoolExecutor
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output, Region
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats import SinkOptions, open_sink
-from ckpt_surgery.keys import Key
+from ckpt_surgery.core.keys import Key
 rows = {mebibytes} << 8
 block = np.random.default_rng(0).integers(0, 2**32, (rows, 1024), np.uint32)
 leaf = Leaf(Key.parse("x"), LeafKind.ARRAY, ArraySpec((1 << 18, 1024), block.dtype))

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import LeafKind, Region, Source
-from ckpt_surgery.errors import SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import detect_format, open_source
 from tests import checkpoints
 

@@ -14,11 +14,12 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery import api
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind
-from ckpt_surgery.errors import RecipeError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats import SinkOptions, open_sink, open_source, restorable_by
 from ckpt_surgery.formats.orbax_structure import structure_bytes
-from ckpt_surgery.keys import Key
 from tests import checkpoints
 
 OLDER = Path(__file__).parents[1] / "data" / "orbax_versions"

@@ -13,8 +13,9 @@ import pytest
 import tensorstore as ts
 
 from ckpt_surgery import api
-from ckpt_surgery.arrays import LeafKind, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.planner import Transfer
 from tests import checkpoints

@@ -16,7 +16,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ckpt_surgery import formats
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.formats import Format, SinkOptions
 from ckpt_surgery.formats.foreign_names import FOREIGN
 

@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, LinkMode, Region
-from ckpt_surgery.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.data_files import DataFiles
 from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.formats.zarr_metadata import zarr2_metadata, zarr3_metadata
-from ckpt_surgery.keys import Key
 from tests.formats import conformance
 from tests.formats.conformance import Arrays, Lie, array, assert_same, output_of, values
 

@@ -13,12 +13,14 @@ import pytest
 import tensorstore as ts
 from flax import serialization, traverse_util
 
-from ckpt_surgery.arrays import LeafKind, Region, Source
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import detect_format, formats, open_source
 from ckpt_surgery.formats.orbax_layout import detect as detect_orbax
 from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
-from ckpt_surgery.keys import Key
 from tests.formats import conformance
 from tests.formats.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, same, values
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.tensor_bundle_index import NUMBERS, OTHERS, check_grid, part_key, type_name

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from ckpt_surgery import api
-from ckpt_surgery.arrays import LeafKind, Region
-from ckpt_surgery.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats import detect_format, open_source
 from ckpt_surgery.formats.tensorflow import FORMAT
 from tests.formats import conformance

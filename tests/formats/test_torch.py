@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Region
-from ckpt_surgery.errors import SourceError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.torch import FORMAT
-from ckpt_surgery.keys import Key
 from tests.formats import conformance
 from tests.formats.conformance import (
     SLACK_BYTES,
@@ -527,7 +528,7 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     path = saved(nested(B), tmp_path / "saved.pt")
     program = (
         "import sys\nsys.modules['torch'] = None\n"
-        "from ckpt_surgery.arrays import Region\nfrom ckpt_surgery.formats import Selection\n"
+        "from ckpt_surgery.core.arrays import Region\nfrom ckpt_surgery.formats import Selection\n"
         "from ckpt_surgery.formats.torch import FORMAT\n"
         "source = FORMAT.open_source(sys.argv[1], Selection())\n"
         "print(source.read(source.leaves()['b.weight'], Region((0,), (4,))).tobytes().hex())\n"

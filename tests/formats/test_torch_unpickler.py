@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from ckpt_surgery.arrays import Region, Source
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats import open_source, torch_globals, torch_unpickler
 from ckpt_surgery.formats.torch_unpickler import load
 from tests.formats.conformance import SLACK_BYTES, bounded

@@ -13,12 +13,14 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ckpt_surgery.arrays import ArraySpec, Leaf, LeafKind, Output, Region, Source
-from ckpt_surgery.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.zarr_arrays import ArrayReader, Files, file_array, file_manifest
 from ckpt_surgery.formats.zarr_metadata import EXTENDED, NATIVE
-from ckpt_surgery.keys import Key
 from tests.formats import conformance
 from tests.formats.conformance import Arrays, Lie, array, assert_same, copy, files_of, output_of, same, values
 

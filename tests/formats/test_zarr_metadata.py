@@ -13,18 +13,21 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ckpt_surgery.arrays import (
-    RAW,
+from ckpt_surgery.core.arrays import (
     ArraySpec,
+    Shape,
+    grid_counts,
+)
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import (
+    RAW,
     Chunk,
     Codec,
     Manifest,
-    Shape,
     encoding_of,
-    grid_counts,
     raw_codec,
 )
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.rewrites import reinterpreted, reshaped, stacked, transposed
 from ckpt_surgery.formats.zarr_metadata import (
     EXTENDED,
     FILE_NAMES,
@@ -33,7 +36,6 @@ from ckpt_surgery.formats.zarr_metadata import (
     zarr2_metadata,
     zarr3_metadata,
 )
-from ckpt_surgery.manifests import reinterpreted, reshaped, stacked, transposed
 from tests.checkpoints import dtype
 
 

@@ -13,12 +13,13 @@ import pytest
 import tensorstore as ts
 import zarr
 
-from ckpt_surgery.arrays import Chunk, Manifest, Region, encoding_of
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk, Manifest, encoding_of
+from ckpt_surgery.core.rewrites import transposed
 from ckpt_surgery.formats import open_source, zarr_shards
 from ckpt_surgery.formats.byte_ranges import OpenFile
 from ckpt_surgery.formats.zarr_shards import wholly_stored
-from ckpt_surgery.manifests import transposed
 
 
 def group_of(path: Path) -> zarr.Group:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.errors import SourceError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.byte_ranges import opened
 from ckpt_surgery.formats.zip_layout import first_name
 from ckpt_surgery.formats.zip_members import Inflated, InflatedFile, read_archive, read_member

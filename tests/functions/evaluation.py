@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import dtype_named, kind
+from ckpt_surgery.core.selections import Selection, distinct
 from ckpt_surgery.functions import Function
-from ckpt_surgery.functions.dtypes import dtype_named, kind
-from ckpt_surgery.selections import Selection, distinct
 
 
 def spec_of(array: np.ndarray) -> ArraySpec:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.arithmetic import (
     Abs,
@@ -26,7 +27,6 @@ from ckpt_surgery.functions.arithmetic import (
     Where,
     broadcast_needs,
 )
-from ckpt_surgery.functions.dtypes import dtype_named
 from tests.functions.evaluation import evaluate, numbers, same, spec_of
 
 F32 = np.dtype(np.float32)

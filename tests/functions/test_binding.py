@@ -5,11 +5,12 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import Bound, Function, bind, registry, signature_problem
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
 from ckpt_surgery.functions.create import Init, Zeros
-from ckpt_surgery.functions.dtypes import Cast, dtype_named
+from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.gathers import Take
 from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, MeanOfList, Stack

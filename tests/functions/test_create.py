@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from jax.nn import initializers
 
-from ckpt_surgery.arrays import Region
-from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
-from ckpt_surgery.functions.dtypes import dtype_named
 from tests.functions.evaluation import evaluate, same
 
 F32, F64, BF16, INT8 = map(dtype_named, ("float32", "float64", "bfloat16", "int8"))

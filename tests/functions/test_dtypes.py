@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.errors import DataError, FunctionError
-from ckpt_surgery.functions.dtypes import (
-    Bitcast,
-    Cast,
-    Rounded,
+from ckpt_surgery.core.dtypes import (
     bits,
     computation,
     dtype_named,
@@ -21,8 +17,14 @@ from ckpt_surgery.functions.dtypes import (
     kind,
     limits,
     nominal_of,
-    number_as,
     promoted,
+)
+from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.functions.dtypes import (
+    Bitcast,
+    Cast,
+    Rounded,
+    number_as,
 )
 from tests.functions.evaluation import evaluate, numbers, same, spec_of
 

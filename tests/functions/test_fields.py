@@ -12,11 +12,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.dtypes import _KIND_OF, dtype_named
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import Function, kinds
 from ckpt_surgery.functions.arithmetic import Binary, Elementwise
 from ckpt_surgery.functions.create import Full, Init, Zeros
-from ckpt_surgery.functions.dtypes import _KIND_OF, Cast, dtype_named
+from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.fields import fields_json, function_of
 from ckpt_surgery.functions.gathers import Index
 from ckpt_surgery.functions.layout import Pad, Transpose

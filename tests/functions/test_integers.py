@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import chunk_regions
-from ckpt_surgery.errors import DataError, FunctionError
+from ckpt_surgery.core.arrays import chunk_regions
+from ckpt_surgery.core.dtypes import dtype_named, limits
+from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import Function, products
 from ckpt_surgery.functions.arithmetic import Abs, Binary, Unary
-from ckpt_surgery.functions.dtypes import Rounded, dtype_named, limits
+from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.merge import MeanOfList, SumOfList
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Mean, Sum
 from tests.functions.evaluation import evaluate

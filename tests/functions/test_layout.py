@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ckpt_surgery.arrays import ArraySpec, Region
-from ckpt_surgery.errors import FunctionError
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import Function
-from ckpt_surgery.functions.dtypes import dtype_named
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Max, Mean, Min, Norm, Sum
 from tests.functions.evaluation import evaluate, numbers, same, spec_of
 

@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import ArraySpec, Codec, Leaf, LeafKind, Manifest, Shape
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.dtypes import bits, dtype_named
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Codec, Manifest
 from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.create import Zeros
-from ckpt_surgery.functions.dtypes import Bitcast, Cast, bits, dtype_named
+from ckpt_surgery.functions.dtypes import Bitcast, Cast
 from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Item, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
-from ckpt_surgery.keys import Key
 from ckpt_surgery.nodes import Apply, Node, Read, relinked
 from tests.functions.evaluation import evaluate, same
 from tests.stored_arrays import Files, codec_of, decoded, sharded_codec, store

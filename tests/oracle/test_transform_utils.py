@@ -20,7 +20,7 @@ from orbax.checkpoint.transform_utils import (
     merge_trees,
 )
 
-from ckpt_surgery.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import PlanError, SurgeryError
 from tests.oracle.states import train_state
 from tests.oracle.trees import Tree, assert_same, operate, through_orbax
 

@@ -7,7 +7,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery.errors import PlanError, SurgeryError
+from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.planner import Plan
 from tests.checkpoints import quiet, restored_leaves
 from tests.plans import plan_of

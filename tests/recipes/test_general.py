@@ -14,7 +14,7 @@ import pytest
 from flax.training.train_state import TrainState
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import DataError, UsageError
+from ckpt_surgery.core.errors import DataError, UsageError
 from tests.checkpoints import assert_same, random, restored_leaves
 from tests.recipes.running import Run, Save, fails, planned, restored
 

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.execute import run
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import load_recipe

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.errors import PlanError
 from tests.checkpoints import quiet
 
 TOKENS = np.random.default_rng(1).integers(0, 97, (2, 12))

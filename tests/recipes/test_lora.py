@@ -16,7 +16,7 @@ import transformers
 from safetensors.numpy import load_file
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import PlanError
+from ckpt_surgery.core.errors import PlanError
 from tests.checkpoints import assert_same
 from tests.recipes.running import Run, Save, fails, planned
 

@@ -13,7 +13,7 @@ import pytest
 import transformers
 
 from ckpt_surgery import api
-from ckpt_surgery.errors import DataError, PlanError
+from ckpt_surgery.core.errors import DataError, PlanError
 from ckpt_surgery.execute import run
 from ckpt_surgery.planner import Plan, make_plan
 from ckpt_surgery.recipe import parse_recipe

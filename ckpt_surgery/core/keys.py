@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 
-from ckpt_surgery.values import frozen
+from ckpt_surgery.core.frozen import frozen
 
 SEPARATOR = "/"
 
@@ -46,14 +46,3 @@ def natural_order(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple(
         (0, int(token), token) if i % 2 else (1, 0, token) for i, token in enumerate(_DIGITS.split(text))
     )
-
-
-_UNPRINTABLE = re.compile(
-    r"[^\x20-\x7e\xa0-\u200a\u2010-\u2027\u2030-\u205f\u2070-\ud7ff"
-    r"\uf900-\ufefe\uff00-\ufff8\U00010000-\U0001ffff]"
-)
-
-
-def shown(text: str) -> str:
-    r"""`text` with control, formatting and private characters escaped (`\x1b`, `\u202e`): safe to print."""
-    return _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)

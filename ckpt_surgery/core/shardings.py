@@ -5,8 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.errors import did_you_mean
-from ckpt_surgery.keys import shown
+from ckpt_surgery.core.text import did_you_mean, shown
 
 Mesh = Mapping[str, int]
 """The length of each axis of a mesh of devices, in order."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import chunk_regions
-from ckpt_surgery.functions import tiles
-from ckpt_surgery.functions.tiles import copy_into, gathered, near_axis, straightened, tile_shape
+from ckpt_surgery.core import tiles
+from ckpt_surgery.core.arrays import chunk_regions
+from ckpt_surgery.core.tiles import copy_into, gathered, near_axis, straightened, tile_shape
 
 DTYPES = [
     np.dtype(t) for t in (np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex128)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckpt_surgery.arrays import Region, Shape
+from ckpt_surgery.core.arrays import Region, Shape
 
 Positions = range | np.ndarray
 """Places along one axis, int64 where they are no range, in the order in which they are taken."""

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ckpt_surgery.keys import shown
-from ckpt_surgery.values import frozen
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.text import shown
 
 Cells = tuple[str, ...]
 """The numbers of one entry, as they are written: of its key, then of its sources."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import chunk_regions
-from ckpt_surgery.functions.tiles import tile_shape
+from ckpt_surgery.core.arrays import chunk_regions
+from ckpt_surgery.core.tiles import tile_shape
 
 DType = np.dtype[Any]
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from ckpt_surgery.arguments import assignments_of, bytes_of, parse_size
-from ckpt_surgery.errors import UsageError
+from ckpt_surgery.core.arguments import assignments_of, bytes_of, parse_size
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.recipe import parse_recipe
 
 

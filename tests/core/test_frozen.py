@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ckpt_surgery.values import frozen
+from ckpt_surgery.core.frozen import frozen
 
 
 @frozen()

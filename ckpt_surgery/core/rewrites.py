@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.arrays import ArraySpec, Chunk, Codec, Manifest, Shape, encoding_of, grid_counts
-from ckpt_surgery.selections import Positions
+from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
+from ckpt_surgery.core.selections import Positions
 
 MOST_CHUNKS = 2**20
 """A rewrite that refers to the same chunks again and again makes no more than so many."""

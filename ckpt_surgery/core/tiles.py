@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ckpt_surgery.arrays import Shape, chunk_regions
+from ckpt_surgery.core.arrays import Shape, chunk_regions
 
 EDGE = 256
 """Elements along either side of a tile that is turned."""

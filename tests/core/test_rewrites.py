@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.arrays import (
-    RAW,
+from ckpt_surgery.core.arrays import (
     ArraySpec,
+    Shape,
+    chunk_regions,
+)
+from ckpt_surgery.core.manifests import (
+    RAW,
     Chunk,
     Codec,
     Manifest,
-    Shape,
     bytes_codec,
-    chunk_regions,
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.manifests import (
+from ckpt_surgery.core.rewrites import (
     MOST_CHUNKS,
     MOST_PIECES,
     concatenated,

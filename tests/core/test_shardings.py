@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint._src.metadata.sharding import from_jax_sharding
 
-from ckpt_surgery.shardings import Spec, misfit, named_sharding, sharding_text, spec_flaw
+from ckpt_surgery.core.shardings import Spec, misfit, named_sharding, sharding_text, spec_flaw
 
 MESH = {"data": 2, "model": 4}
 

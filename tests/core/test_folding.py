@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.folding import Entry, Fold, escaped, fold, unfolded
+from ckpt_surgery.core.folding import Entry, Fold, escaped, fold, unfolded
 
 _SLOT = re.compile(r"(?<!\\)((?:\\\\)*)\{([^{}]*)\}")
 _ESCAPE = re.compile(r"\\(?:([\\{}])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([nrt]))")

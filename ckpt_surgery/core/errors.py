@@ -4,8 +4,6 @@ A function deep inside says in one sentence what is wrong; whoever knows the rul
 key adds them once, on the way out. Nothing here prints.
 """
 
-import difflib
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -125,9 +123,3 @@ class Interrupted(SurgeryError):
     def __init__(self, signal_number: int, message: str):
         super().__init__(message)
         self.signal_number = signal_number
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean `transpose`?`, or nothing where no known name is close."""
-    close: Sequence[str] = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean `{close[0]}`?" if close else ""

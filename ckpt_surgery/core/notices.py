@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ckpt_surgery.folding import Entry, fold
-from ckpt_surgery.values import frozen
+from ckpt_surgery.core.folding import Entry, fold
+from ckpt_surgery.core.frozen import frozen
 
 FEW = 3
 """How many keys a message names before it counts the rest."""
