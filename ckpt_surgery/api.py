@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ckpt_surgery import commit, formats
+from ckpt_surgery import commit
 from ckpt_surgery.checking import format_findings
 from ckpt_surgery.checking import lint as lint
 from ckpt_surgery.core.arguments import Assignments, Size, assignments_of, bytes_of
@@ -22,6 +22,7 @@ from ckpt_surgery.engines.local import default_memory, default_workers
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff

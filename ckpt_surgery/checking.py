@@ -29,7 +29,7 @@ def format_findings(recipe: Recipe) -> Iterator[Finding]:
     output = recipe.output
     if output is None or output.format is None:
         return
-    from ckpt_surgery.formats import formats
+    from ckpt_surgery.formats.registry import formats
 
     name, known = output.format, formats()
     writable = [offer.name for offer in known.values() if offer.open_sink is not None]

@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery import formats
 from ckpt_surgery.core.protocols import LinkMode, Sink
-from ckpt_surgery.formats.files import data_file
-from ckpt_surgery.formats.zarr_shards import wholly_stored
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.requests import DestinationOptions
+from ckpt_surgery.storage.listing import data_file
 from ckpt_surgery.transfers import Destination
 
 

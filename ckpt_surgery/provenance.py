@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt_surgery import formats
 from ckpt_surgery.configs import Config, Configs, Layer
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.config_files import config_place, read_config
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.config_files import config_place, read_config
 from ckpt_surgery.packaged import PREFIX
 from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.scope import CONFIG, CONFIGS

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from math import prod
 
-from ckpt_surgery import formats
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.folding import Entry
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.descriptions import folded
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.nodes import reads
 from ckpt_surgery.planner import Plan
 

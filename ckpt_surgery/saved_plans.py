@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ckpt_surgery import formats
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import destination
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.plan_document import SavedPlan, destination_options, read_plan_file
 from ckpt_surgery.plan_from_document import restored

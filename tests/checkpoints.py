@@ -21,7 +21,7 @@ from orbax.checkpoint import v1
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
-from ckpt_surgery.formats import SinkOptions, open_sink
+from ckpt_surgery.formats.registry import SinkOptions, open_sink
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}
 """Custom metadata of the layouts that can carry some."""

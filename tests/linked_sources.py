@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from safetensors.numpy import save_file
 
-from ckpt_surgery import formats
+from ckpt_surgery.formats import registry as formats
 from tests import checkpoints
 from tests.checkpoints import random, sharded
 

@@ -21,7 +21,7 @@ from orbax.checkpoint import v1
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api, formats
+from ckpt_surgery import api
 from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
@@ -32,6 +32,7 @@ from ckpt_surgery.core.errors import (
     SurgeryError,
     UsageError,
 )
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner import Fate
 from ckpt_surgery.provenance import own
 from ckpt_surgery.report import plan_json

@@ -4,7 +4,7 @@ import pytest
 
 from ckpt_surgery import passes, regexes
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.formats.orbax_refusals import refusals
+from ckpt_surgery.formats.orbax.unsupported import refusals
 from tests.plans import fates, plan_of
 
 HEAD = "version: 1\n"

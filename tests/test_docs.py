@@ -16,7 +16,8 @@ import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner
 
-from ckpt_surgery import api, cli, formats, functions
+from ckpt_surgery import api, cli, functions
+from ckpt_surgery.formats import registry as formats
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

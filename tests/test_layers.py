@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 
 LAYERS = (
     "core",  # what a checkpoint is
+    "storage",  # bytes at paths
     "packaged",  # recipes by name
     "documents",  # YAML with positions
     "functions",
@@ -71,7 +72,8 @@ LAYERS = (
 """A module imports only from those before it, and a package's modules from one another."""
 
 ONLY = {
-    "formats": {"core"},
+    "storage": {"core"},
+    "formats": {"core", "storage"},
     "engines": {"core"},
     "locks": {"core"},
     "commit": {"core", "locks"},

@@ -12,8 +12,8 @@ import pytest
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
-from ckpt_surgery.formats import data_files
 from ckpt_surgery.planner import Plan
+from ckpt_surgery.storage import adopting as data_files
 from tests import checkpoints, linked_sources
 from tests.checkpoints import assert_same
 from tests.linked_sources import Layout, everything, read, results, state_of, written

@@ -13,8 +13,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery import api, formats
+from ckpt_surgery import api
 from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.formats import registry as formats
 from tests import checkpoints
 from tests.checkpoints import random
 from tests.linked_sources import safetensors_header, save_safetensors

@@ -24,7 +24,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.execute import run
-from ckpt_surgery.formats.orbax_refusals import refusals
+from ckpt_surgery.formats.orbax.unsupported import refusals
 from ckpt_surgery.planner import make_plan
 from ckpt_surgery.recipe import parse_recipe
 from tests.memory import MemorySink, MemorySource

@@ -23,12 +23,12 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.costs import WRITE_BUFFER
 from ckpt_surgery.execute import output_of
-from ckpt_surgery.formats.files import data_file
 from ckpt_surgery.plan_from_document import restored
 from ckpt_surgery.planner import Plan, Transfer
 from ckpt_surgery.report import plan_json
 from ckpt_surgery.requests import Prepared
 from ckpt_surgery.schedule import make_tasks
+from ckpt_surgery.storage.listing import data_file
 from tests import checkpoints
 from tests.checkpoints import LAYOUTS, assert_same, random, values
 from tests.plans import COMPUTED

@@ -8,7 +8,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from ckpt_surgery.formats import formats
+from ckpt_surgery.formats.registry import formats
 
 HEAVY = {"jax", "jaxlib", "orbax", "tensorstore", "torch", "flax"}
 
@@ -121,7 +121,7 @@ def test_the_package_imports_what_a_function_needs(name: str) -> None:
     assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
 
 
-SHARED = {"byte_ranges", "files", "limits", "ocdbt"}
+SHARED = {"registry", "shared", "shared.limits", "shared.ocdbt_reader"}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())
 
@@ -135,7 +135,7 @@ def loaded_formats(code: str) -> set[str]:
 
 def beyond_detection(loaded: set[str]) -> set[str]:
     """The modules that are neither a format's own nor needed to find out which one a path has."""
-    return {n for n in loaded if n not in {*SHARED, *OFFERED} and not n.endswith("_layout")}
+    return {n for n in loaded if n not in {*SHARED, *OFFERED} and not n.endswith((".detect", "_layout"))}
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +164,8 @@ def test_a_format_asks_of_a_file_without_its_parts(name: str, tmp_path: Path) ->
 
 
 def test_detection_loads_no_format_that_it_does_not_find(orbax_directory: Path) -> None:
-    found = (
-        f"import ckpt_surgery.formats as f\nassert f.detect_format({str(orbax_directory)!r}).name == 'orbax'"
-    )
+    detected = f"detect_format({str(orbax_directory)!r}).name"
+    found = f"from ckpt_surgery.formats.registry import detect_format\nassert {detected} == 'orbax'"
     loaded = loaded_formats(found)
     assert set(OFFERED) <= loaded
     assert beyond_detection(loaded) == set()

@@ -70,8 +70,9 @@ def command(
 def _statistics(
     path: str, step: int | None, item: str | None, format: str | None
 ) -> "dict[str, Statistics | Unread]":
-    from ckpt_surgery import compare, formats
+    from ckpt_surgery import compare
     from ckpt_surgery.engines.local import default_memory
+    from ckpt_surgery.formats import registry as formats
 
     expect_arrays()
     source = formats.open_source(path, format, step, item)

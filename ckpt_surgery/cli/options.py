@@ -41,7 +41,7 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
     """The registry of formats is asked only when there is a value: help has to be quick."""
     if value is None:
         return None
-    from ckpt_surgery.formats import formats
+    from ckpt_surgery.formats.registry import formats
 
     writable = [name for name, known in formats().items() if known.open_sink is not None]
     if value not in writable:
@@ -52,7 +52,7 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
 def _known_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from ckpt_surgery.formats import formats
+    from ckpt_surgery.formats.registry import formats
 
     if value not in formats():
         raise click.BadParameter(f"`{value}` is none of: {', '.join(formats())}", ctx, param)

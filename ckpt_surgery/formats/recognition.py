@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.byte_ranges import opened
-from ckpt_surgery.formats.files import entries, is_directory
+from ckpt_surgery.storage.listing import entries, is_directory
+from ckpt_surgery.storage.reading import opened
 
 HEAD_BYTES = 512
 """Of the beginning of a file; a tar's magic number ends at 262."""

@@ -28,8 +28,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Sink, Source
-from ckpt_surgery.formats import SinkOptions, detect_format, open_sink, open_source
-from ckpt_surgery.formats.files import data_file
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.storage.listing import data_file
 from tests.formats.bounds import bounded
 
 Arrays = Mapping[str, np.ndarray]

@@ -5,5 +5,5 @@ import pkgutil
 
 from ckpt_surgery import formats
 
-for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
+for module in pkgutil.walk_packages(formats.__path__, f"{formats.__name__}."):
     importlib.import_module(module.name)

@@ -17,8 +17,8 @@ import torch
 import torch.distributed.checkpoint
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats import open_source
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
+from ckpt_surgery.formats.registry import open_source
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22\n"
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ckpt_surgery.cli import cli
-from tests.formats import tensor_bundles as bundles
 from tests.formats.conformance import array
-from tests.formats.tensor_bundles import Piece
+from tests.formats.tensorflow import bundles
+from tests.formats.tensorflow.bundles import Piece
 from tests.oracle.trees import restore
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Listing, Size

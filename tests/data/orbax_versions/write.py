@@ -13,7 +13,7 @@ writes those of the version of Orbax that is installed. They were written with P
 | 0.9.1 | 0.4.35 | 0.10.2 | 0.1.69 | 2.0 | 1.11.0 | |
 | 0.10.3 | 0.4.38 | 0.10.2 | 0.1.71 | 2.1 | 1.11.0 | |
 
-What is in them, `tests/formats/test_orbax_versions.py` says as well, for there no old version is installed.
+What is in them, `tests/formats/orbax/test_versions.py` says as well, for there no old version is installed.
 """
 
 import os

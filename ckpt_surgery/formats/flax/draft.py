@@ -1,0 +1,169 @@
+"""A MessagePack file as Flax writes it, laid out before its arrays are there.
+
+Everything but the elements is known at once: the file's text, in stretches, and the gaps that arrays fill.
+The bytes are those of flax 0.12.8's `flax.serialization.to_bytes`, but for Python's integers, which take the
+full width here, so that their values need not be known.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, TypeAlias
+
+import msgpack
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.formats.shared.msgpack_tree import ARRAY, CHUNKED, COMPLEX, SCALAR, BytesAt
+
+PIECE_BYTES = 2**30
+"""Arrays of more bytes are cut into pieces of so many: `flax.serialization.MAX_CHUNK_SIZE`."""
+
+Tree: TypeAlias = "dict[str, Tree | Leaf]"
+
+
+@dataclass
+class Draft:
+    """A file that grows at its end."""
+
+    texts: list[tuple[int, bytearray]] = field(default_factory=list)
+    """Stretches and their offsets."""
+    gaps: dict[str, list[BytesAt]] = field(default_factory=lambda: defaultdict(list))
+    """By key text: where elements go, one piece after another."""
+    size: int = 0
+    """Bytes so far, gaps included."""
+
+    def put(self, data: bytes) -> None:
+        """Go on with these bytes."""
+        if not self.texts or self.texts[-1][0] + len(self.texts[-1][1]) != self.size:
+            self.texts.append((self.size, bytearray()))
+        self.texts[-1][1].extend(data)
+        self.size += len(data)
+
+    def gap(self, text: str, length: int) -> None:
+        """Leave room for elements of the leaf with this key."""
+        self.gaps[text].append(BytesAt(self.size, length))
+        self.size += length
+
+
+# --- Python's numbers -------------------------------------------------------------------------------------
+
+_INTEGER, _FLOAT, _COMPLEX = Struct(">Bq"), Struct(">Bd"), Struct(">BBBBBdBd")
+_NATIVE: Mapping[np.dtype[Any], tuple[int, Callable[[Any], bytes]]] = {
+    np.dtype(np.bool_): (1, lambda value: bytes((0xC2 + bool(value),))),
+    np.dtype(np.int64): (_INTEGER.size, lambda value: _INTEGER.pack(0xD3, value)),
+    np.dtype(np.float64): (_FLOAT.size, lambda value: _FLOAT.pack(0xCB, value)),
+    np.dtype(np.complex128): (
+        _COMPLEX.size,
+        # An extension of 19 bytes: a list of two floats.
+        lambda value: _COMPLEX.pack(0xC7, 19, COMPLEX, 0x92, 0xCB, value.real, 0xCB, value.imag),
+    ),
+}
+"""Bytes in the file, and how to make them."""
+
+
+def is_native(leaf: Leaf) -> bool:
+    """Whether it is written as Python's bool, int, float or complex; other scalars stay NumPy's."""
+    return (
+        leaf.kind is LeafKind.SCALAR
+        and leaf.spec is not None
+        and leaf.spec.shape == ()
+        and leaf.spec.dtype in _NATIVE
+    )
+
+
+def native_bytes(value: np.ndarray) -> bytes:
+    """An array without axes as MessagePack writes the Python number."""
+    _, encode = _NATIVE[value.dtype]
+    return encode(value.item())
+
+
+# --- laying out -------------------------------------------------------------------------------------------
+
+
+def draft_of(leaves: Iterable[Leaf]) -> Draft:
+    """The file of these leaves: maps by key components, in the order in which they come first."""
+    draft = Draft()
+    _put_tree(draft, _tree(leaves))
+    return draft
+
+
+def _tree(leaves: Iterable[Leaf]) -> Tree:
+    root: Tree = {}
+    for leaf in leaves:
+        node = root
+        for name in leaf.key.names[:-1]:
+            inner = node.setdefault(name, {})
+            assert isinstance(inner, dict)
+            node = inner
+        node[leaf.key.names[-1]] = leaf
+    return root
+
+
+def _put_tree(draft: Draft, tree: Tree) -> None:
+    draft.put(_map_head(len(tree)))
+    for name, node in tree.items():
+        draft.put(msgpack.packb(name))
+        if isinstance(node, dict):
+            _put_tree(draft, node)
+        else:
+            _put_leaf(draft, node)
+
+
+def _put_leaf(draft: Draft, leaf: Leaf) -> None:
+    if leaf.kind is LeafKind.STRING:
+        draft.put(msgpack.packb(leaf.string))
+    elif leaf.kind is LeafKind.EMPTY:
+        # Of lists and tuples without members Flax makes empty dicts, too.
+        draft.put(msgpack.packb(None if leaf.empty == "None" else {}))
+    elif is_native(leaf):
+        assert leaf.spec is not None
+        draft.gap(leaf.key.text, _NATIVE[leaf.spec.dtype][0])
+    else:
+        assert leaf.spec is not None
+        scalar = leaf.kind is LeafKind.SCALAR and leaf.spec.shape == ()
+        _put_array(draft, leaf.key.text, leaf.spec, SCALAR if scalar else ARRAY)
+
+
+def _put_array(draft: Draft, text: str, spec: ArraySpec, code: int) -> None:
+    if spec.nbytes <= PIECE_BYTES:
+        _put_piece(draft, text, spec, code)
+        return
+    most = max(1, PIECE_BYTES // spec.dtype.itemsize)
+    sizes = [min(most, spec.size - start) for start in range(0, spec.size, most)]
+    shape = {str(axis): length for axis, length in enumerate(spec.shape)}
+    draft.put(_map_head(3) + msgpack.packb(CHUNKED) + msgpack.packb(True))
+    draft.put(msgpack.packb("shape") + msgpack.packb(shape))
+    draft.put(msgpack.packb("chunks") + _map_head(len(sizes)))
+    for number, size in enumerate(sizes):
+        draft.put(msgpack.packb(str(number)))
+        _put_piece(draft, text, ArraySpec((size,), spec.dtype), ARRAY)
+
+
+def _put_piece(draft: Draft, text: str, spec: ArraySpec, code: int) -> None:
+    about = b"\x93" + msgpack.packb(spec.shape) + msgpack.packb(spec.dtype.name) + _bytes_head(spec.nbytes)
+    draft.put(_extension_head(code, len(about) + spec.nbytes) + about)
+    draft.gap(text, spec.nbytes)
+
+
+def _map_head(count: int) -> bytes:
+    head: bytes = msgpack.Packer().pack_map_header(count)
+    return head
+
+
+def _bytes_head(length: int) -> bytes:
+    return _sized(0xC4, length)
+
+
+def _extension_head(code: int, length: int) -> bytes:
+    fixed = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
+    head = bytes((fixed[length],)) if length in fixed else _sized(0xC7, length)
+    return head + bytes((code,))
+
+
+def _sized(first: int, length: int) -> bytes:
+    """The shortest of three forms, whose first bytes follow one another: 1, 2 or 4 bytes of length."""
+    width, more = (1, 0) if length < 2**8 else (2, 1) if length < 2**16 else (4, 2)
+    return bytes((first + more,)) + length.to_bytes(width, "big")

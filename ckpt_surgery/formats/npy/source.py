@@ -1,0 +1,72 @@
+"""Reading `.npy` files: a directory of them, whose paths are the keys, or a single one."""
+
+import os
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.npy.detect import SUFFIX
+from ckpt_surgery.formats.npz.source import leaf_of, opaque_of
+from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.npy import NpyArray, read_npy
+from ckpt_surgery.formats.shared.raw_arrays import StretchesSource
+from ckpt_surgery.storage.listing import FileStat, about, check_no_choice, walk
+from ckpt_surgery.storage.reading import opened
+
+
+class NpySource(StretchesSource):
+    """`.npy` files, opened for reading. Safe to use from several threads."""
+
+    def __init__(self, path: str, directory: str, files: dict[str, FileStat], arrays: dict[str, NpyArray]):
+        """`files`, `arrays`: by name in the directory."""
+        paths = {name: os.path.join(directory, name) for name in files}
+        leaves = {_key(name): leaf_of(_key(name), array, paths[name], 0) for name, array in arrays.items()}
+        opaque = {_key(name): opaque_of(array, paths[name], 0) for name, array in arrays.items()}
+        super().__init__(
+            path,
+            "npy",
+            leaves,
+            {paths[name]: stat for name, stat in files.items()},
+            metadata={},
+            opaque={text: found for text, found in opaque.items() if found is not None},
+        )
+
+
+def _key(name: str) -> str:
+    return name.removesuffix(SUFFIX)
+
+
+def _read_header(path: str, expected: FileStat | None) -> tuple[FileStat, NpyArray]:
+    with opened(path, expected) as file, about(path):
+        return file.stat, read_npy(file.read, file.stat.size)
+
+
+def _files_of(directory: str) -> dict[str, FileStat]:
+    """The `.npy` files below a directory in the order of their names, numbers in them by value."""
+    found = walk(directory, os.path.realpath(directory))
+    names = sorted((name for name in found if name.endswith(SUFFIX)), key=natural_order)
+    if not names:
+        raise SourceError(f"{shown(directory)} holds no .npy file", hint="Check the path.")
+    for name in names:
+        if any("\udc80" <= character <= "\udcff" for character in name):
+            raise SourceError(
+                f"{shown(os.path.join(directory, name))} has a name that is not valid UTF-8",
+                hint="Rename it.",
+            )
+    return {name: found[name] for name in names}
+
+
+def open_npy(path: str, selection: Selection) -> NpySource:
+    """Open a directory of `.npy` files, or one of them, whose name is then the key.
+
+    Other files in a directory are left alone. Raises SourceError where a file is not whole or a link leaves
+    the directory, UsageError for a step or an item.
+    """
+    check_no_choice(f"{shown(path)} holds .npy files, which have", selection.step, selection.item)
+    if os.path.isdir(path):
+        files = _files_of(path)
+        arrays = {name: _read_header(os.path.join(path, name), stat)[1] for name, stat in files.items()}
+        return NpySource(path, path, files, arrays)
+    directory, name = os.path.split(path)
+    stat, array = _read_header(path, None)
+    return NpySource(path, directory, {name: stat}, {name: array})

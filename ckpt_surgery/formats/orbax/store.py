@@ -1,0 +1,181 @@
+"""Where an Orbax item keeps its arrays: an OCDBT database, or one file per chunk."""
+
+import os
+import posixpath
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.orbax.detect import PROCESS_PREFIX
+from ckpt_surgery.formats.orbax.tree import Tree, array_prefix
+from ckpt_surgery.formats.shared.ocdbt_reader import MANIFEST, Database, begin_reading
+from ckpt_surgery.formats.shared.zarr_arrays import StoredArray, check_length, check_reachable, chunk_index
+from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr_metadata import ZarrArray, parse_array
+from ckpt_surgery.storage.listing import DAMAGED, FileStat
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where arrays are: a database, or files."""
+
+    directory: str
+    files: Mapping[str, FileStat]
+    """By name in the directory."""
+    database: Database | None
+    tree: Tree
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, FileStat]:
+        return {os.path.join(self.directory, name): stat for name, stat in self.files.items()}
+
+    @property
+    def chunk_files(self) -> Mapping[str, FileStat]:
+        """The files whose loss nothing would tell, by path: those of chunks that need not be there."""
+        return self._by_path if self.database is None and self.tree.filled else {}
+
+    @cached_property
+    def stored(self) -> int:
+        """How many values there are: no array has more chunks."""
+        return len(self.files) if self.database is None else len(self.database.entries)
+
+    @cached_property
+    def _keys(self) -> list[bytes]:
+        """Of all values, sorted."""
+        return sorted(map(_key, self.files) if self.database is None else self.database.entries)
+
+    def names(self, place: str) -> list[str]:
+        """What is stored of an array, metadata and chunks, by the names within it."""
+        first, after = _key(place), _key(f"{place.removesuffix('/')}{chr(ord('/') + 1)}")
+        low = bisect_left(self._keys, first)
+        high = bisect_left(self._keys, after, low) if place else len(self._keys)
+        return [key.removeprefix(first).decode("utf-8", "replace") for key in self._keys[low:high]]
+
+    def place(self, name: str) -> str:
+        """What the keys of an array's metadata and chunks begin with. Raises SourceError."""
+        prefix = array_prefix(name)
+        if self.database is not None:
+            return prefix
+        check_reachable(os.path.join(self.directory, name))
+        folder = posixpath.normpath(prefix)
+        return "" if folder == "." else f"{folder}/"
+
+    def definition(self, place: str) -> ZarrArray:
+        """The metadata of an array. Raises SourceError where it has none, or it cannot be understood."""
+        path = place + FILE_NAMES[self.tree.zarr]
+        if self.database is not None:
+            text = self.database.value(_key(path))
+        else:
+            text = self._text(path) if path in self.files else None
+        if text is None:
+            raise SourceError(
+                f"it is in {self.tree.file}, but there is no array `{shown(place.removesuffix('/'))}` "
+                f"in {shown(self.directory)}",
+                hint=DAMAGED,
+            )
+        return parse_array(text, self.tree.zarr)
+
+    def _text(self, path: str) -> bytes:
+        try:
+            with open(os.path.join(self.directory, path), "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=DAMAGED) from error
+
+    def chunk(self, path: str) -> Chunk | None:
+        """Where one chunk lies; None where it is missing. Raises SourceError where the file is short."""
+        if self.database is None:
+            stat = self.files.get(path)
+            return None if stat is None else Chunk(os.path.join(self.directory, path), 0, stat.size)
+        chunk = self.database.locate(_key(path))
+        if chunk is None or chunk.inline is not None:
+            return chunk
+        stat = self._by_path.get(chunk.file)
+        if stat is None:
+            raise SourceError(f"its data file {shown(chunk.file)} is missing", hint=DAMAGED)
+        if chunk.offset + chunk.length > stat.size:
+            raise SourceError(
+                f"its data file {shown(chunk.file)} has {stat.size} bytes, "
+                f"but a chunk ends at {chunk.offset + chunk.length}",
+                hint=DAMAGED,
+            )
+        return chunk
+
+    def array(self, place: str) -> StoredArray:
+        """What reading an array takes; its keys are pinned to the version of the database that was listed."""
+        definition, file = self.definition(place), {"driver": "file", "path": f"{self.directory}/"}
+        if self.database is None:
+            path = f"{self.directory}/{place}"
+            return StoredArray(definition, {"driver": "file"}, path, self.tree.filled)
+        pinned = {"driver": "ocdbt", "base": file, "version": self.database.generation}
+        return StoredArray(definition, pinned | {"cache_pool": "cache_pool#index"}, place, self.tree.filled)
+
+
+def _key(path: str) -> bytes:
+    return path.encode("utf-8", "surrogatepass")
+
+
+def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree], Store]:
+    """Start to read the index of an item's arrays, where it has one; the result finishes the store.
+
+    It takes the tree, which says whether there is to be an index. Both raise SourceError where the store is
+    not whole or cannot be read.
+    """
+    check_reachable(directory)
+    database = begin_reading(directory) if MANIFEST in files else None
+
+    def finish(tree: Tree) -> Store:
+        if database is None and tree.ocdbt and any(entry.is_array for entry in tree.entries):
+            raise _without_index(directory, files)
+        return Store(directory, files, None if database is None else database(), tree)
+
+    return finish
+
+
+def _without_index(directory: str, files: Iterable[str]) -> SourceError:
+    parts = {name.split("/")[0] for name in files if name.startswith(PROCESS_PREFIX)}
+    why = (
+        f"the databases of its {len(parts)} process(es) were never merged, so the save was not finished"
+        if parts
+        else "its arrays cannot be found"
+    )
+    return SourceError(f"{shown(directory)} has no {MANIFEST}: {why}", hint=DAMAGED)
+
+
+def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
+    """The array's manifest. Raises SourceError for a chunk that is too short to be one.
+
+    Every chunk of the grid must be there, unless chunks of nothing but the fill value were left out.
+    """
+    if store.tree.filled:
+        return _sparse_manifest(store, place, array)
+    if array.chunk_count > store.stored:
+        raise SourceError(
+            f"it should have {array.chunk_count} chunks, more than the {store.stored} values in all",
+            hint=DAMAGED,
+        )
+    chunks: dict[Shape, Chunk] = {}
+    for index, file in array.first_chunk if array.chunk_count == 1 else array.chunk_names():
+        chunk = store.chunk(place + file)
+        if chunk is None:
+            raise SourceError(f"its chunk {file} is missing", hint=DAMAGED)
+        check_length(array, index, chunk)
+        chunks[index] = chunk
+    return Manifest(array.spec, array.chunk_shape, array.codec, chunks)
+
+
+def _sparse_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
+    """Of the chunks that there are. The grid may be said to be huge, so it is not walked through."""
+    chunks: dict[Shape, Chunk] = {}
+    for name in store.names(place):
+        index = chunk_index(array, name, array.counts)
+        chunk = None if index is None else store.chunk(place + name)
+        if index is not None and chunk is not None:
+            check_length(array, index, chunk)
+            chunks[index] = chunk
+    return Manifest(array.spec, array.chunk_shape, array.codec, dict(sorted(chunks.items())))

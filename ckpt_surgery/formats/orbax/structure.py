@@ -1,0 +1,149 @@
+"""The structure file of older versions of Orbax: the tree in MessagePack, beside an item's arrays.
+
+Up to 0.3 it is all that says what the tree is; 0.4 and 0.5 wrote it along with `_METADATA`. A leaf is the
+string `PLACEHOLDER://NAME` where the array NAME of the store is meant. Else it is the value itself: small
+arrays, scalars and strings that were to be aggregated, as Flax asks for with Orbax as its backend.
+
+Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.flax.source import PLACEHOLDER, Found, flattened, leaf_of, opaque_of
+from ckpt_surgery.formats.shared.msgpack_arrays import read_pieces
+from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, Node, read_tree
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, read_raw
+from ckpt_surgery.storage.listing import DAMAGED, FileStat, named
+from ckpt_surgery.storage.reading import opened
+
+STRUCTURE = "checkpoint"
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure file, read but for the elements of its arrays."""
+
+    path: str
+    root: Node
+    stat: FileStat
+    """What the file was like when it was read."""
+
+    def nodes(self) -> Iterator[tuple[Key, Node]]:
+        """What stands for each leaf, in the file's order; empty containers are leaves."""
+        return flattened(self.root)
+
+    def leaf(self, key: Key) -> Leaf:
+        """The leaf whose value is in the file. Raises SourceError where there is none."""
+        node = self._node(key)
+        if array_of(node) is not None:
+            raise SourceError(
+                f"its value should be in {shown(self.path)}, which has a placeholder there", hint=DAMAGED
+            )
+        return leaf_of(Found(key, node, self.path))
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of a region of such a leaf. Raises SourceError where they cannot be had."""
+        listed, opaque = {self.path: self.stat}, self._opaque(leaf)
+        if opaque is not None:
+            raise opaque.refused(leaf)
+        try:
+            if leaf.manifest is not None:
+                return read_raw(leaf.manifest, region, listed)
+            node = self._node(leaf.key)
+            assert isinstance(node, ArrayAt)  # in pieces that no grid fits
+            return read_pieces(node, self.path, region, listed)
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+
+    def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        opaque = self._opaque(leaf)
+        if opaque is None or opaque.stored is None or leaf.spec is None:
+            return self.read(leaf, region)
+        try:
+            block = read_raw(opaque.stored, region, {self.path: self.stat})
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+        return opaque.typed(block, leaf.spec.dtype)
+
+    def _opaque(self, leaf: Leaf) -> Opaque | None:
+        return opaque_of(Found(leaf.key, self._node(leaf.key), self.path))
+
+    def _node(self, key: Key) -> Node:
+        node = self.root
+        for name in key.names:
+            members: dict[str | int, Node] = {}
+            if isinstance(node, dict):
+                members = node
+            elif isinstance(node, list):
+                members = {str(i): member for i, member in enumerate(node)}
+            if name not in members:
+                raise SourceError(
+                    f"its value should be in {shown(self.path)}, which does not have it", hint=DAMAGED
+                )
+            node = members[name]
+        return node
+
+
+def array_of(node: Node) -> str | None:
+    """The name of the stored array that a node stands for; None where it stands for none."""
+    if isinstance(node, str) and node.startswith(PLACEHOLDER):
+        return node.removeprefix(PLACEHOLDER)
+    return None
+
+
+def read_structure(directory: str) -> Structure | None:
+    """The structure file of an item; None without. Raises SourceError where it is damaged."""
+    path = os.path.join(directory, STRUCTURE)
+    if not os.path.exists(path):
+        return None
+    with opened(path) as file:
+        return Structure(path, read_tree(file), file.stat)
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
+    """A structure file of placeholders, for leaves with their names in the store; empty nodes are themselves.
+
+    It is what older versions find the leaves by, before they look into `_METADATA`.
+    """
+    root: dict[str, Any] = {}
+    lists: set[tuple[str, ...]] = set()
+    for leaf, stored in leaves:
+        # The tree may be one leaf, without a name.
+        *parents, last = ("", *leaf.key.names)
+        inner = root
+        for name in parents:
+            inner = inner.setdefault(name, {})
+        inner[last] = _stand_in(leaf, stored)
+        lists.update(leaf.key.names[:i] for i, is_index in enumerate(leaf.key.sequences) if is_index)
+    return msgpack.packb(_with_lists(root[""], (), lists))  # type: ignore[no-any-return]
+
+
+def _stand_in(leaf: Leaf, stored: str) -> Any:
+    if leaf.kind is not LeafKind.EMPTY:
+        return PLACEHOLDER + stored
+    containers: dict[str | None, Any] = {"None": None, "Dict": {}}
+    return containers.get(leaf.empty, [])
+
+
+def _with_lists(node: Any, names: tuple[str, ...], lists: set[tuple[str, ...]]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    members = {name: _with_lists(member, (*names, name), lists) for name, member in node.items()}
+    return [members[str(i)] for i in range(len(members))] if names in lists else members

@@ -1,0 +1,266 @@
+"""What the files of an Orbax item say of its leaves: the tree, shardings, PRNG keys, strings.
+
+Source of the format: orbax-checkpoint 0.2.7 to 0.12.8, observed.
+"""
+
+import functools
+import os
+from binascii import a2b_base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+import msgspec
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.orbax.detect import TREE_METADATA
+from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of, read_structure
+from ckpt_surgery.formats.shared.msgpack_tree import Node
+from ckpt_surgery.storage.listing import DAMAGED, malformed, read_form, read_json
+
+SHARDINGS = "_sharding"
+STRINGS = "_strings.json"
+ARRAY_METADATA = "array_metadatas/process_"
+EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
+
+
+@frozen()
+class Entry:
+    """One leaf of the tree."""
+
+    key: Key
+    value_type: str
+    """As `_METADATA` has it; without that file, what an empty node is, or nothing."""
+    skipped: bool
+    """It is not in the store: an empty node, or a value in the structure file."""
+    has_array_metadata: bool
+    """The writer also recorded it in `array_metadatas`."""
+    name: str
+    """What the array is called in the store, and strings and shardings in their files."""
+
+    is_array: bool
+
+    @property
+    def is_string(self) -> bool:
+        return self.value_type == "string" and not self.skipped
+
+    @property
+    def is_aggregated(self) -> bool:
+        """Its value is in the structure file."""
+        return self.skipped and self.value_type not in EMPTY_KINDS
+
+
+def array_name(key: Key) -> str:
+    """The name of a leaf in the store: its components joined with `.`."""
+    return ".".join(key.names)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """`_METADATA`, understood, and the structure file where that is needed."""
+
+    file: str
+    """What the tree was read from."""
+    entries: tuple[Entry, ...]
+    ocdbt: bool | None
+    zarr: int
+    filled: bool
+    """Whether chunks that have nothing but the fill value were left out when arrays were stored."""
+    metadata: Mapping[str, Any]
+    structure: Structure | None = None
+    """Where aggregated values are."""
+
+
+class _Part(msgspec.Struct, gc=False):
+    """A component of a key, in JSON."""
+
+    key: str
+    key_type: int
+
+
+class _About(msgspec.Struct, gc=False):
+    """Of the value of a leaf, in JSON."""
+
+    value_type: str
+    skip_deserialize: bool
+    write_shape: Any = msgspec.UNSET
+
+
+class _Leaf(msgspec.Struct, gc=False):
+    """A leaf, in JSON."""
+
+    key_metadata: tuple[_Part, ...]
+    value_metadata: _About
+
+
+class _Document(msgspec.Struct):
+    """What is needed of `_METADATA`."""
+
+    tree_metadata: dict[str, _Leaf]
+    use_ocdbt: bool | None = None
+    use_zarr3: bool | None = None
+    store_array_data_equal_to_fill_value: bool | None = None
+    custom_metadata: Any = None
+
+
+def read_tree(directory: str) -> Tree:
+    """Read the tree of an item. Raises SourceError where it is missing or malformed, or leaves collide."""
+    path = os.path.join(directory, TREE_METADATA)
+    tree = _tree_of_metadata(directory, path) if os.path.exists(path) else _tree_of_structure(directory)
+    _check_distinct(tree.entries)
+    return tree
+
+
+def _tree_of_metadata(directory: str, path: str) -> Tree:
+    document = read_form(path, _Document)
+    try:
+        entries = tuple([_entry(leaf) for leaf in document.tree_metadata.values()])
+    except ValueError as error:
+        raise malformed(path, error) from error
+    aggregated = next((entry for entry in entries if entry.is_aggregated), None)
+    structure = None if aggregated is None else read_structure(directory)
+    if aggregated is not None and structure is None:
+        raise SourceError(
+            f"`{shown(aggregated.key.text)}`: its value is in the file {STRUCTURE}, "
+            f"which {shown(directory)} does not have",
+            hint=DAMAGED,
+        )
+    custom = document.custom_metadata
+    return Tree(
+        TREE_METADATA,
+        entries,
+        document.use_ocdbt,
+        3 if document.use_zarr3 else 2,
+        # Before 0.10 Orbax stored such chunks in zarr 2 only, which had no fill value then.
+        bool(document.use_zarr3) and not document.store_array_data_equal_to_fill_value,
+        custom if isinstance(custom, dict) else {},
+        structure,
+    )
+
+
+def _tree_of_structure(directory: str) -> Tree:
+    """Of an item from before `_METADATA`, in a database.
+
+    Raises SourceError where there is no such tree, or a file of later versions, which needs `_METADATA`.
+    """
+    structure = read_structure(directory)
+    if structure is None or os.path.exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
+        raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
+    entries = tuple([_entry_of_node(key, node) for key, node in structure.nodes()])
+    return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
+
+
+def _entry_of_node(key: Key, node: Node) -> Entry:
+    name = array_of(node)
+    if name is not None:
+        return Entry(key, "np.ndarray", False, False, name, True)
+    kinds = {dict: "Dict", list: "List", type(None): "None"}
+    return Entry(key, kinds.get(type(node), ""), True, False, array_name(key), False)
+
+
+def _entry(leaf: _Leaf) -> Entry:
+    parts, about = leaf.key_metadata, leaf.value_metadata
+    names = tuple([intern(part.key) for part in parts])
+    key = Key(names, _sequences(tuple([part.key_type for part in parts])))
+    kind, skipped = intern(about.value_type), about.skip_deserialize
+    is_array = kind != "string" and not skipped
+    return Entry(key, kind, skipped, about.write_shape is not msgspec.UNSET, array_name(key), is_array)
+
+
+@functools.lru_cache(maxsize=1024)
+def _sequences(kinds: tuple[int, ...]) -> tuple[bool, ...]:
+    """For each component, whether it is a list index."""
+    if not set(kinds) <= {1, 2}:
+        raise ValueError(f"{kinds} are not kinds of keys")
+    return tuple([kind == 1 for kind in kinds])
+
+
+def _check_distinct(entries: tuple[Entry, ...]) -> None:
+    """Keys must differ as text, and arrays in the name that they are stored under."""
+    arrays = [entry for entry in entries if entry.is_array]
+    hint = "Save the checkpoint again with one of the two renamed."
+    if alike := _alike(entries, [entry.key.text for entry in entries]):
+        one, other = alike
+        raise SourceError(
+            f"Two leaves are both called `{shown(one.key.text)}`: "
+            f"{shown(repr(one.key.names))} and {shown(repr(other.key.names))}",
+            hint=hint,
+        )
+    if alike := _alike(arrays, [array_prefix(entry.name) for entry in arrays]):
+        one, other = alike
+        raise SourceError(
+            f"`{shown(one.key.text)}` and `{shown(other.key.text)}` share the stored array "
+            f"`{shown(other.name)}`: Orbax kept only one of them",
+            hint=hint,
+        )
+
+
+def _alike(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, Entry] | None:
+    """Two entries of one name, if there are any."""
+    if len(set(names)) == len(names):
+        return None
+    known: dict[str, Entry] = {}
+    pairs = ((known.setdefault(name, entry), entry) for entry, name in zip(entries, names, strict=True))
+    return next((one, other) for one, other in pairs if one is not other)
+
+
+def array_prefix(name: str) -> str:
+    """TensorStore's path of an array: it adds a slash unless there is one."""
+    return name if not name or name.endswith("/") else f"{name}/"
+
+
+def read_shardings(directory: str) -> dict[str, str]:
+    """Sharding texts by array name; empty where the checkpoint has none."""
+    path = os.path.join(directory, SHARDINGS)
+    if not os.path.exists(path):
+        return {}
+    found = {}
+    texts: dict[str, str] = {}
+    for encoded, text in read_form(path, dict[str, str]).items():
+        try:
+            name = a2b_base64(encoded.replace("-", "+").replace("_", "/")).decode()
+        except ValueError as error:
+            raise SourceError(
+                f"{shown(path)} has the name `{shown(encoded)}`, which is not base64", hint=DAMAGED
+            ) from error
+        found[name] = texts.setdefault(text, text)  # most are alike
+    return found
+
+
+def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | None]:
+    """Array name → implementation of a typed PRNG key, None for other arrays; of every process."""
+    found: dict[str, str | None] = {}
+    for file in sorted(files):
+        if not file.startswith(ARRAY_METADATA):
+            continue
+        path = os.path.join(directory, file)
+        try:
+            for element in read_json(path)["array_metadatas"]:
+                about = element["array_metadata"]
+                extra = about.get("ext_metadata") or {}
+                found[about["param_name"]] = extra.get("random_key_impl")
+        except (KeyError, TypeError, AttributeError) as error:
+            raise SourceError(f"{shown(path)} is malformed", hint=DAMAGED) from error
+    return found
+
+
+def read_strings(directory: str, entries: Iterable[Entry]) -> dict[str, str]:
+    """String leaves by array name. Raises SourceError where one is missing."""
+    names = [entry.name for entry in entries if not entry.is_array and entry.is_string]
+    document = read_json(os.path.join(directory, STRINGS)) if names else {}
+    return {name: _pointed(document, name) for name in names}
+
+
+def _pointed(document: Any, name: str) -> str:
+    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901)."""
+    value = document
+    for token in name.split("/"):
+        token = token.replace("~1", "/").replace("~0", "~")
+        value = value.get(token) if isinstance(value, dict) else None
+    if not isinstance(value, str):
+        raise SourceError(f"`{shown(name)}` is a string that {STRINGS} does not have", hint=DAMAGED)
+    return value

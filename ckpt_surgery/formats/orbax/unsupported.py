@@ -1,0 +1,166 @@
+"""What an Orbax checkpoint cannot hold, said before the first byte is written."""
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, array_name, array_prefix
+from ckpt_surgery.formats.shared.limits import not_held
+from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
+
+_HELD = frozenset((*NATIVE, *EXTENDED))
+
+
+def refusals(leaves: Sequence[Leaf]) -> list[str]:
+    """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold all."""
+    if not leaves:
+        return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
+    keys = [leaf.key for leaf in leaves]
+    one_by_one = [sentence for leaf in leaves for sentence in _of_leaf(leaf)]
+    return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *_of_containers(keys)]
+
+
+def _tick(key: Key) -> str:
+    return f"`{shown(key.text)}`"
+
+
+def _of_leaf(leaf: Leaf) -> Sequence[str]:
+    key, spec = leaf.key, leaf.spec
+    if spec is not None and _is_plain(key) and not _complaints(spec, leaf.kind):
+        return ()
+    found = list(_of_key(key))
+    if spec is not None:
+        found += [f"{_tick(key)} {why}" for why in _complaints(spec, leaf.kind)]
+    if leaf.kind is LeafKind.EMPTY and leaf.empty not in EMPTY_KINDS:
+        found.append(f"{_tick(key)} is an empty node of the kind {leaf.empty}, unknown to Orbax; drop it.")
+    return found
+
+
+def _is_plain(key: Key) -> bool:
+    """Nothing in `_of_key` can be wrong with it: what most keys are."""
+    text = key.text
+    odd = ".." in text or text.startswith("/") or "" in key.names or True in key.sequences
+    return text.isascii() and not odd
+
+
+@functools.lru_cache(maxsize=4096)
+def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
+    """What is wrong with arrays like that, as predicates."""
+    complaints = []
+    if spec.size == 0:
+        complaints.append(
+            f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
+        )
+    if spec.dtype.name not in _HELD:
+        complaints.append(not_held(spec.dtype, "Orbax cannot store"))
+    if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
+        complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")
+    return tuple(complaints)
+
+
+def _of_key(key: Key) -> Iterator[str]:
+    if any(not name for name in key.names):
+        yield f"{_tick(key)} has an empty component in {list(key.names)}; rename it."
+    name = array_name(key)
+    if name.startswith("/") or ".." in name.split("/"):
+        yield f"{_tick(key)} would be stored as a path that leaves the checkpoint; rename it."
+    if not _is_unicode(name):
+        yield f"{_tick(key)} is not valid Unicode, so it cannot be stored as UTF-8; rename it."
+    for part, in_sequence in zip(key.names, key.sequences, strict=True):
+        if in_sequence and not _is_index(part):
+            yield f"{_tick(key)} has the list index `{shown(part)}`, which is no decimal number; rename it."
+
+
+def _is_unicode(text: str) -> bool:
+    """Free of lone surrogates."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")
+
+
+def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Array names join the components with `.`, so that `a.b` and `a/b` are one array."""
+    keys = [leaf.key for leaf in leaves if leaf.spec is not None]
+    names = [array_prefix(array_name(key)) for key in keys]
+    if len(set(names)) == len(names):
+        return
+    holders: dict[str, list[Key]] = defaultdict(list)
+    for name, key in zip(names, keys, strict=True):
+        holders[name].append(key)
+    for name, several in holders.items():
+        if len(several) > 1:
+            listed = " and ".join(map(_tick, several))
+            yield f"{listed} would share the stored array `{shown(name.rstrip('/'))}`; rename one of them."
+
+
+def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Orbax looks strings up by their names as JSON pointers: `/` nests, `~` escapes."""
+    names = {array_name(leaf.key): leaf.key for leaf in leaves if leaf.kind is LeafKind.STRING}
+    for name, key in names.items():
+        if "~" in name:
+            yield f"{_tick(key)} is a string with `~` in its key, which Orbax cannot look up; rename it."
+        parts = name.split("/")
+        for i in range(1, len(parts)):
+            if (outer := names.get("/".join(parts[:i]))) is not None:
+                yield f"The strings {_tick(outer)} and {_tick(key)} would overwrite each other; rename one."
+
+
+def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
+    """A container is a dict, or a list without gaps."""
+    dicts, lists = _containers(keys)
+    members = _members(keys, lists)
+    for names in lists:
+        if names in dicts:
+            yield f"`{shown('/'.join(names))}` would be both a list and a dict; rename its children."
+        else:
+            yield from _gaps(names, members[names])
+
+
+Paths = dict[tuple[str, ...], None]
+"""A set that keeps its order."""
+
+
+def _containers(keys: Sequence[Key]) -> tuple[Paths, Paths]:
+    """The paths of all containers of which a child says that they are dicts, and lists.
+
+    From the leaves to the root: containers are few, and each is looked at once.
+    """
+    dicts: Paths = {}
+    level = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])
+    while level:
+        dicts |= level
+        level = dict.fromkeys([names[:-1] for names in level if names])
+    lists: Paths = {}
+    mixed = {(key.names[:-1], key.sequences): None for key in keys if True in key.sequences}
+    while mixed:
+        for names, sequences in mixed:
+            (lists if sequences[-1] else dicts)[names] = None
+        mixed = dict.fromkeys([(names[:-1], sequences[:-1]) for names, sequences in mixed if names])
+    return dicts, lists
+
+
+def _members(keys: Sequence[Key], lists: Paths) -> Mapping[tuple[str, ...], set[str]]:
+    """The indices of each list."""
+    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for key in keys if lists else ():
+        for i, name in enumerate(key.names):
+            if key.sequences[i]:
+                found[key.names[:i]].add(name)
+    return found
+
+
+def _gaps(parent: tuple[str, ...], indices: set[str]) -> Iterator[str]:
+    missing = [str(i) for i in range(len(indices)) if str(i) not in indices]
+    if missing and all(map(_is_index, indices)):
+        yield (
+            f"The list `{shown('/'.join(parent))}` has {len(indices)} elements but none at index "
+            f"{missing[0]}; renumber them, or keep the ones that are missing."
+        )

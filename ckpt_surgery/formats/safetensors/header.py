@@ -1,0 +1,239 @@
+"""The header of a safetensors file: strict reading, and writing.
+
+Source of the format: https://huggingface.co/docs/safetensors/index (8 bytes, little-endian: the length N of
+the header; N bytes of JSON, padded with spaces; the tensors' bytes, row-major and little-endian, without
+holes), and what version 0.8.0 of the library reads and writes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from reprlib import repr
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.storage.listing import DAMAGED
+
+METADATA = "__metadata__"
+"""The one name that is not a tensor's."""
+PACKED = "F4"
+"""Two elements to a byte along the last axis, the first in the low bits: torch's `float4_e2m1fn_x2`."""
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    code: np.dtype(getattr(ml_dtypes, name, name))
+    for code, name in {
+        "BOOL": "bool",
+        "U8": "uint8",
+        "I8": "int8",
+        "U16": "uint16",
+        "I16": "int16",
+        "U32": "uint32",
+        "I32": "int32",
+        "U64": "uint64",
+        "I64": "int64",
+        "F4": "float4_e2m1fn",
+        "F8_E4M3": "float8_e4m3fn",
+        "F8_E4M3FNUZ": "float8_e4m3fnuz",
+        "F8_E5M2": "float8_e5m2",
+        "F8_E5M2FNUZ": "float8_e5m2fnuz",
+        "F8_E8M0": "float8_e8m0fnu",
+        "F16": "float16",
+        "BF16": "bfloat16",
+        "F32": "float32",
+        "F64": "float64",
+        "C64": "complex64",
+    }.items()
+}
+"""The format's types by their names in the header."""
+CODES: Mapping[np.dtype[Any], str] = {dtype: code for code, dtype in DTYPES.items()}
+UNDEFINED = ("F6_E2M3", "F6_E3M2")
+"""The format names them, but nothing says how 6-bit elements are packed, and no library writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One entry of a header."""
+
+    name: str
+    spec: ArraySpec
+    start: int
+    """First byte, counted from the end of the header."""
+    stop: int
+
+    @property
+    def packed(self) -> bool:
+        return CODES[self.spec.dtype] == PACKED
+
+
+@dataclass(frozen=True)
+class Header:
+    """All that a file says about itself."""
+
+    tensors: tuple[Tensor, ...]
+    """In the order of their bytes."""
+    metadata: Mapping[str, str]
+
+
+def stored_bytes(spec: ArraySpec) -> int:
+    """What an array takes in a file. The size must be even where two elements share a byte."""
+    return spec.size // 2 if CODES[spec.dtype] == PACKED else spec.nbytes
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def header_length(prefix: bytes, file_size: int) -> int:
+    """The number in a file's first 8 bytes. Raises SourceError where no header can be that long."""
+    if prefix.startswith(b"version "):
+        raise SourceError(
+            "it is a Git LFS pointer, not the file itself", hint="Fetch the real file: `git lfs pull`."
+        )
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < PREFIX_BYTES:
+        raise SourceError(f"{file_size} bytes are too few for a safetensors file", hint=DAMAGED)
+    if length > MOST_HEADER_BYTES:
+        raise SourceError(
+            f"it says that its header has {length} bytes; safetensors allows {MOST_HEADER_BYTES}",
+            hint="It is damaged, or no safetensors file at all.",
+        )
+    if length > file_size - PREFIX_BYTES:
+        raise SourceError(
+            f"it says that its header has {length} bytes, and {file_size - PREFIX_BYTES} follow", hint=DAMAGED
+        )
+    return length
+
+
+def strict_json(text: bytes) -> dict[str, Any]:
+    """A JSON object without repeated names, in UTF-8. Raises SourceError for anything else."""
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_distinct)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"not valid JSON: {shown(str(error)[:200])}", hint=DAMAGED) from error
+    if not isinstance(value, dict):
+        raise SourceError(f"a JSON {type(value).__name__} where an object belongs", hint=DAMAGED)
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise SourceError(f"the name `{shown(_first_repeated(pairs)[:200])}` comes twice", hint=DAMAGED)
+    for name in found:
+        if not name.isascii():
+            name.encode()  # a lone surrogate is a ValueError
+    return found
+
+
+def _first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
+    """There is one."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            break
+        seen.add(name)
+    return name
+
+
+def parse_header(text: bytes, data_bytes: int) -> Header:
+    """The header of a file that has `data_bytes` bytes after it.
+
+    Raises SourceError unless the tensors cover those bytes exactly, one after another.
+    """
+    if not text.startswith(b"{"):
+        raise SourceError("its header is not a JSON object", hint="It is no safetensors file, or damaged.")
+    entries = strict_json(text)
+    metadata = _metadata(entries.pop(METADATA, None))
+    tensors = sorted((_tensor(n, e) for n, e in entries.items()), key=lambda t: (t.start, t.stop))
+    end = 0
+    for tensor in tensors:
+        if tensor.start != end:
+            raise SourceError(
+                f"`{shown(tensor.name)}` begins at byte {tensor.start} of the data, "
+                f"and the one before it ends at {end}",
+                hint=DAMAGED,
+            )
+        end = tensor.stop
+    if end != data_bytes:
+        raise SourceError(f"its tensors have {end} bytes, and {data_bytes} follow the header", hint=DAMAGED)
+    return Header(tuple(tensors), metadata)
+
+
+def _metadata(value: Any) -> Mapping[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise SourceError(f"its {METADATA} is not an object of strings", hint=DAMAGED)
+    return value
+
+
+def _tensor(name: str, entry: Any) -> Tensor:
+    """One entry of the header, checked for itself."""
+    try:
+        code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        axes = len(shape)
+    except (TypeError, KeyError, ValueError):
+        raise _wrong(name, "needs a dtype, a shape and two data_offsets") from None
+    if axes > MOST_AXES:
+        raise _wrong(name, f"has {axes} axes; {MOST_AXES} is the limit")
+    if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
+        told = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
+        raise _wrong(name, f"{told}, which are not all integers from 0 on")
+    tensor = Tensor(name, ArraySpec(tuple(shape), _dtype(name, code)), start, stop)
+    _check_size(tensor)
+    return tensor
+
+
+def _dtype(name: str, code: Any) -> np.dtype[Any]:
+    if code in UNDEFINED:
+        raise _wrong(name, f"has the type {code}, whose packing is not defined", "Store it as another type.")
+    if not isinstance(code, str) or code not in DTYPES:
+        raise _wrong(name, f"has the unknown type {repr(code)}", "It is damaged, or newer than this program.")
+    return DTYPES[code]
+
+
+def _check_size(tensor: Tensor) -> None:
+    shape, dtype = tensor.spec.shape, tensor.spec.dtype
+    if beyond_memory(shape, dtype.itemsize):
+        raise _wrong(tensor.name, f"has a shape beyond all memory: {list(shape)}")
+    if tensor.packed and not splits(shape):
+        raise _wrong(tensor.name, f"has the shape {list(shape)}: {PACKED} needs an even last axis")
+    wanted = stored_bytes(tensor.spec)
+    if tensor.stop - tensor.start != wanted:
+        raise _wrong(
+            tensor.name,
+            f"is {tensor.spec}, which takes {wanted} bytes, "
+            f"but its offsets {[tensor.start, tensor.stop]} are {tensor.stop - tensor.start} apart",
+        )
+
+
+def splits(shape: Shape) -> bool:
+    """Whether the last axis divides into pairs."""
+    return bool(shape) and shape[-1] % 2 == 0
+
+
+def _wrong(name: str, what: str, hint: str = DAMAGED) -> SourceError:
+    return SourceError(f"`{shown(name[:200])}` {shown(what[:300])}", hint=hint)
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def header_bytes(tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> bytes:
+    """A file's beginning: length and header, padded so that the data begins at a multiple of 8."""
+    about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    for tensor in tensors:
+        about[tensor.name] = {
+            "dtype": CODES[tensor.spec.dtype],
+            "shape": list(tensor.spec.shape),
+            "data_offsets": [tensor.start, tensor.stop],
+        }
+    text = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % PREFIX_BYTES)
+    return len(text).to_bytes(PREFIX_BYTES, "little") + text

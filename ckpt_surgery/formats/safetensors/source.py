@@ -1,0 +1,164 @@
+"""Reading safetensors: one file, or shards with an index that maps names to files."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import (
+    ArraySpec,
+    Region,
+)
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
+    Leaf,
+    LeafKind,
+)
+from ckpt_surgery.core.manifests import (
+    Codec,
+    encoding_of,
+    raw_codec,
+)
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.safetensors.detect import INDEX_SUFFIX, PREFIX_BYTES, chosen
+from ckpt_surgery.formats.safetensors.header import (
+    DTYPES,
+    PACKED,
+    Header,
+    Tensor,
+    header_length,
+    parse_header,
+)
+from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
+from ckpt_surgery.formats.shared.raw_arrays import StretchesSource, stretch
+from ckpt_surgery.storage.listing import FileStat, about, check_no_choice, file_of
+from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file
+
+PACKED_NAME = "packed"
+"""How the codec of tensors with two elements to a byte is called."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file, its header read."""
+
+    name: str
+    """Relative to the checkpoint's directory."""
+    path: str
+    stat: FileStat
+    data: int
+    """Offset of the first tensor's byte."""
+    header: Header
+
+
+# --- reading headers --------------------------------------------------------------------------------------
+
+
+def read_shard(directory: str, name: str) -> Shard:
+    """A file's header, checked against the file's size. Raises SourceError with the file's path."""
+    path = os.path.join(directory, name)
+    with opened(path) as file:
+        size = file.stat.size
+        prefix = file.read(0, min(PREFIX_BYTES, size))
+        with about(path):
+            length = header_length(prefix, size)
+        text = file.read(PREFIX_BYTES, length)
+    data = PREFIX_BYTES + length
+    with about(path):
+        return Shard(name, path, file.stat, data, parse_header(text, size - data))
+
+
+def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
+    """Every file that an index names, in the order of their names.
+
+    Raises SourceError where files and index differ, and for links that leave the directory.
+    """
+    shards = [read_shard(directory, name) for name in shard_names(directory, files)]
+    check_shards(directory, files, {s.name: [t.name for t in s.header.tensors] for s in shards})
+    return shards
+
+
+# --- the source -------------------------------------------------------------------------------------------
+
+
+class SafetensorsSource(StretchesSource):
+    """A safetensors checkpoint, opened for reading. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        path: str,
+        index: Mapping[str, FileStat],
+        shards: Sequence[Shard],
+        metadata: Mapping[str, Any],
+    ):
+        leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
+        files = {**index, **{shard.path: shard.stat for shard in shards}}
+        super().__init__(path, "safetensors", leaves, files, metadata)
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        assert leaf.manifest is not None
+        if leaf.manifest.codec.name != PACKED_NAME or not region.size:
+            return super().read(leaf, region)
+        (chunk,) = leaf.manifest.chunks.values()
+        with opened(chunk.file, self._files[chunk.file]) as file:
+            return read_packed(file, chunk.offset, leaf.manifest.spec, region)
+
+
+def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
+    """The bytes behind an array with two elements to a byte, and those that a region touches."""
+    halves = ArraySpec((*spec.shape[:-1], spec.shape[-1] // 2), DTYPES["U8"])
+    starts, stops = (
+        (*region.starts[:-1], region.starts[-1] // 2),
+        (*region.stops[:-1], -(-region.stops[-1] // 2)),
+    )
+    return halves, Region(starts, stops)
+
+
+def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
+    """Elements that lie two to a byte, each in a byte of its own."""
+    if not region.size:
+        return np.empty(region.shape, spec.dtype)
+    both = read_region(file, offset, *paired(spec, region))
+    apart = np.stack([both & 15, both >> 4], axis=-1).reshape(*both.shape[:-1], -1)
+    first = region.starts[-1] % 2
+    return np.ascontiguousarray(apart[..., first : first + region.shape[-1]]).view(spec.dtype)
+
+
+def _leaf(shard: Shard, tensor: Tensor) -> Leaf:
+    codec = _packed_codec(tensor.spec.ndim) if tensor.packed else None
+    manifest = stretch(tensor.spec, shard.path, shard.data + tensor.start, codec, tensor.stop - tensor.start)
+    return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest)
+
+
+@cache
+def _packed_codec(ndim: int) -> Codec:
+    """Two elements to a byte. Its encoding has no `name`, for zarr has nothing like it."""
+    return replace(raw_codec(ndim), name=PACKED_NAME, encoding=encoding_of([{"packed": PACKED}]))
+
+
+def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
+    """Open a file, an index, or a directory that holds one of them.
+
+    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
+    """
+    check_no_choice(f"{shown(path)} is a safetensors checkpoint, which has", selection.step, selection.item)
+    directory, name = file_of(path, chosen)
+    if not name.endswith(INDEX_SUFFIX):
+        shard = read_shard(directory, name)
+        return SafetensorsSource(path, {}, [shard], shard.header.metadata)
+    index = os.path.join(directory, name)
+    files, metadata = read_index(index)
+    shards = read_shards(directory, files)
+    return SafetensorsSource(path, {index: stat_file(index)}, shards, dict(_merged(metadata, shards)))
+
+
+def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:
+    """The metadata of index and shards; the first shard that has a name decides."""
+    yield from index.items()
+    for shard in reversed(shards):
+        yield from shard.header.metadata.items()

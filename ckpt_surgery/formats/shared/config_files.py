@@ -1,0 +1,105 @@
+"""The JSON file that lies beside a checkpoint and describes its model, as Hugging Face's models come."""
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.listing import check_link
+
+CONFIG = "config.json"
+ADAPTER_CONFIG = "adapter_config.json"
+"""Of an adapter of PEFT's, whose weights are in files that begin with `adapter_model`."""
+_ADAPTER = "adapter_model"
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+_HINT = "Mend the file, or move it away: it is read since the recipe asks for it."
+
+
+def config_place(path: str) -> str:
+    """Where the config of the checkpoint at `path` lies, if there is one."""
+    directory = path if os.path.isdir(path) else os.path.dirname(path)
+    adapter = _is_adapter(path, directory)
+    return os.path.join(directory, ADAPTER_CONFIG if adapter else CONFIG)
+
+
+def _is_adapter(path: str, directory: str) -> bool:
+    if path != directory:
+        return os.path.basename(path).startswith(_ADAPTER)
+    return any(Path(directory).glob(f"{_ADAPTER}.*"))
+
+
+def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
+    """The name of the file beside the checkpoint at `path` and its JSON object; None where there is none.
+
+    Raises SourceError where it is not strict JSON, not an object, too large, no regular file, or a link that
+    leaves its directory.
+    """
+    place = config_place(path)
+    if not os.path.lexists(place):
+        return None
+    return os.path.basename(place), _read_object(place)
+
+
+def _read_object(place: str) -> dict[str, Any]:
+    check_link(place, os.path.realpath(os.path.dirname(place)))
+    try:
+        value = json.loads(
+            _read_bytes(place).decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+        )
+    except OSError as error:
+        raise SourceError(f"{shown(place)} cannot be read: {error.strerror}", hint=_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{shown(place)} is not valid JSON: {shown(str(error))}", hint=_HINT) from error
+    if not isinstance(value, dict):
+        raise SourceError(f"{shown(place)} holds no JSON object", hint=_HINT)
+    if _depth(value) > MAX_DEPTH:
+        raise SourceError(f"{shown(place)} is nested deeper than {MAX_DEPTH} levels", hint=_HINT)
+    return value
+
+
+def _read_bytes(place: str) -> bytes:
+    if not S_ISREG(os.stat(place).st_mode):
+        raise SourceError(f"{shown(place)} is not a file", hint=_HINT)
+    with open(place, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise SourceError(f"{shown(place)} is larger than {MAX_BYTES >> 20} MiB", hint=_HINT)
+    return data
+
+
+def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is beyond what a float holds")
+    return value
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects are nested, without recursion."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth

@@ -1,0 +1,427 @@
+"""MessagePack documents as Flax writes them: the whole tree, with arrays by their places in the file.
+
+`read_tree(file)` reads a document that fills a file, `read_value(file, start, end)` one that others follow,
+`root_names(file)` only the names at its top, `first_path(file)` the path of its first leaf. Nodes are
+
+- `dict[str | int, Node]` and `list[Node]`: maps and arrays of MessagePack. Flax turns lists and tuples into
+  maps with the keys `'0'`, `'1'`, …; those stay maps here;
+- `ArrayAt`: a NumPy array or a NumPy scalar, by spec and place; also one that Flax cut into pieces;
+- `BytesAt`: a byte string, by place;
+- `str`, `bool`, `int`, `float`, `complex`, `None`: themselves.
+
+Elements and byte strings are jumped over and never read, so that the time does not depend on their size.
+Where an array's bytes are as a manifest: `ckpt_surgery.formats.shared.msgpack_arrays`.
+
+Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
+`flax.serialization`: extension type 1 is an array, 2 a complex number, 3 a NumPy scalar; the payload of 1 and
+3 is the MessagePack array (shape, dtype name, elements in C order), little endian. Larger arrays are maps
+`{'__msgpack_chunked_array__': True, 'shape': {'0': …}, 'chunks': {'0': array of one axis, …}}`.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from reprlib import repr
+from struct import Struct
+from typing import Any, NamedTuple, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.storage.listing import DAMAGED, about
+from ckpt_surgery.storage.reading import OpenFile
+
+WINDOW_BYTES = 4096
+"""Read at once, for the headers in it; between arrays there are no more than a hundred."""
+MOST_DEPTH = 100
+"""Containers within containers."""
+MOST_VALUES = 2**19
+"""In one document: far more than any checkpoint has, and read in about a second."""
+MOST_TEXT_BYTES = 2**24
+"""Of one string."""
+CHUNKED = "__msgpack_chunked_array__"
+"""A map that has this key is an array in pieces."""
+
+ARRAY, COMPLEX, SCALAR = 1, 2, 3
+"""Flax's extension types."""
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, name, name))
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4"),
+    )
+}
+"""By the names that Flax writes, which are NumPy's. Narrow types take a byte per element."""
+
+
+@dataclass(frozen=True, slots=True)
+class BytesAt:
+    """A stretch of the file."""
+
+    offset: int
+    """From the file's beginning."""
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAt:
+    """An array, and where its elements are."""
+
+    spec: ArraySpec
+    pieces: tuple[BytesAt, ...]
+    """One after another they are the array in C order, each of whole elements; one, if it is not cut."""
+    scalar: bool = False
+    """Whether it was a NumPy scalar rather than an array without axes."""
+
+
+Plain: TypeAlias = str | bool | int | float | complex | None
+Node: TypeAlias = "dict[str | int, Node] | list[Node] | ArrayAt | BytesAt | Plain"
+
+
+def read_tree(file: OpenFile) -> Node:
+    """The document that fills a file.
+
+    Raises SourceError, with the path, where it is damaged, too deep, or not all there is in the file.
+    """
+    node, end = read_value(file, 0, file.stat.size)
+    if end != file.stat.size:
+        with about(file.path):
+            raise SourceError(
+                f"the document ends at byte {end}, and {file.stat.size - end} more bytes follow", hint=DAMAGED
+            )
+    return node
+
+
+def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
+    """The document that begins at `start`, and where it ends: at `end` at the latest.
+
+    Raises SourceError, with the path, where it is damaged or too deep.
+    """
+    with about(file.path):
+        walk = _Walk(file, start, end)
+        return walk.value(0), walk.at
+
+
+def root_names(file: OpenFile) -> Iterator[str | int]:
+    """The keys of the map that a document is, one after another; none if it is no map.
+
+    Values are walked through only for a key behind them. Raises SourceError, with the path, where they are
+    damaged.
+    """
+    with about(file.path):
+        walk = _Walk(file, 0, file.stat.size)
+        kind, count = walk.head()
+        for _ in range(count if kind is Kind.MAP else 0):
+            yield walk.key()
+            walk.value(1)
+
+
+def first_path(file: OpenFile) -> list[str] | None:
+    """The keys down to the first node of a map that is no map with members itself; None if it is no map.
+
+    Raises SourceError, with the path, where those few bytes are damaged.
+    """
+    with about(file.path):
+        walk = _Walk(file, 0, file.stat.size)
+        head = walk.head()
+        if head.kind is not Kind.MAP or (not head.value and file.stat.size > walk.at):
+            return None
+        return walk.descend(head)
+
+
+def starts_stream(file: OpenFile) -> bool:
+    """Whether a list of two begins the file, the second a byte string: the first record of a stream.
+
+    The first is a string or a list of strings and integers. Never raises for what is in the file.
+    """
+    walk = _Walk(file, 0, file.stat.size)
+    try:
+        return walk.head() == (Kind.LIST, 2) and walk.skip_key() and walk.head().kind is Kind.BYTES
+    except SourceError:
+        return False
+
+
+class Kind(enum.Enum):
+    """What a header announces."""
+
+    PLAIN = "a number, a truth or nothing"
+    TEXT = "a string"
+    BYTES = "a byte string"
+    LIST = "a list"
+    MAP = "a map"
+    EXTENSION = "an extension"
+
+
+class Head(NamedTuple):
+    """A header, read past."""
+
+    kind: Kind
+    value: Any
+    """Of PLAIN, the value; of LIST and MAP, the number of members; else the number of bytes that follow,
+    to which the byte with an extension's type does not count."""
+
+
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBERS = {
+    0xCA + i: Struct(">" + code) for i, code in enumerate(("f", "d", "B", "H", "I", "Q", "b", "h", "i", "q"))
+}
+_SIZED = {
+    0xC4: (Kind.BYTES, Struct(">B")),
+    0xC5: (Kind.BYTES, Struct(">H")),
+    0xC6: (Kind.BYTES, Struct(">I")),
+    0xC7: (Kind.EXTENSION, Struct(">B")),
+    0xC8: (Kind.EXTENSION, Struct(">H")),
+    0xC9: (Kind.EXTENSION, Struct(">I")),
+    0xD9: (Kind.TEXT, Struct(">B")),
+    0xDA: (Kind.TEXT, Struct(">H")),
+    0xDB: (Kind.TEXT, Struct(">I")),
+    0xDC: (Kind.LIST, Struct(">H")),
+    0xDD: (Kind.LIST, Struct(">I")),
+    0xDE: (Kind.MAP, Struct(">H")),
+    0xDF: (Kind.MAP, Struct(">I")),
+}
+_FIXED = {0xD4 + i: 2**i for i in range(5)}
+"""Bytes of an extension whose size is part of its first byte."""
+
+
+class _Walk:
+    """Goes through a document from front to back."""
+
+    def __init__(self, file: OpenFile, start: int, end: int):
+        self._file = file
+        self.at = start
+        """Where the next byte is in the file."""
+        self._end = end
+        self._window = b""
+        self._window_start = start
+        self._values = 0
+        self._path: list[str] = []
+        """Keys of the containers around."""
+
+    def wrong(self, what: str, hint: str = DAMAGED) -> SourceError:
+        """What to raise, with the place."""
+        key = "/".join(self._path)
+        place = f"`{shown(key[:200])}` (byte {self.at})" if key else f"byte {self.at}"
+        return SourceError(f"{place}: {shown(what)}", hint=hint)
+
+    def take(self, count: int) -> bytes:
+        """The next bytes, few of them."""
+        if count > self._end - self.at:
+            raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
+        low = self.at - self._window_start
+        if low + count > len(self._window):
+            length = min(max(WINDOW_BYTES, count), self._end - self.at)
+            self._window, self._window_start, low = self._file.read(self.at, length), self.at, 0
+        self.at += count
+        return self._window[low : low + count]
+
+    def head(self) -> Head:
+        """Read a header. What it counts fits into the bytes that are left."""
+        first = self.take(1)[0]
+        if first < 0x80:
+            return Head(Kind.PLAIN, first)
+        if first < 0x90:
+            found = Head(Kind.MAP, first & 15)
+        elif first < 0xA0:
+            found = Head(Kind.LIST, first & 15)
+        elif first < 0xC0:
+            found = Head(Kind.TEXT, first & 31)
+        elif first >= 0xE0:
+            return Head(Kind.PLAIN, first - 256)
+        else:
+            found = self._long_head(first)
+        kind, count = found
+        # A member of a map takes two bytes at least.
+        if kind is not Kind.PLAIN and (2 * count if kind is Kind.MAP else count) > self._end - self.at:
+            told = "members" if kind in (Kind.LIST, Kind.MAP) else "bytes"
+            raise self.wrong(
+                f"{kind.value} says that it has {count} {told}, and {self._end - self.at} bytes are left"
+            )
+        return found
+
+    def _long_head(self, first: int) -> Head:
+        if first in _CONSTANTS:
+            return Head(Kind.PLAIN, _CONSTANTS[first])
+        if first in _NUMBERS:
+            number = _NUMBERS[first]
+            return Head(Kind.PLAIN, number.unpack(self.take(number.size))[0])
+        if first in _FIXED:
+            return Head(Kind.EXTENSION, _FIXED[first])
+        if first in _SIZED:
+            kind, size = _SIZED[first]
+            return Head(kind, size.unpack(self.take(size.size))[0])
+        raise self.wrong(f"the byte {first:#x} begins nothing in MessagePack")
+
+    def value(self, depth: int) -> Node:
+        """Read whatever comes next."""
+        self._values += 1
+        if self._values > MOST_VALUES:
+            raise self.wrong(f"there are more than {MOST_VALUES} values, which no checkpoint has")
+        kind, size = self.head()
+        match kind:
+            case Kind.PLAIN:
+                plain: Node = size
+                return plain
+            case Kind.TEXT:
+                return self._text(size)
+            case Kind.BYTES:
+                return self._skipped(size)
+            case Kind.EXTENSION:
+                return self._extension(size)
+        if depth >= MOST_DEPTH:
+            raise self.wrong(f"it is nested more than {MOST_DEPTH} deep")
+        return self._map(size, depth) if kind is Kind.MAP else self._list(size, depth)
+
+    def _text(self, length: int) -> str:
+        if length > MOST_TEXT_BYTES:
+            raise self.wrong(f"a string has {length} bytes; {MOST_TEXT_BYTES} is the limit")
+        try:
+            return self.take(length).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.wrong(f"a string is not valid UTF-8: {error.reason}") from error
+
+    def _skipped(self, length: int) -> BytesAt:
+        """Jump over bytes that are there."""
+        found = BytesAt(self.at, length)
+        self.at += length
+        return found
+
+    def _list(self, count: int, depth: int) -> list[Node]:
+        members: list[Node] = []
+        for i in range(count):
+            self._path.append(str(i))
+            members.append(self.value(depth + 1))
+            self._path.pop()
+        return members
+
+    def _map(self, count: int, depth: int) -> Node:
+        members: dict[str | int, Node] = {}
+        for _ in range(count):
+            key = self.key()
+            self._path.append(str(key))
+            if key in members:
+                raise self.wrong("this key comes twice")
+            members[key] = self.value(depth + 1)
+            self._path.pop()
+        return self._joined(members) if CHUNKED in members else members
+
+    def key(self) -> str | int:
+        """Read the key of a map's next member."""
+        kind, size = self.head()
+        if kind is Kind.TEXT:
+            return self._text(size)
+        if kind is Kind.PLAIN and type(size) is int:
+            return size
+        told = repr(size) if kind is Kind.PLAIN else kind.value
+        raise self.wrong(f"a key is {told} where a string or an integer belongs")
+
+    def descend(self, head: Head) -> list[str]:
+        """Read on into the first member of a map, and that one's, and so on; the keys."""
+        path: list[str] = []
+        while head.kind is Kind.MAP and head.value and len(path) < MOST_DEPTH:
+            path.append(str(self.key()))
+            head = self.head()
+        if head.kind is Kind.EXTENSION:
+            self._extension(head.value)
+        return path
+
+    def skip_key(self) -> bool:
+        """Read the key of a stream's record; whether it is one."""
+        kind, size = self.head()
+        if kind is Kind.TEXT:
+            return bool(self._text(size))
+        if kind is not Kind.LIST:
+            return False
+        for _ in range(min(size, MOST_DEPTH)):
+            self.key()
+        return size in range(1, MOST_DEPTH + 1)
+
+    def _extension(self, length: int) -> Node:
+        code = self.take(1)[0]
+        end = self.at + length
+        if length > self._end - self.at:
+            raise self.wrong(f"an extension says that it has {length} bytes, one more than are left")
+        if code not in (ARRAY, COMPLEX, SCALAR):
+            raise self.wrong(f"it has the extension type {code}, which is none of Flax's")
+        found = self._complex() if code == COMPLEX else self._array(end, code == SCALAR)
+        if self.at != end:
+            raise self.wrong(f"its extension ends at byte {end}, its contents do not")
+        return found
+
+    def _complex(self) -> complex:
+        parts = self._numbers(2, "a complex number's parts")
+        if len(parts) != 2:
+            raise self.wrong(f"a complex number has {len(parts)} parts")
+        return complex(*parts)
+
+    def _numbers(self, most: int, what: str) -> list[int | float]:
+        kind, count = self.head()
+        if kind is not Kind.LIST or count > most:
+            told = f"{count} of them" if kind is Kind.LIST else kind.value
+            raise self.wrong(f"{what} are {told}; a list of at most {most} belongs here")
+        found = [self.head() for _ in range(count)]
+        if any(head.kind is not Kind.PLAIN or type(head.value) not in (int, float) for head in found):
+            raise self.wrong(f"{what} are not all numbers")
+        return [head.value for head in found]
+
+    def _array(self, end: int, scalar: bool) -> ArrayAt:
+        """The contents of an array's extension, which ends at `end`."""
+        if self.head() != (Kind.LIST, 3):
+            raise self.wrong("an array is no list of shape, type and elements")
+        shape = self._numbers(MOST_AXES, "the lengths of the axes")
+        dtype = self._dtype()
+        spec = self._spec(shape, dtype)
+        kind, length = self.head()
+        if kind not in (Kind.BYTES, Kind.TEXT):
+            raise self.wrong(f"its elements are {kind.value} where a byte string belongs")
+        if length > end - self.at:
+            raise self.wrong(f"its elements have {length} bytes, and {end - self.at} are left of the array")
+        if length != spec.nbytes:
+            raise self.wrong(f"it is {spec}, which takes {spec.nbytes} bytes, but it has {length}")
+        return ArrayAt(spec, (self._skipped(length),), scalar and not spec.shape)
+
+    def _dtype(self) -> np.dtype[Any]:
+        kind, length = self.head()
+        if kind not in (Kind.TEXT, Kind.BYTES):
+            raise self.wrong(f"the type of an array is {kind.value} where a name belongs")
+        name = self.take(min(length, 100)).decode("utf-8", "backslashreplace")
+        if name not in DTYPES:
+            raise self.wrong(f"it has the type `{name}`, which is not supported", "Store it as another type.")
+        return DTYPES[name]
+
+    def _spec(self, shape: list[Any], dtype: np.dtype[Any]) -> ArraySpec:
+        if not all(type(length) is int and length >= 0 for length in shape):
+            raise self.wrong(f"it has the shape {repr(shape)}, not all of it integers from 0 on")
+        if beyond_memory(shape, dtype.itemsize):
+            raise self.wrong(f"it has a shape beyond all memory: {shape}")
+        return ArraySpec(tuple(shape), dtype)
+
+    def _joined(self, members: Mapping[str | int, Node]) -> ArrayAt:
+        """The array that Flax cut into the pieces of a map."""
+        shape, pieces = self._counted(members, "shape"), self._counted(members, "chunks")
+        if not pieces:
+            raise self.wrong("an array in pieces has none")
+        arrays = [piece for piece in pieces if isinstance(piece, ArrayAt) and piece.spec.ndim == 1]
+        dtypes = {array.spec.dtype for array in arrays}
+        if len(arrays) != len(pieces) or len(dtypes) > 1 or len(shape) > MOST_AXES:
+            raise self.wrong("an array in pieces is not made of arrays of one axis and one type")
+        spec = self._spec(shape, dtypes.pop())
+        size = sum(array.spec.size for array in arrays)
+        if size != spec.size:
+            raise self.wrong(f"it is {spec}, which has {spec.size} elements, but its pieces have {size}")
+        return ArrayAt(spec, tuple(place for array in arrays for place in array.pieces))
+
+    def _counted(self, members: Mapping[str | int, Node], name: str) -> list[Node]:
+        """A tuple as Flax stores it: a map with the keys `'0'`, `'1'`, …, in any order."""
+        found = members.get(name)
+        if not isinstance(found, dict) or set(found) != {str(i) for i in range(len(found))}:
+            raise self.wrong(f"an array in pieces needs `{name}` with the keys 0, 1, …")
+        return [found[str(i)] for i in range(len(found))]

@@ -1,0 +1,294 @@
+"""The header of a `.npy` file, strictly: what array follows, and where its first element lies.
+
+Source of the format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html (magic, version,
+length of the header, a Python dictionary as text; then the elements, in C or in Fortran order), and what
+NumPy 2.4 writes for the types of ml_dtypes, whose names it drops.
+"""
+
+import ast
+import io
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import RAW, Codec
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.npy.detect import MAGIC
+from ckpt_surgery.formats.shared.limits import MOST_AXES, MOST_BYTES, beyond_memory
+from ckpt_surgery.formats.shared.raw_arrays import BIG
+from ckpt_surgery.storage.listing import DAMAGED
+
+USUAL_BYTES = 128
+"""Of the header of an array of few axes: read in one go."""
+MOST_HEADER_BYTES = 10_000
+"""NumPy's limit for headers of files that are not trusted."""
+MOST_STRING_BYTES = 2**20
+"""Of one string as NumPy stores it, four bytes for each character: it is read when it is listed."""
+LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
+"""Of the number that says how long the header is, by version."""
+FIELDS = {"descr", "fortran_order", "shape"}
+
+BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+DESCRIPTIONS = {BFLOAT16: "<V2"} | {
+    np.dtype(name): np.dtype(name).str
+    for name in (
+        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+}
+"""What a header calls the types that a `.npy` file holds. Only bfloat16 has two bytes without a name."""
+_DTYPES = {description[1:]: dtype for dtype, description in DESCRIPTIONS.items()}
+_TEXT = re.compile(r"[<>]U\d{1,9}")
+_SPELLED = re.compile(r"[<>|=]([biufc?]\d{0,2}|[SUV][1-9]\d{0,8}|[Mm]8(\[[\w/]{1,20}\])?)")
+"""Of types whose elements lie in the file as they are: not objects, which are a pickle."""
+UNTYPED: np.dtype[Any] = np.dtype("V1")
+"""Of arrays of which nothing is known. Never without bytes, as sizes are divided by them."""
+
+NAMELESS = (
+    "is stored as single bytes without a type: NumPy does not record which narrow type of ml_dtypes they are",
+    "Save it in a wider type, or in another format.",
+)
+UNUSABLE = {
+    "O": ("is an array of Python objects, a pickle, which is never loaded", "Save its arrays by themselves."),
+    "S": ("is an array of byte strings", "Save it as numbers, or leave it out."),
+    "U": ("is an array of strings", "Save it as numbers, or leave it out."),
+    "M": ("is an array of dates", "Save it as integers."),
+    "m": ("is an array of time spans", "Save it as integers."),
+    "V": ("is an array of untyped bytes", "Save it as numbers."),
+}
+"""Why an array cannot be used and what to do, by the kind in its description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why an array can be listed but not read."""
+
+    why: str
+    """A predicate: `is …`."""
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class NpyArray:
+    """What a `.npy` file says it holds."""
+
+    spec: ArraySpec
+    """Of unusable arrays the dtype tells them apart; no function takes it."""
+    codec: Codec
+    data: int
+    """Offset of the first element; so long is the header."""
+    header_crc: int
+    """CRC-32 of all that is before the first element."""
+    text: str | None = None
+    """The value of a single string."""
+    unusable: Unusable | None = None
+    stored: np.dtype[Any] | None = None
+    """Of unusable arrays the type that elements have in the file; None where that is a pickle, or unknown."""
+
+    @property
+    def laid(self) -> ArraySpec:
+        """What lies in the file: of unusable arrays untyped bytes."""
+        if self.stored is None:
+            return self.spec
+        return ArraySpec(self.spec.shape, np.dtype(f"V{self.stored.itemsize}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A header's dictionary, checked for itself."""
+
+    shape: Shape
+    fortran: bool
+    descr: str
+    """Empty for records."""
+    fields: Any
+    """Of records, as NumPy spells them."""
+
+
+def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
+    """The header of a file of `size` bytes, and the text if it is a single string.
+
+    `read`: (offset, length) → the file's bytes; called with growing offsets. Raises SourceError.
+    """
+    head = read(0, min(size, USUAL_BYTES))
+    length = _header_length(head, size)
+    if length > len(head):
+        head += read(len(head), length - len(head))
+    head = head[:length]
+    described = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
+    if described.shape == () and _TEXT.fullmatch(described.descr):
+        return _single_string(read, described, head, size)
+    found = _typed(described, head)
+    known = found.unusable is None or found.stored is not None
+    if known and found.data + found.laid.nbytes != size:
+        raise SourceError(
+            f"its header says {found.spec}, which takes {found.laid.nbytes} bytes, "
+            f"and {size - found.data} follow it",
+            hint=DAMAGED,
+        )
+    return found
+
+
+def npy_header(spec: ArraySpec) -> bytes:
+    """The header of an array in C order, as NumPy writes it. The dtype must be in DESCRIPTIONS."""
+    return _header(DESCRIPTIONS[spec.dtype], spec.shape)
+
+
+def npy_string(text: str) -> bytes:
+    """A whole file that holds one string, as NumPy writes it."""
+    return _header(f"<U{max(1, len(text))}", ()) + (text or "\0").encode("utf-32-le")
+
+
+def _header(description: str, shape: Shape) -> bytes:
+    """Padded so that the elements begin at a multiple of 64."""
+    written = io.BytesIO()
+    fields = {"descr": description, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(written, fields)
+    return written.getvalue()
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def _header_length(head: bytes, size: int) -> int:
+    """Of all that is before the first element. Raises SourceError where that cannot be."""
+    if not head.startswith(MAGIC) or len(head) < 12:
+        raise SourceError("it does not begin as a .npy file does", hint=DAMAGED)
+    major, minor = head[6], head[7]
+    if major not in LENGTH_BYTES or minor:
+        raise SourceError(
+            f"it is in version {major}.{minor} of the .npy format, which is not known",
+            hint="Save it again with a current NumPy.",
+        )
+    count = LENGTH_BYTES[major]
+    length = 8 + count + int.from_bytes(head[8 : 8 + count], "little")
+    if length > min(size, MOST_HEADER_BYTES):
+        raise SourceError(
+            f"it says that its header has {length} bytes, of {size}; {MOST_HEADER_BYTES} are the limit",
+            hint=DAMAGED,
+        )
+    return length
+
+
+@lru_cache(maxsize=1024)
+def _parse(header: bytes, version: int) -> _Described:
+    """The dictionary of a header, without what is before it. Many arrays share one."""
+    try:
+        text = header.decode("utf-8" if version == 3 else "latin-1")
+        # Python 2 wrote long integers with an L, as in (3L, 4L).
+        found = ast.literal_eval(re.sub(r"\b(\d+)L\b", r"\1", text).strip())
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise _odd(header, "is not a Python dictionary") from error
+    if not isinstance(found, dict) or found.keys() != FIELDS:
+        raise _odd(header, f"is not a dictionary of {', '.join(sorted(FIELDS))}")
+    shape, fortran, descr = found["shape"], found["fortran_order"], found["descr"]
+    if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n <= MOST_BYTES for n in shape):
+        raise _odd(header, "has a shape that is not made of lengths")
+    if type(fortran) is not bool or not isinstance(descr, str | list | tuple):
+        raise _odd(header, "has an order or a type of the wrong kind")
+    if len(shape) > MOST_AXES:
+        raise _odd(header, f"has {len(shape)} axes; {MOST_AXES} is the limit")
+    if isinstance(descr, str):
+        return _Described(shape, fortran, descr, None)
+    return _Described(shape, fortran, "", descr)
+
+
+def _odd(header: bytes, what: str) -> SourceError:
+    text = header[:200].decode("latin-1").strip()
+    return SourceError(f"its header {what}: {shown(text)}", hint=DAMAGED)
+
+
+def _typed(described: _Described, head: bytes) -> NpyArray:
+    """What the header describes, its type looked up."""
+    shape, ndim = described.shape, len(described.shape)
+    dtype = _dtype(described.descr)
+    unusable = None if isinstance(dtype, np.dtype) else dtype
+    stored = None if isinstance(dtype, np.dtype) else _stored(described)
+    spec = ArraySpec(shape, dtype if isinstance(dtype, np.dtype) else _listed(described, stored))
+    if beyond_memory(shape, spec.dtype.itemsize):
+        raise SourceError(f"its header has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
+    axes = tuple(range(ndim))
+    big = described.descr.startswith(">") and spec.dtype.itemsize > 1
+    codec = Codec("raw", axes[::-1] if described.fortran else axes, BIG if big and not unusable else RAW)
+    return NpyArray(spec, codec, len(head), zlib.crc32(head), unusable=unusable, stored=stored)
+
+
+def _dtype(descr: str) -> np.dtype[Any] | Unusable:
+    """The type that a description names, in this machine's byte order; or why it is of no use."""
+    if descr[:1] not in "<>|=" or not descr:
+        return _unusable(descr)
+    name = descr[1:]
+    if name in ("V1", "f1"):
+        return Unusable(*NAMELESS)
+    if name not in _DTYPES or (name == "V2" and descr[0] == ">"):
+        return _unusable(descr)
+    return _DTYPES[name]
+
+
+def _unusable(descr: str) -> Unusable:
+    if not descr:
+        return Unusable("is an array of records", "Save each of its fields as an array.")
+    known = UNUSABLE.get(descr.lstrip("<>|=")[:1])
+    if known is None or descr.startswith(">V2"):
+        return Unusable(f"has the unknown type {shown(descr[:100])!r}", "Save it in another type.")
+    return Unusable(*known)
+
+
+def _stored(described: _Described) -> np.dtype[Any] | None:
+    """The type of elements that no function can use; None where they are a pickle, or of no known type."""
+    spelled: Any = described.fields or described.descr.replace("<f1", "|V1")
+    if not _is_spelled(spelled):
+        return None
+    try:
+        found: np.dtype[Any] = np.lib.format.descr_to_dtype(spelled)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return found if found.itemsize and found.subdtype is None else None
+
+
+def _is_spelled(descr: Any) -> bool:
+    """Whether a description has nothing in it but what NumPy writes: it is less strict with what it reads."""
+    if isinstance(descr, str):
+        return _SPELLED.fullmatch(descr) is not None
+    if not isinstance(descr, list):
+        return False
+    fields = [field for field in descr if isinstance(field, tuple) and len(field) in (2, 3)]
+    return len(fields) == len(descr) and all(_is_spelled(field[1]) for field in fields)
+
+
+def _listed(described: _Described, stored: np.dtype[Any] | None) -> np.dtype[Any]:
+    """The type by which an unusable array is told from others: in native byte order, without padding."""
+    if stored is None:
+        return np.dtype("O") if described.descr[1:] == "O" else UNTYPED
+    if stored.names is not None:
+        from numpy.lib.recfunctions import repack_fields
+
+        stored = repack_fields(stored, recurse=True)
+    return stored.newbyteorder("=") if stored.kind in "SUMmV" else np.dtype(f"V{stored.itemsize}")
+
+
+def _single_string(
+    read: Callable[[int, int], bytes], described: _Described, head: bytes, size: int
+) -> NpyArray:
+    """A string by itself is a leaf with a value."""
+    length, big = 4 * int(described.descr[2:]), described.descr.startswith(">")
+    if length > MOST_STRING_BYTES or len(head) + length != size:
+        raise SourceError(
+            f"its header says a string of {length} bytes, and {size - len(head)} follow it; "
+            f"{MOST_STRING_BYTES} are the limit",
+            hint=DAMAGED,
+        )
+    try:
+        text = read(len(head), length).decode("utf-32-be" if big else "utf-32-le").rstrip("\0")
+    except UnicodeDecodeError as error:
+        raise SourceError("its string is not valid Unicode", hint=DAMAGED) from error
+    spec = ArraySpec((), np.dtype("U"))
+    return NpyArray(spec, Codec("raw", (), RAW), len(head), zlib.crc32(head), text=text)

@@ -1,0 +1,173 @@
+"""OCDBT databases by their index: every key, and where its value lies, from one walk of the B+tree.
+
+Source: TensorStore's OCDBT documentation; `ts.ocdbt.dump` decodes manifest and nodes and checks
+their checksums.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.listing import DAMAGED
+
+MANIFEST = "manifest.ocdbt"
+
+STORE_ERRORS = (
+    *(ValueError, KeyError, IndexError, OverflowError, TypeError),
+    *(NotImplementedError, RuntimeError, OSError),
+)
+"""What TensorStore raises for its status codes."""
+
+_DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
+_LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
+_NODES_AT_ONCE = 64
+"""Nodes that are decoded at the same time; each may be several MB."""
+
+
+def store_message(error: BaseException) -> str:
+    """TensorStore's message without its own source locations and specs."""
+    return shown(_DETAILS.sub("", str(error)))
+
+
+@dataclass(frozen=True)
+class Database:
+    """One version of an OCDBT database."""
+
+    directory: str
+    generation: int
+    """The version that was walked; reading pins it."""
+    entries: Mapping[bytes, bytes | str]
+    """Key → the value itself where it is inline, else its location as `dump` spells it."""
+
+    def locate(self, key: bytes) -> Chunk | None:
+        """Where the value of a key lies; None where the database has no such key."""
+        entry = self.entries.get(key)
+        if isinstance(entry, bytes):
+            return Chunk("", 0, len(entry), entry)
+        if entry is None:
+            return None
+        match = _LOCATION.fullmatch(entry)
+        if match is None:
+            raise SourceError(
+                f"the database refers to a value at `{shown(entry)}`, which is no location", hint=DAMAGED
+            )
+        base, path, offset, length = match.groups()
+        return Chunk(_path(self.directory, base, path), int(offset), int(length))
+
+    def value(self, key: bytes) -> bytes | None:
+        """The value of a key; None where the database has no such key. SourceError where it is unreadable."""
+        entry = self.entries.get(key)
+        if isinstance(entry, str):  # large metadata; rare, so opening the store for each is fast enough
+            found = _dump(_base(self.directory), entry, self.directory)
+            assert isinstance(found, bytes)
+            return found
+        return entry
+
+
+@functools.lru_cache(maxsize=1024)
+def _path(directory: str, base: str, path: str) -> str:
+    """Of a data file; whatever the database calls it, this begins with the database's directory."""
+    name = unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
+    return os.path.join(directory, "") + name
+
+
+def _base(directory: str) -> Any:
+    import tensorstore as ts
+
+    return ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
+
+
+def _dump(base: Any, location: str | None, directory: str) -> Any:
+    return _result(_ask(base, location), location, directory)
+
+
+def _ask(base: Any, location: str | None) -> Any:
+    import tensorstore as ts
+
+    return ts.ocdbt.dump(base, location)
+
+
+def _result(future: Any, location: str | None, directory: str) -> Any:
+    try:
+        return future.result()
+    except STORE_ERRORS as error:
+        what = f"{directory}/{MANIFEST}" if location is None else f"{directory} ({location})"
+        raise SourceError(
+            f"The index of the OCDBT database cannot be read: {shown(what)}: {store_message(error)}",
+            hint=DAMAGED,
+        ) from error
+
+
+def read_database(directory: str) -> Database:
+    """Walk the newest version of the database in `directory`. Reads no values but inline ones.
+
+    Raises SourceError where the manifest or a node is missing, truncated or fails its checksum.
+    """
+    return begin_reading(directory)()
+
+
+def begin_reading(directory: str) -> Callable[[], Database]:
+    """Read the manifest, and have TensorStore's threads decode the root: calling the result does the rest.
+
+    Both raise what `read_database` does.
+    """
+    base = _base(directory)
+    manifest = _dump(base, None, directory)
+    versions = (manifest or {}).get("versions")
+    if not versions:
+        raise SourceError(
+            f"{shown(directory)}/{MANIFEST} is missing or has no version",
+            hint="The save was not finished; use a checkpoint that was.",
+        )
+    newest = versions[-1]
+    location = newest["root"].get("location")
+    root = None if location is None else _ask(base, location)
+
+    def finish() -> Database:
+        entries: dict[bytes, bytes | str] = {}
+        if root is not None:
+            top = _result(root, location, directory)
+            for prefix, node in _leaf_nodes(base, top, location, newest["root_height"], directory):
+                for entry in node["entries"]:
+                    value = entry["inline_value"] if "inline_value" in entry else entry["indirect_value"]
+                    entries[prefix + entry["key"]] = value
+        return Database(directory, newest["generation_number"], entries)
+
+    return finish
+
+
+def _leaf_nodes(
+    base: Any, root: Any, location: str, height: int, directory: str
+) -> Iterator[tuple[bytes, Any]]:
+    """Every leaf node with the prefix that its keys lack, level by level."""
+    nodes: Iterable[tuple[bytes, Any]] = [(b"", root)]
+    seen = {location}
+    for remaining in range(height, -1, -1):
+        below: list[tuple[bytes, str]] = []
+        for prefix, node in nodes:
+            if node["height"] != remaining:
+                raise SourceError(f"{shown(directory)}: a B+tree node is at the wrong height", hint=DAMAGED)
+            if remaining == 0:
+                yield prefix, node
+                continue
+            for entry in node["entries"]:
+                if entry["location"] in seen:
+                    raise SourceError(f"{shown(directory)}: the B+tree reaches a node twice", hint=DAMAGED)
+                seen.add(entry["location"])
+                below.append((prefix + entry["subtree_common_prefix"], entry["location"]))
+        nodes = _nodes(base, below, directory)
+
+
+def _nodes(base: Any, level: list[tuple[bytes, str]], directory: str) -> Iterator[tuple[bytes, Any]]:
+    for start in range(0, len(level), _NODES_AT_ONCE):
+        part = level[start : start + _NODES_AT_ONCE]
+        futures = [_ask(base, location) for _, location in part]
+        for (prefix, location), future in zip(part, futures, strict=True):
+            yield prefix, _result(future, location, directory)

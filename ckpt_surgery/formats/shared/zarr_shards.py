@@ -1,0 +1,137 @@
+"""The indexes of zarr's shards: which of the chunks inside a shard are stored.
+
+Source: the zarr version 3 specification, codec `sharding_indexed`. A shard is a chunk that holds smaller ones
+and an index at its end or its beginning: for each chunk inside, in C order, its offset and its length in the
+shard. A chunk with nothing but the fill value may be absent; both numbers then have all bits set.
+"""
+
+import functools
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from ckpt_surgery.core.arrays import Shape, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec
+from ckpt_surgery.storage.reading import opened
+
+SHARDS = "sharding_indexed"
+ENTRY_BYTES = 16
+"""Of the index, for each chunk inside: two integers of 64 bits."""
+CRC_BYTES = 4
+_ABSENT = np.uint64(2**64 - 1)
+
+
+@dataclass(frozen=True)
+class ShardLayout:
+    """Where the index of a shard is, and what it tells of."""
+
+    inner: Shape
+    """The shape of the chunks inside, in the order in which a shard stores its axes."""
+    at_end: bool
+    endian: str
+    checked: bool
+    """Whether a CRC-32C follows the index."""
+
+    def index_bytes(self, count: int) -> int:
+        """Of the index of a shard with so many chunks inside."""
+        return count * ENTRY_BYTES + (CRC_BYTES if self.checked else 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def shard_layout(encoding: str) -> ShardLayout | None:
+    """The layout of chunks that are shards and nothing else, with an index of a length that is known.
+
+    None for others, and for shards whose chunks are shards again.
+    """
+    codecs = json.loads(encoding)
+    if len(codecs) != 1 or codecs[0].get("name") != SHARDS:
+        return None
+    configuration = codecs[0]["configuration"]
+    index = configuration.get("index_codecs", [])
+    order, rest = index[:1], [codec.get("name") for codec in index[1:]]
+    known = order in ([bytes_codec("little")], [bytes_codec("big")]) and rest in ([], ["crc32c"])
+    if not known or has_shards(configuration["codecs"]):
+        return None
+    return ShardLayout(
+        inner=tuple(configuration["chunk_shape"]),
+        at_end=configuration.get("index_location", "end") == "end",
+        endian=order[0]["configuration"]["endian"],
+        checked=bool(rest),
+    )
+
+
+def has_shards(codecs: Any) -> bool:
+    """Whether any codec of a chain makes shards."""
+    return any(codec.get("name") == SHARDS for codec in codecs)
+
+
+def least_bytes(chunk_shape: Shape, codec: Codec) -> int | None:
+    """Of a shard: those of its index. None where chunks are no shards."""
+    if SHARDS not in codec.encoding:
+        return None
+    layout = shard_layout(codec.encoding)
+    return 0 if layout is None else layout.index_bytes(math.prod(_inside(layout, codec, chunk_shape)))
+
+
+def wholly_stored(manifest: Manifest) -> bool:
+    """Whether every element has stored bytes: no shard lacks a chunk that the array reaches into.
+
+    Reads the index of each shard, and nothing where there are none. False as well where that cannot be told:
+    an index that is damaged, or of a kind that is not known here. Raises SourceError where a file is gone.
+    """
+    if SHARDS not in manifest.codec.encoding:
+        return manifest.complete
+    layout = shard_layout(manifest.codec.encoding)
+    if layout is None or not manifest.complete:
+        return False
+    known: dict[Chunk, np.ndarray | None] = {}
+    for index, chunk in manifest.chunks.items():
+        if chunk not in known:
+            known[chunk] = _present(manifest, layout, chunk)
+        present = known[chunk]
+        if present is None or not present[_reached(manifest, layout, index)].all():
+            return False
+    return True
+
+
+def _inside(layout: ShardLayout, codec: Codec, lengths: Shape) -> Shape:
+    """How many chunks a part of a shard has inside along each axis, in the order in which axes are stored."""
+    return grid_counts(tuple(lengths[axis] for axis in codec.permutation), layout.inner)
+
+
+def _reached(manifest: Manifest, layout: ShardLayout, index: Shape) -> tuple[slice, ...]:
+    """Those of a shard's chunks in which the array has elements: at its edges not all."""
+    sizes = zip(index, manifest.chunk_shape, manifest.spec.shape, strict=True)
+    lengths = tuple(min(length, size - i * length) for i, length, size in sizes)
+    return tuple(map(slice, _inside(layout, manifest.codec, lengths)))
+
+
+def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarray | None:
+    """For each chunk inside a shard, whether it is stored. None where the index cannot be right."""
+    counts = _inside(layout, manifest.codec, manifest.chunk_shape)
+    length = layout.index_bytes(math.prod(counts))
+    if length > chunk.length:
+        return None
+    begin, end = (0, chunk.length - length) if layout.at_end else (length, chunk.length)
+    data = _read(chunk, end if layout.at_end else 0, length)
+    size = math.prod(counts) * ENTRY_BYTES
+    if layout.checked and google_crc32c.value(data[:size]) != int.from_bytes(data[size:], "little"):
+        return None
+    entries = np.frombuffer(data[:size], "<u8" if layout.endian == "little" else ">u8").astype(np.uint64)
+    offsets, lengths = np.moveaxis(entries.reshape(*counts, 2), -1, 0)
+    absent = (offsets == _ABSENT) & (lengths == _ABSENT)
+    # No sum that could exceed 64 bits.
+    inside = (begin <= offsets) & (offsets <= end) & (lengths <= np.uint64(end) - np.minimum(offsets, end))
+    return inside if (inside | absent).all() else None
+
+
+def _read(chunk: Chunk, offset: int, length: int) -> bytes:
+    """Some of the stored bytes of a chunk."""
+    if chunk.inline is not None:
+        return chunk.inline[offset : offset + length]
+    with opened(chunk.file) as file:
+        return file.read(chunk.offset + offset, length)

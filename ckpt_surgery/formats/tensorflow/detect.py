@@ -1,0 +1,260 @@
+"""Where a tensor bundle lies: a prefix of file names, which a directory's `checkpoint` file may tell.
+
+Format: tensorflow/tensorflow, python/checkpoint/checkpoint_management.py; the file `checkpoint` is a
+CheckpointState in Protocol Buffers' text form, one field per line.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.storage.listing import (
+    DAMAGED,
+    about,
+    check_link,
+    check_no_item,
+    check_no_step,
+    entries,
+    few,
+)
+from ckpt_surgery.storage.reading import OpenFile, opened
+
+SUFFIX = ".index"
+FOOTER_BYTES = 48
+MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+STATE = "checkpoint"
+SAVED_MODEL = "saved_model.pb"
+VARIABLES = os.path.join("variables", "variables")
+"""The prefix of the variables in a SavedModel's directory."""
+_DATA = re.compile(r"\.data-\d{5}-of-\d{5}\Z")
+_STEP = re.compile(r"-(\d{1,18})\Z")
+_LATEST, _ALL = "model_checkpoint_path", "all_model_checkpoint_paths"
+_TEXT = re.compile(rb'\s*(\w+)\s*:\s*"((?:[^"\\]|\\.)*)"\s*\Z')
+_NUMBER = re.compile(rb"\s*(\w+)\s*:\s*[-+.\w]+\s*\Z")
+_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
+_LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_MOST_STATE_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Place:
+    """One bundle."""
+
+    directory: str
+    prefix: str
+    """Of its files, relative to the directory."""
+    step: int | None = None
+    """The number at the prefix's end, where it was chosen in a directory."""
+    state: str | None = None
+    """The file in the directory that told."""
+    in_directory: bool = False
+    """Whether what the user named was the directory."""
+
+    @property
+    def index(self) -> str:
+        """Name of the index, relative to the directory."""
+        return self.prefix + SUFFIX
+
+    def shard(self, number: int, count: int) -> str:
+        """Name of a data file, relative to the directory."""
+        return f"{self.prefix}.data-{number:05d}-of-{count:05d}"
+
+
+# --- recognizing ------------------------------------------------------------------------------------------
+
+
+def detect(path: Path) -> bool:
+    """Whether a path is a bundle's prefix, one of its files, or a directory with some; damaged ones too.
+
+    Checkpoints of version 1, which are refused when they are opened, are recognized.
+    """
+    try:
+        if path.is_dir():
+            return _holds_bundles(os.fspath(path))
+        if not path.exists():
+            return Path(f"{path}{SUFFIX}").is_file()
+        return _is_ours(path.parent, path.name)
+    except (SourceError, OSError, ValueError):
+        return False
+
+
+def _holds_bundles(directory: str) -> bool:
+    names = {entry.name for entry in entries(directory)}
+    if STATE in names and _is_state(os.path.join(directory, STATE)):
+        return True
+    if SAVED_MODEL in names or os.path.isfile(os.path.join(directory, VARIABLES + SUFFIX)):
+        return True
+    return any(_is_index(directory, name, names) for name in names)
+
+
+def _is_ours(directory: Path, name: str) -> bool:
+    """Whether a file is an index, a data file beside an index, or another table."""
+    if match := _DATA.search(name):
+        return (directory / f"{name[: match.start()]}{SUFFIX}").exists()
+    siblings = {entry.name for entry in entries(os.fspath(directory))} if name.endswith(SUFFIX) else set()
+    return _is_index(os.fspath(directory), name, siblings) or _ends_as_table(os.fspath(directory / name))
+
+
+def _is_index(directory: str, name: str, siblings: set[str]) -> bool:
+    """An index that is damaged has data files beside it at least."""
+    if not name.endswith(SUFFIX):
+        return False
+    data = name.removesuffix(SUFFIX) + ".data-"
+    return any(s.startswith(data) and _DATA.search(s) for s in siblings) or _ends_as_table(
+        os.path.join(directory, name)
+    )
+
+
+def is_table(file: OpenFile) -> bool:
+    """By the last bytes."""
+    size = file.stat.size
+    return size >= FOOTER_BYTES and file.read(size - len(MAGIC), len(MAGIC)) == MAGIC
+
+
+def _ends_as_table(path: str) -> bool:
+    try:
+        with opened(path) as file:
+            return is_table(file)
+    except SourceError:
+        return False  # a link into nowhere among a directory's files, say
+
+
+def _is_state(path: str) -> bool:
+    """T5X has a file of the same name, in msgpack."""
+    try:
+        with opened(path) as file:
+            head = file.read(0, min(1024, file.stat.size))
+    except SourceError:
+        return False
+    return head.lstrip().startswith(_LATEST.encode()) or _ALL.encode() + b":" in head
+
+
+# --- choosing ---------------------------------------------------------------------------------------------
+
+
+def locate(path: str, selection: Selection) -> Place:
+    """The bundle that `path` and a step choose; only directories have steps.
+
+    Raises SourceError where there is none or it is not clear which, UsageError for a step that is not
+    there, and for an item.
+    """
+    check_no_item(path, selection.item)
+    if os.path.isdir(path):
+        return _in_directory(path, selection.step)
+    check_no_step(path, selection.step)
+    directory, name = os.path.split(path)
+    return Place(directory, _DATA.sub("", name).removesuffix(SUFFIX))
+
+
+def _in_directory(directory: str, step: int | None) -> Place:
+    names = sorted(entry.name for entry in entries(directory))
+    state = _read_state(directory) if STATE in names else _State(None, ())
+    found = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    told = STATE if STATE in names else None
+    if step is not None:
+        prefix = _of_step(directory, state, found, step)
+    elif state.latest is not None:
+        prefix = state.latest
+    elif found or not os.path.isdir(os.path.join(directory, os.path.dirname(VARIABLES))):
+        prefix = _only(directory, found)
+    else:
+        prefix = VARIABLES
+    match = _STEP.search(prefix)
+    return Place(directory, prefix, int(match[1]) if match else None, told, True)
+
+
+def _of_step(directory: str, state: "_State", found: Sequence[str], step: int) -> str:
+    """The prefix that ends in the step, of those that are there; what the state names comes first."""
+    known = [prefix for prefix in state.all if os.path.lexists(os.path.join(directory, prefix + SUFFIX))]
+    steps = {p: int(match[1]) for p in dict.fromkeys([*known, *found]) if (match := _STEP.search(p))}
+    for candidates in (known, found):
+        chosen = [prefix for prefix in dict.fromkeys(candidates) if steps.get(prefix) == step]
+        if len(chosen) > 1:
+            raise SourceError(
+                f"{shown(directory)} has step {step} more than once: {few(chosen, 5)}",
+                hint="Name the checkpoint itself instead.",
+            )
+        if chosen:
+            return chosen[0]
+    raise UsageError(
+        f"{shown(directory)} has no step {step}", hint=f"It has {few(list(steps), 5) or 'none at all'}."
+    )
+
+
+def _only(directory: str, found: Sequence[str]) -> str:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise SourceError(f"{shown(directory)} holds no TensorFlow checkpoint", hint=DAMAGED)
+    raise SourceError(
+        f"{shown(directory)} holds {len(found)} TensorFlow checkpoints, and no file `{STATE}` tells "
+        f"which is the latest: {few(found, 5)}",
+        hint="Name the one that is meant, or its step: `step=N`.",
+    )
+
+
+# --- the file `checkpoint` --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _State:
+    """Prefixes within the directory."""
+
+    latest: str | None
+    all: tuple[str, ...]
+
+
+def _read_state(directory: str) -> _State:
+    path = os.path.join(directory, STATE)
+    check_link(path, os.path.realpath(directory))
+    with opened(path) as file:
+        if file.stat.size > _MOST_STATE_BYTES:
+            raise SourceError(
+                f"{shown(path)} has {file.stat.size} bytes, too many for such a file", hint=DAMAGED
+            )
+        text = file.read(0, file.stat.size)
+    with about(path):
+        pairs = [_field(line) for line in text.split(b"\n") if line.strip()]
+        named = {
+            wanted: [_within(directory, value) for name, value in pairs if name == wanted]
+            for wanted in (_LATEST, _ALL)
+        }
+        if not named[_LATEST]:
+            raise SourceError(f"it names no `{_LATEST}`", hint=DAMAGED)
+    return _State(named[_LATEST][-1], (*named[_ALL], named[_LATEST][-1]))
+
+
+def _field(line: bytes) -> tuple[str, bytes]:
+    """Name and text of a field; the numbers (times) do not matter."""
+    if match := _TEXT.match(line):
+        return match[1].decode(), _ESCAPE.sub(_unescaped, match[2])
+    if match := _NUMBER.match(line):
+        return match[1].decode(), b""
+    raise SourceError(f"its line {line[:100]!r} is none of a checkpoint's state", hint=DAMAGED)
+
+
+def _unescaped(match: "re.Match[bytes]") -> bytes:
+    if match[1]:
+        return bytes([int(match[1], 8) & 0xFF])
+    return bytes([int(match[2], 16)]) if match[2] else _LETTERS.get(match[3], match[3])
+
+
+def _within(directory: str, value: bytes) -> str:
+    """What a state calls a checkpoint, as a prefix in the directory.
+
+    A path from elsewhere, such as where the checkpoint was written, keeps its last component: a
+    checkpoint's own files do not lead out of its directory.
+    """
+    told = os.fsdecode(value)
+    root = os.path.realpath(directory) + os.sep
+    prefix = told.removeprefix(root)
+    if os.path.isabs(prefix) or "://" in prefix or ".." in prefix.split("/"):
+        prefix = os.path.basename(prefix)
+    if not prefix or "\0" in prefix or prefix.endswith(("/", "..")):
+        raise SourceError(f"it names the checkpoint {value[:100]!r}", hint=DAMAGED)
+    return prefix

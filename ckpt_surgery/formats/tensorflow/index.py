@@ -1,0 +1,390 @@
+"""The index of a tensor bundle: every variable, and where its bytes lie.
+
+Format: tensorflow/tensorflow, core/protobuf/tensor_bundle.proto, core/util/tensor_bundle, core/framework/
+types.proto and core/util/saved_tensor_slice_util.cc (the keys of the parts of partitioned variables).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.tensorflow.proto import (
+    Field,
+    fields,
+    integer,
+    message,
+    messages,
+    optional_integer,
+    signed,
+)
+from ckpt_surgery.storage.listing import DAMAGED
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""How TensorFlow's objects refer to each other: no variable."""
+STRING = 7
+NUMBERS: Mapping[int, np.dtype[Any]] = {
+    number: np.dtype(getattr(ml_dtypes, name, name))
+    for number, name in {
+        1: "float32",
+        2: "float64",
+        3: "int32",
+        4: "uint8",
+        5: "int16",
+        6: "int8",
+        8: "complex64",
+        9: "int64",
+        10: "bool",
+        14: "bfloat16",
+        17: "uint16",
+        18: "complex128",
+        19: "float16",
+        22: "uint32",
+        23: "uint64",
+        24: "float8_e5m2",
+        25: "float8_e4m3fn",
+        26: "float8_e4m3fnuz",
+        27: "float8_e4m3b11fnuz",
+        28: "float8_e5m2fnuz",
+        29: "int4",
+        30: "uint4",
+        31: "int2",
+        32: "uint2",
+        33: "float4_e2m1fn",
+    }.items()
+}
+"""TensorFlow's DataType → dtype, of all that are numbers. Narrow ones take a byte each in files."""
+OTHERS = {
+    STRING: "string",
+    11: "qint8",
+    12: "quint8",
+    13: "qint32",
+    15: "qint16",
+    16: "quint16",
+    20: "resource",
+    21: "variant",
+}
+"""DataTypes that no array here can have."""
+NEWEST = 1
+"""The version of the format that this module reads."""
+_PART = b"\0"
+"""How the keys of the parts of partitioned variables begin."""
+_FULL = -1
+"""The length of a part that extends along the whole axis, in its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A box of a variable that lies in one piece."""
+
+    region: Region
+    shard: int
+    offset: int
+    """Byte offset in the shard."""
+    size: int
+    """Bytes."""
+    checksum: int
+    """Masked CRC-32C of the bytes as they are stored; for strings see `tensor_bundle_source`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One entry of the index, with all of its parts: a grid of boxes that covers it."""
+
+    name: str
+    type: int
+    """DataType: of NUMBERS, or something else."""
+    shape: Shape
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Index:
+    """All that a bundle says about itself."""
+
+    shards: int
+    """How many data files there are."""
+    big: bool
+    """Whether numbers are big endian."""
+    variables: tuple[Variable, ...]
+    """In the order of their names' bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    shards: int
+    big: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    start: int
+    length: int
+    """`_FULL` where it is the whole axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    type: int
+    shape: Shape
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+    slices: tuple[tuple[_Extent, ...], ...]
+    """Of a partitioned variable: for each part its extent along each axis."""
+
+
+def type_name(number: int) -> str:
+    """How TensorFlow calls a DataType."""
+    return NUMBERS[number].name if number in NUMBERS else OTHERS.get(number, f"DataType {number}")
+
+
+def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> Index:
+    """The index in a table's entries. Raises SourceError unless all variables are whole and apart."""
+    header: _Header | None = None
+    entries: dict[str, _Entry] = {}
+    parts: dict[bytes, _Entry] = {}
+    for key, value in pairs:
+        if header is None:
+            header = _header(key, value)
+        elif key.startswith(_PART):
+            parts[key] = _entry(f"a part, {key!r}", value, header)
+        elif (name := _name(key)) != OBJECT_GRAPH:
+            entries[name] = _entry(name, value, header)
+    if header is None:
+        raise SourceError("its table is empty", hint=DAMAGED)
+    variables = tuple(_variable(name, entry, parts) for name, entry in entries.items())
+    if parts:
+        raise SourceError(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}", hint=DAMAGED)
+    _check_apart(variables)
+    return Index(header.shards, header.big, variables)
+
+
+def _name(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        raise SourceError(f"the name {key[:100]!r} is not UTF-8", hint=DAMAGED) from None
+
+
+def _header(key: bytes, value: bytes) -> _Header:
+    if key:
+        raise SourceError("its table has no header", hint="It is damaged, or the table of another program.")
+    found = fields(value)
+    if any(field.number == 1 and isinstance(field.value, bytes) for field in found):
+        raise v1_checkpoint("it")
+    shards, endianness = integer(found, 1), integer(found, 2)
+    needed = integer(message(found, 3), 2)
+    if needed > NEWEST:
+        raise SourceError(
+            f"it needs a reader of version {needed} of the format, and this one is of version {NEWEST}",
+            hint="A newer ckpt-surgery may read it.",
+        )
+    if not 0 < shards < 100_000 or endianness > 1:
+        raise SourceError(f"its header has {shards} data files and the byte order {endianness}", hint=DAMAGED)
+    return _Header(shards, endianness == 1)
+
+
+def v1_checkpoint(what: str) -> SourceError:
+    return SourceError(
+        f"{what} is a TensorFlow checkpoint of version 1, which is not read",
+        hint="Restore it in TensorFlow and save it with "
+        "`tf.compat.v1.train.Saver(write_version=tf.compat.v1.train.SaverDef.V2)`.",
+    )
+
+
+# --- entries ----------------------------------------------------------------------------------------------
+
+
+def _entry(name: str, value: bytes, header: _Header) -> _Entry:
+    """One entry, checked for itself."""
+    try:
+        found = fields(value)
+        entry = _Entry(
+            integer(found, 1),
+            _shape(message(found, 2)),
+            integer(found, 3),
+            signed(integer(found, 4)),
+            signed(integer(found, 5)),
+            integer(found, 6),
+            tuple(_extents(part) for part in messages(found, 7)),
+        )
+        _check_place(entry, header)
+        if entry.type in NUMBERS:
+            _check_numbers(entry)
+    except SourceError as error:
+        raise _told(name, error) from error
+    return entry
+
+
+def _told(name: str, error: SourceError) -> SourceError:
+    (problem,) = error.problems
+    return SourceError(f"`{shown(name[:200])}`: {problem.message}", hint=problem.hint)
+
+
+def _shape(found: list[Field]) -> Shape:
+    """Of a TensorShapeProto."""
+    _check_rank(found)
+    axes = tuple(signed(integer(axis, 1)) for axis in messages(found, 2))
+    if integer(found, 3) or any(n < 0 for n in axes):
+        raise SourceError("its shape is not known", hint=DAMAGED)
+    return axes
+
+
+def _check_rank(found: list[Field]) -> None:
+    if len(found) > MOST_AXES:
+        raise SourceError(f"it has {len(found)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
+
+
+def _extents(found: list[Field]) -> tuple[_Extent, ...]:
+    """Of a TensorSliceProto."""
+    _check_rank(found)
+    return tuple(_extent(axis) for axis in messages(found, 1))
+
+
+def _extent(found: list[Field]) -> _Extent:
+    start, length = signed(integer(found, 1)), optional_integer(found, 2)
+    if start < 0 or (length is None and start) or (length is not None and signed(length) < 0):
+        raise SourceError(f"a part of it begins at {start} and has the length {length}", hint=DAMAGED)
+    return _Extent(start, _FULL if length is None else length)
+
+
+def _check_place(entry: _Entry, header: _Header) -> None:
+    if not 0 <= entry.shard < header.shards or entry.offset < 0 or entry.size < 0:
+        raise SourceError(
+            f"it is in data file {entry.shard} of {header.shards}, {entry.size} bytes from byte "
+            f"{entry.offset} on",
+            hint=DAMAGED,
+        )
+
+
+def _check_numbers(entry: _Entry) -> None:
+    spec = ArraySpec(entry.shape, NUMBERS[entry.type])
+    if beyond_memory(spec.shape, spec.dtype.itemsize):
+        raise SourceError(f"it has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
+    if entry.size != spec.nbytes and not entry.slices:
+        raise SourceError(f"it is {spec}, which takes {spec.nbytes} bytes, not {entry.size}", hint=DAMAGED)
+
+
+# --- variables --------------------------------------------------------------------------------------------
+
+
+def _variable(name: str, entry: _Entry, parts: dict[bytes, _Entry]) -> Variable:
+    """Takes the parts of a partitioned variable out of `parts`."""
+    whole = Region.whole(entry.shape)
+    try:
+        if entry.type not in NUMBERS and entry.type not in OTHERS:
+            raise SourceError(
+                f"it has the unknown DataType {entry.type}", hint="It is damaged, or newer than this program."
+            )
+        found = sorted(
+            (_part(name, entry, extents, parts) for extents in entry.slices), key=lambda p: p.region.starts
+        )
+        if found:
+            check_grid([part.region for part in found], whole)
+    except SourceError as error:
+        raise _told(name, error) from error
+    alone = Part(whole, entry.shard, entry.offset, entry.size, entry.checksum)
+    return Variable(name, entry.type, entry.shape, tuple(found) or (alone,))
+
+
+def _part(name: str, entry: _Entry, extents: Sequence[_Extent], parts: dict[bytes, _Entry]) -> Part:
+    region = _region(extents, entry.shape)
+    stored = parts.pop(part_key(name, [(e.start, e.length) for e in extents]), None)
+    if stored is None:
+        raise SourceError(f"its part at {list(region.starts)} is missing, or named twice", hint=DAMAGED)
+    if (stored.type, stored.shape, stored.slices) != (entry.type, region.shape, ()):
+        raise SourceError(
+            f"its part {list(region.starts)} is {type_name(stored.type)}{list(stored.shape)} "
+            f"where {type_name(entry.type)}{list(region.shape)} belongs",
+            hint=DAMAGED,
+        )
+    return Part(region, stored.shard, stored.offset, stored.size, stored.checksum)
+
+
+def _region(extents: Sequence[_Extent], shape: Shape) -> Region:
+    if len(extents) != len(shape):
+        raise SourceError(f"a part of it has {len(extents)} axes, and it has {len(shape)}", hint=DAMAGED)
+    stops = tuple(
+        n if extent.length == _FULL else extent.start + extent.length
+        for extent, n in zip(extents, shape, strict=True)
+    )
+    starts = tuple(extent.start for extent in extents)
+    if any(stop > n for stop, n in zip(stops, shape, strict=True)):
+        raise SourceError(
+            f"a part of it ends at {list(stops)}, outside of its shape {list(shape)}", hint=DAMAGED
+        )
+    return Region(starts, stops)
+
+
+def check_grid(regions: Sequence[Region], whole: Region) -> None:
+    """Refuse boxes that are not the cells of a grid, even or not: those leave nothing out, and share nothing.
+
+    Raises SourceError.
+    """
+    axes = range(len(whole.shape))
+    cuts = [sorted({(r.starts[axis], r.stops[axis]) for r in regions}) for axis in axes]
+    joined = all(_joined(cut, n) for cut, n in zip(cuts, whole.shape, strict=True))
+    if not joined or len(set(regions)) != len(regions) or len(regions) != prod(map(len, cuts)):
+        raise SourceError(
+            f"its {len(regions)} parts do not cover its shape {list(whole.shape)} as a grid does",
+            hint=DAMAGED,
+        )
+
+
+def _joined(cut: Sequence[tuple[int, int]], length: int) -> bool:
+    """Whether intervals follow each other from 0 to the length."""
+    starts, stops = [0, *(stop for _, stop in cut)], [*(start for start, _ in cut), length]
+    return starts == stops
+
+
+def _check_apart(variables: Sequence[Variable]) -> None:
+    """Refuse variables that share bytes: a small file could then stand for any amount of data."""
+    found = sorted((p.shard, p.offset, p.size, v.name) for v in variables for p in v.parts if p.size)
+    for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(found):
+        if shard == next_shard and start < offset + size:
+            raise SourceError(
+                f"`{shown(name[:200])}` and `{shown(other[:200])}` share bytes of data file {shard}",
+                hint=DAMAGED,
+            )
+
+
+# --- keys of parts ----------------------------------------------------------------------------------------
+
+
+def part_key(name: str, extents: Sequence[tuple[int, int]]) -> bytes:
+    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
+
+    A length is -1 where the part extends along the whole axis.
+    """
+    numbers = (number for extent in extents for number in extent)
+    return b"".join(
+        [_unsigned(0), _text(name.encode()), _unsigned(len(extents)), *(_signed(n) for n in numbers)]
+    )
+
+
+def _unsigned(value: int) -> bytes:
+    """Its length in bytes, then the bytes, most significant first; nothing for 0."""
+    length = (value.bit_length() + 7) // 8
+    return bytes([length]) + value.to_bytes(length, "big")
+
+
+def _text(text: bytes) -> bytes:
+    """Escaped and terminated. UTF-8 has no 0xff, which would be escaped as well."""
+    return text.replace(b"\0", b"\0\xff") + b"\0\1"
+
+
+def _signed(value: int) -> bytes:
+    """As many bytes as its leading ones (of a negative number: zeros) tell, most significant first."""
+    length = (value if value >= 0 else ~value).bit_length() // 7 + 1
+    header = ((1 << length) - 1) << 7 * length
+    return (value & ((1 << 8 * length) - 1) ^ header).to_bytes(length, "big")

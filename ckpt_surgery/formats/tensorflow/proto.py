@@ -1,0 +1,90 @@
+"""Protocol Buffers' wire format, as far as reading small messages takes it.
+
+Format: protobuf.dev/programming-guides/encoding. A message is a sequence of numbered fields; of a
+field that is not repeated the last one counts, and what is zero is usually left out.
+"""
+
+from dataclasses import dataclass
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.storage.listing import DAMAGED
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED = {FIXED64: 8, FIXED32: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message."""
+
+    number: int
+    value: int | bytes
+    """Bytes where the field is text, bytes or a message of its own, else an unsigned number."""
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number of at most 64 bits that begins at `at`, and where it ends. Raises SourceError."""
+    if at < len(data) and data[at] < 0x80:  # most are this short
+        return data[at], at + 1
+    value = 0
+    for i, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * i
+        if byte < 0x80 and value < 1 << 64:
+            return value, at + i + 1
+    raise SourceError("a number has no end", hint=DAMAGED)
+
+
+def signed(value: int) -> int:
+    """A 64-bit number in two's complement."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def fields(message: bytes) -> list[Field]:
+    """The fields of a message in their order. Raises SourceError where it is malformed."""
+    found = []
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        kind = tag & 7
+        if kind == VARINT:
+            number, at = varint(message, at)
+            found.append(Field(tag >> 3, number))
+            continue
+        if kind not in (BYTES, *_FIXED):
+            raise SourceError(f"a message has a field of the unknown kind {kind}", hint=DAMAGED)
+        size, at = varint(message, at) if kind == BYTES else (_FIXED[kind], at)
+        if size > len(message) - at:
+            raise SourceError(
+                f"a field of {size} bytes begins where {len(message) - at} are left", hint=DAMAGED
+            )
+        value, at = message[at : at + size], at + size
+        found.append(Field(tag >> 3, value if kind == BYTES else int.from_bytes(value, "little")))
+    return found
+
+
+def integer(found: list[Field], number: int) -> int:
+    """The value of a field that is a number, 0 where it is left out. Raises SourceError."""
+    return optional_integer(found, number) or 0
+
+
+def optional_integer(found: list[Field], number: int) -> int | None:
+    """The same, None where it is left out."""
+    values = [field.value for field in found if field.number == number]
+    if not values:
+        return None
+    if not isinstance(values[-1], int):
+        raise SourceError(f"field {number} of a message is no number", hint=DAMAGED)
+    return values[-1]
+
+
+def messages(found: list[Field], number: int) -> list[list[Field]]:
+    """Every message in a field that may be repeated. Raises SourceError."""
+    values = [field.value for field in found if field.number == number]
+    if not all(isinstance(value, bytes) for value in values):
+        raise SourceError(f"field {number} of a message is no message", hint=DAMAGED)
+    return [fields(value) for value in values if isinstance(value, bytes)]
+
+
+def message(found: list[Field], number: int) -> list[Field]:
+    """The fields of a message in a field that is not repeated: empty where it is left out."""
+    return [field for part in messages(found, number) for field in part]

@@ -1,0 +1,150 @@
+"""LevelDB's tables: sorted keys with values, in blocks that have checksums.
+
+Format: google/leveldb, doc/table_format.md. TensorFlow's tables are the same but for their file names.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import google_crc32c
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.tensorflow.detect import FOOTER_BYTES, is_table
+from ckpt_surgery.formats.tensorflow.proto import varint
+from ckpt_surgery.formats.tensorflow.snappy import decompress
+from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.reading import OpenFile
+
+TRAILER_BYTES = 5
+"""After each block: how it is compressed, and a checksum."""
+RAW, SNAPPY = 0, 1
+MOST_KEYS = 32
+"""Keys share their beginnings with the ones before. All together are at most so many times the file."""
+
+Pair = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """Where a block lies, its trailer left out."""
+
+    offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size + TRAILER_BYTES
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC-32C as these files store it, so that the checksum of what holds checksums is no special number."""
+    return mask(google_crc32c.value(data))
+
+
+def mask(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def table_entries(file: OpenFile) -> Iterator[Pair]:
+    """Keys and values, in the order of the keys; one block is held at a time.
+
+    Raises SourceError where anything is malformed: then what came before is not to be relied on either.
+    """
+    most = MOST_KEYS * file.stat.size
+    previous: bytes | None = None
+    for key, value in _bounded(_of_blocks(file, most), most):
+        if previous is not None and key <= previous:
+            raise SourceError("the keys of its table are out of order", hint=DAMAGED)
+        previous = key
+        yield key, value
+
+
+def _of_blocks(file: OpenFile, most: int) -> Iterator[Pair]:
+    end = 0
+    for _, value in _bounded(_in_block(_block(file, _index(file))), most):
+        handle, _ = _handle(value, 0)
+        if handle.offset < end:
+            raise SourceError("the blocks of its table overlap", hint=DAMAGED)
+        end = handle.end
+        yield from _in_block(_block(file, handle))
+
+
+def _bounded(pairs: Iterator[Pair], most: int) -> Iterator[Pair]:
+    """The same pairs, as long as their keys have at most so many bytes together."""
+    total = 0
+    for pair in pairs:
+        total += len(pair[0])
+        if total > most:
+            raise SourceError(f"its keys have more than {most} bytes, beyond its own size", hint=DAMAGED)
+        yield pair
+
+
+def _index(file: OpenFile) -> Handle:
+    """Of the block that tells where the others are."""
+    if not is_table(file):
+        raise _no_table(file)
+    footer = file.read(file.stat.size - FOOTER_BYTES, FOOTER_BYTES)
+    _, at = _handle(footer, 0)  # what it points to says nothing about the entries
+    return _handle(footer, at)[0]
+
+
+def _no_table(file: OpenFile) -> SourceError:
+    if file.read(0, min(8, file.stat.size)) == b"version ":
+        return SourceError(
+            "it is a Git LFS pointer, not the file itself", hint="Fetch the real file: `git lfs pull`."
+        )
+    return SourceError(
+        f"its {file.stat.size} bytes do not end as those of a table do",
+        hint="It is cut short, or no index of a TensorFlow checkpoint at all.",
+    )
+
+
+def _handle(data: bytes, at: int) -> tuple[Handle, int]:
+    offset, at = varint(data, at)
+    size, at = varint(data, at)
+    return Handle(offset, size), at
+
+
+def _block(file: OpenFile, handle: Handle) -> bytes:
+    """The contents of a block, checked and decompressed."""
+    room = file.stat.size - FOOTER_BYTES
+    if handle.end > room:
+        raise SourceError(f"a block of its table ends at byte {handle.end} of {room}", hint=DAMAGED)
+    stored = file.read(handle.offset, handle.size + TRAILER_BYTES)
+    data, compression = stored[: handle.size], stored[handle.size]
+    wanted, found = struct.unpack("<I", stored[-4:])[0], masked_crc(stored[:-4])
+    if found != wanted:
+        raise SourceError(
+            f"the block at byte {handle.offset} has the checksum {found:08x} where {wanted:08x} is noted",
+            hint=DAMAGED,
+        )
+    if compression not in (RAW, SNAPPY):
+        raise SourceError(
+            f"the block at byte {handle.offset} has the unknown compression {compression}", hint=DAMAGED
+        )
+    return decompress(data) if compression == SNAPPY else data
+
+
+def _in_block(block: bytes) -> Iterator[Pair]:
+    """Each key is what it shares with the one before, and a rest of its own."""
+    end = _end_of_entries(block)
+    at, key = 0, b""
+    while at < end:
+        shared, at = varint(block, at)
+        own, at = varint(block, at)
+        size, at = varint(block, at)
+        if shared > len(key) or own + size > end - at:
+            raise SourceError(f"an entry before byte {at} of a block leads out of it", hint=DAMAGED)
+        key = key[:shared] + block[at : at + own]
+        at += own + size
+        yield key, block[at - size : at]
+
+
+def _end_of_entries(block: bytes) -> int:
+    """Where the offsets for a binary search begin, which nothing here needs."""
+    restarts = struct.unpack("<I", block[-4:])[0] if len(block) >= 4 else 0
+    end = len(block) - 4 - 4 * restarts
+    if end < 0:
+        raise SourceError(f"a block of {len(block)} bytes has {restarts} restarts", hint=DAMAGED)
+    return end

@@ -1,0 +1,242 @@
+"""What a pickle of tensors may name: storages, dtypes, and the functions that torch rebuilds tensors with.
+
+Each function stands for one of torch's, and makes an inert value of arguments that it has checked.
+
+Source of the format: what torch's serialization.py, _utils.py and _tensor.py (2.13) write and read.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.listing import DAMAGED
+
+MOST_NUMBER = 2**63 - 1
+"""Of sizes, strides and offsets."""
+
+RESAVE = (
+    "Nothing of it was run. Load it with torch if you trust it, and save its tensors alone: "
+    "`torch.save(model.state_dict(), path)`."
+)
+EXPLAINED = {
+    "__torch__.": "It is TorchScript: `torch.save(torch.jit.load(path).state_dict(), other_path)`.",
+    "torch._utils._rebuild_qtensor": "Save quantized tensors as `tensor.dequantize()`.",
+    "torch._utils._rebuild_sparse_": "Save sparse tensors as `tensor.to_dense()`.",
+    "torch._utils._rebuild_nested_": "Save nested tensors as their components, `tensor.unbind()`.",
+    "torch._utils._rebuild_meta_": "Tensors on the meta device have no values to be read.",
+}
+"""What to do about globals whose names begin so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes that tensors are views of: the file `data/KEY` of the archive."""
+
+    key: str
+    dtype: np.dtype[Any] | None
+    """None: untyped, whose elements are bytes."""
+    length: int
+    """Elements."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.length * (1 if self.dtype is None else self.dtype.itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A view of a storage, not yet checked against it. Offset and strides count elements of `dtype`."""
+
+    storage: Storage
+    dtype: np.dtype[Any]
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    pending: tuple[str, ...]
+    """Operations that torch would still do when it reads elements: `conj`, `neg`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A value that is no leaf of a checkpoint."""
+
+    what: str
+    """With an article: `a set`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Global:
+    """A name of the allow-list, as the pickle has it on its stack."""
+
+    name: str
+    """With its module: `torch._utils._rebuild_tensor_v2`."""
+
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    f"torch.{name}": np.dtype(getattr(ml_dtypes, name, name))
+    for name in (
+        *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    )
+}
+STORAGES: Mapping[str, np.dtype[Any] | None] = {
+    "torch.storage.UntypedStorage": None,
+    **{
+        f"torch.{kind}Storage": DTYPES[f"torch.{name}"]
+        for kind, name in {
+            "Bool": "bool",
+            "Byte": "uint8",
+            "Char": "int8",
+            "Short": "int16",
+            "Int": "int32",
+            "Long": "int64",
+            "Half": "float16",
+            "BFloat16": "bfloat16",
+            "Float": "float32",
+            "Double": "float64",
+            "ComplexFloat": "complex64",
+            "ComplexDouble": "complex128",
+        }.items()
+    },
+}
+TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
+"""Classes that `_rebuild_from_type_v2` may be told of."""
+
+
+def wrong(what: str, hint: str = DAMAGED) -> SourceError:
+    """What is wrong with the pickle."""
+    return SourceError(f"data.pkl: {what}", hint=hint)
+
+
+def what_is(value: object) -> str:
+    """A value by its kind, for people."""
+    match value:
+        case Other(what):
+            return what
+        case Global(name):
+            return f"`{name}`"
+        case np.dtype():
+            return f"`torch.{value.name}`"
+        case Storage():
+            return "a storage without a tensor"
+    return f"a value of type {type(value).__name__}"
+
+
+# --- the allow-list --------------------------------------------------------------------------------------
+
+
+def find_global(name: str) -> object:
+    """What stands for a global. Raises SourceError with its name where it is not on the allow-list."""
+    if name in DTYPES:
+        return DTYPES[name]
+    if name in CALLS or name in STORAGES or name in TYPES:
+        return Global(name)
+    hints = (hint for start, hint in EXPLAINED.items() if name.startswith(start))
+    raise wrong(f"it asks for `{shown(name[:200])}`, which is no part of a tensor", next(hints, RESAVE))
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MOST_NUMBER
+
+
+def _is_numbers(value: object) -> bool:
+    return type(value) is tuple and all(map(_is_number, value))
+
+
+def find_storage(persistent: object) -> Storage:
+    """What `('storage', type, key, location, length)` stands for; the location is where it was in memory."""
+    match persistent:
+        case ("storage", Global(name), str(key), str(), int(length)) if name in STORAGES and _is_number(
+            length
+        ):
+            return Storage(key, STORAGES[name], length)
+    raise wrong("a storage is not described by its type, key, location and length")
+
+
+def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
+    """Storage, offset, shape, strides."""
+    match arguments:
+        case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides):
+            return _view(storage, dtype, offset, shape, strides, None)
+    raise wrong("the arguments of _rebuild_tensor do not make a tensor")
+
+
+def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
+    """As version 1, then: requires_grad, hooks, and maybe what is pending."""
+    match arguments:
+        case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides, _, _, *rest) if (
+            len(rest) < 2
+        ):
+            return _view(storage, dtype, offset, shape, strides, *rest or [None])
+    raise wrong("the arguments of _rebuild_tensor_v2 do not make a tensor")
+
+
+def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
+    """As version 2, with a dtype after the hooks: of types that came after typed storages."""
+    match arguments:
+        case (Storage() as storage, offset, shape, strides, _, _, np.dtype() as dtype, *rest) if (
+            len(rest) < 2
+        ):
+            return _view(storage, dtype, offset, shape, strides, *rest or [None])
+    raise wrong("the arguments of _rebuild_tensor_v3 do not make a tensor")
+
+
+def _view(
+    storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any, pending: object
+) -> Tensor:
+    numbers = _is_number(offset) and _is_numbers(shape) and _is_numbers(strides)
+    if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
+        raise wrong("the offset, shape and strides of a tensor do not go together")
+    return Tensor(
+        storage, dtype, offset, shape, strides, tuple(str(k)[:20] for k, v in (pending or {}).items() if v)
+    )
+
+
+def _parameter(arguments: tuple[Any, ...]) -> Tensor:
+    """Data, requires_grad, hooks, and maybe attributes."""
+    match arguments:
+        case (Tensor() as data, _, _) | (Tensor() as data, _, _, _):
+            return data
+    raise wrong("the arguments of _rebuild_parameter do not make one")
+
+
+def _from_type(arguments: tuple[Any, ...]) -> object:
+    """Function, class, the function's arguments, attributes: a tensor that somebody gave attributes to."""
+    match arguments:
+        case (Global(function), Global(kind), tuple(inner), _) if function in _TENSORS and kind in TYPES:
+            return _TENSORS[function](inner)
+    raise wrong("the arguments of _rebuild_from_type_v2 do not make a tensor")
+
+
+def _size(arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    if len(arguments) != 1 or not _is_numbers(arguments[0]):
+        raise wrong("a torch.Size is not made of sizes")
+    return tuple(arguments[0])
+
+
+def _ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
+    if arguments:
+        raise wrong("an OrderedDict is made with arguments")
+    return {}
+
+
+_TENSORS: Mapping[str, Callable[[tuple[Any, ...]], Tensor]] = {
+    "torch._utils._rebuild_tensor": _tensor_v1,
+    "torch._utils._rebuild_tensor_v2": _tensor_v2,
+    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+}
+CALLS: Mapping[str, Callable[[tuple[Any, ...]], object]] = {
+    **_TENSORS,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch.Size": _size,
+    "collections.OrderedDict": _ordered_dict,
+}
+"""What REDUCE may apply: to the arguments, as one tuple."""

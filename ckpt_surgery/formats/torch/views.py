@@ -1,0 +1,74 @@
+"""Tensors that are views of a storage: which of them are one dense block, and reading those that are not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.formats.shared.raw_arrays import checked, stored_dtype
+from ckpt_surgery.storage.reading import SPAN_BYTES, Readable
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where the elements of an array are that is no dense block: cut out of one, or with repetitions."""
+
+    file: str
+    """Its path."""
+    offset: int
+    """Of the first element, in bytes from the beginning of the file."""
+    strides: Shape
+    """Bytes from an element to the next along each axis; 0 where an axis repeats the same elements."""
+
+
+def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
+    """The axes from the outermost to the innermost where the elements fill one block in that order.
+
+    C order where that fits, for axes of length 1 fit anywhere. None: there are gaps or repetitions.
+    `strides` count elements.
+    """
+    axes = tuple(range(len(shape)))
+    nested = tuple(sorted(axes, key=lambda axis: (shape[axis] > 1, -strides[axis] * (shape[axis] > 1))))
+    return next((order for order in (axes, nested) if _fills(shape, strides, order)), None)
+
+
+def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
+    """Whether each axis steps over exactly what is within it; always so where there are no elements."""
+    step = 1
+    for axis in reversed(order):
+        if shape[axis] > 1 and strides[axis] != step and 0 not in shape:
+            return False
+        step *= shape[axis]
+    return True
+
+
+def read_view(file: Readable, view: View, spec: ArraySpec, region: Region) -> np.ndarray:
+    """The elements of `region`, C order. Holds the region and at most SPAN_BYTES besides.
+
+    Raises SourceError where bytes are missing, or booleans are neither 0 nor 1.
+    """
+    block = np.empty(region.shape, stored_dtype(spec.dtype))
+    if block.size:
+        start = view.offset + sum(a * stride for a, stride in zip(region.starts, view.strides, strict=True))
+        _fill(file, start, view.strides, block)
+    return checked(block, spec.dtype)
+
+
+def _fill(file: Readable, start: int, strides: Shape, out: np.ndarray) -> None:
+    """Read the elements at `start` + index · strides into `out`, which is not empty.
+
+    Together with the gaps between them where that is not too long, else half after half of the axis
+    that spreads widest.
+    """
+    reaches = [(n - 1) * stride for n, stride in zip(out.shape, strides, strict=True)]
+    span = sum(reaches) + out.itemsize
+    if span <= SPAN_BYTES:
+        scratch = np.empty(span, np.uint8)
+        file.read_into(start, scratch.data)
+        out[...] = np.ndarray(out.shape, out.dtype, scratch.data, 0, strides)
+        return
+    axis = reaches.index(max(reaches))
+    middle, before = out.shape[axis] // 2, (slice(None),) * axis
+    _fill(file, start, strides, out[(*before, slice(middle))])
+    _fill(file, start + middle * strides[axis], strides, out[(*before, slice(middle, None))])

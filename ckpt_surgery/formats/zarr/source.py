@@ -1,0 +1,189 @@
+"""Reading zarr groups: versions 2 and 3, nested, or a single array.
+
+Sources: the zarr v2 and v3 specifications; zarr-python 3.1. A chunk without a file has the fill value. Each
+array's own metadata decides; what was consolidated only tells whether one is missing.
+"""
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key, natural_order
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.zarr_arrays import (
+    ArraysSource,
+    Files,
+    StoredArray,
+    check_filled,
+    file_array,
+    file_manifest,
+    within,
+)
+from ckpt_surgery.formats.shared.zarr_layout import (
+    ARRAY_2,
+    ATTRIBUTES_2,
+    CONSOLIDATED_2,
+    GROUP_2,
+    NODE_3,
+    RESERVED,
+)
+from ckpt_surgery.storage.listing import DAMAGED, FileStat, check_no_choice, digest, named, read_json, walk
+
+LONE = "array"
+"""The key of an array that is no member of a group."""
+_CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
+"""How chunks are called, or the last part of their names."""
+
+
+def open_zarr(path: str, selection: Selection) -> "ZarrSource":
+    """Open a group, or a single array, whose key is then `array`.
+
+    Raises SourceError where it is not whole, UsageError for a step or an item.
+    """
+    check_no_choice(f"{shown(path)} is a zarr group, which has", selection.step, selection.item)
+    if not os.path.isdir(path):
+        raise SourceError(
+            f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."
+        )
+    files = Files.of(path)
+    attributes = _root_attributes(files)
+    directories = array_directories(files)
+    _check_nothing_lost(files, directories)
+    leaves: dict[str, Leaf] = {}
+    arrays: dict[str, StoredArray] = {}
+    for directory in sorted(directories, key=natural_order):
+        key = Key.parse(directory or LONE)
+        try:
+            leaves[key.text], arrays[key.text] = _listed(files, directory, key)
+        except SourceError as error:
+            raise named(key, error) from error
+    return ZarrSource(path, "zarr", path, leaves, arrays, files.by_path, attributes)
+
+
+class ZarrSource(ArraysSource):
+    """A zarr group, opened for reading. Safe to use from several threads."""
+
+    def files(self) -> Iterator[str]:
+        """Paths of all files below the group's directory."""
+        yield from (os.path.join(self.path, name) for name in self._walked())
+
+    def fingerprint(self) -> str:
+        """Of all files, also those of chunks that had none: names, sizes, modification times."""
+        return digest(self._walked())
+
+    def _walked(self) -> Mapping[str, FileStat]:
+        return walk(self.path, os.path.realpath(self.path))
+
+
+def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
+    stored = file_array(files, directory)
+    array = stored.definition
+    manifest = file_manifest(files, directory, array)
+    check_filled(array, manifest)
+    leaf = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
+    # Shards, too, may lack chunks.
+    return leaf, replace(stored, filled=array.definition.get("fill_value") is not None)
+
+
+# --- the hierarchy ----------------------------------------------------------------------------------------
+
+
+def _node(files: Files, directory: str) -> dict[str, Any]:
+    """A `zarr.json`. Raises SourceError where it is none."""
+    path = os.path.join(files.root, within(directory, NODE_3))
+    node = read_json(path)
+    if node.get("zarr_format") != 3 or node.get("node_type") not in ("group", "array"):
+        raise SourceError(f"{shown(path)} is neither a group nor an array of zarr v3", hint=DAMAGED)
+    return node
+
+
+def _root_attributes(files: Files) -> Mapping[str, Any]:
+    """The user's attributes. Raises SourceError where the directory is neither group nor array."""
+    if NODE_3 in files.stats:
+        found = _node(files, "").get("attributes") or {}
+    elif GROUP_2 in files.stats or ARRAY_2 in files.stats:
+        path = os.path.join(files.root, ATTRIBUTES_2)
+        found = read_json(path) if ATTRIBUTES_2 in files.stats else {}
+    else:
+        raise SourceError(
+            f"{shown(files.root)} is no zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}", hint=DAMAGED
+        )
+    if not isinstance(found, dict):
+        raise SourceError(f"{shown(files.root)}: the attributes are no JSON object", hint=DAMAGED)
+    return found
+
+
+def array_directories(files: Files) -> set[str]:
+    """The directories of all arrays; "" is the root. What is below an array belongs to it.
+
+    Raises SourceError where a group's metadata cannot be understood.
+    """
+    found: set[str] = set()
+    by_depth = sorted({posixpath.dirname(n) for n in files.names if posixpath.basename(n) in RESERVED})
+    for directory in by_depth:  # a directory comes before those in it
+        if not any(above in found for above in _above(directory)) and _is_array(files, directory):
+            found.add(directory)
+    return found
+
+
+def _above(directory: str) -> Iterator[str]:
+    """The directories that a directory is in, up to the root."""
+    while directory:
+        directory = posixpath.dirname(directory)
+        yield directory
+
+
+def _is_array(files: Files, directory: str) -> bool:
+    """Raises SourceError where there is metadata of a group and it is none."""
+    group = within(directory, GROUP_2)
+    if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
+        raise SourceError(f"{shown(os.path.join(files.root, group))} is no group of zarr v2", hint=DAMAGED)
+    if within(directory, ARRAY_2) in files.stats:
+        return True
+    return within(directory, NODE_3) in files.stats and _node(files, directory)["node_type"] == "array"
+
+
+def _check_nothing_lost(files: Files, directories: set[str]) -> None:
+    """Raises SourceError for chunks without an array, and for arrays that are consolidated but not there."""
+    inside: dict[str, bool] = {}
+    for name in files.names:
+        directory, base = posixpath.split(name)
+        if directory not in inside:
+            inside[directory] = any(d in directories for d in (directory, *_above(directory)))
+        if not inside[directory] and _CHUNK.fullmatch(base):
+            raise SourceError(
+                f"{shown(os.path.join(files.root, name))} looks like a chunk, "
+                f"but there is no {ARRAY_2} or {NODE_3} to say of which array",
+                hint=DAMAGED,
+            )
+    for array in _consolidated(files):
+        if array not in directories:
+            raise SourceError(
+                f"`{shown(array)}` is in the consolidated metadata of {shown(files.root)}, but not there",
+                hint="Take another copy; if it was deleted on purpose, consolidate the metadata again.",
+            )
+
+
+def _consolidated(files: Files) -> list[str]:
+    """The arrays that the group's consolidated metadata knows of; none where it has no such thing."""
+    if CONSOLIDATED_2 in files.stats:
+        nodes = _members(files, read_json(os.path.join(files.root, CONSOLIDATED_2)))
+        return [posixpath.dirname(name) for name in nodes if posixpath.basename(name) == ARRAY_2]
+    consolidated = _node(files, "").get("consolidated_metadata") if NODE_3 in files.stats else None
+    if consolidated is None:
+        return []
+    nodes = _members(files, consolidated)
+    return [n for n, node in nodes.items() if isinstance(node, dict) and node.get("node_type") == "array"]
+
+
+def _members(files: Files, consolidated: Any) -> Mapping[str, Any]:
+    nodes = consolidated.get("metadata") if isinstance(consolidated, dict) else None
+    if not isinstance(nodes, dict):
+        raise SourceError(f"{shown(files.root)}: the consolidated metadata is malformed", hint=DAMAGED)
+    return nodes

@@ -1,0 +1,188 @@
+"""Arrays that lie in a file as plain bytes in C order: reading and writing regions of them.
+
+Files are read with pread(2), not mapped: a file that shrinks meanwhile is then an error and no SIGBUS.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from stat import S_ISREG
+from typing import Protocol
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.listing import ACCESS, DAMAGED, FileStat
+
+SPAN_BYTES = 2**20
+"""Short runs that lie within so many bytes are read in one go, with the gaps between them."""
+RUN_BYTES = 2**15
+"""Runs from this length on are read by themselves, without the gaps."""
+CALL_BYTES = 2**26
+"""Bytes per call at most: between calls a run that is stopped is noticed."""
+
+
+class Readable(Protocol):
+    """What regions are read from: a file, or a compressed stream that is read forwards."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer from `offset` on. Raises SourceError where that cannot be had."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file that is open for reading."""
+
+    path: str
+    descriptor: int
+    stat: FileStat
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fill the buffer from `offset` on. Raises SourceError where the file ends first or is unreadable."""
+        done = 0
+        while done < len(buffer):
+            check_wanted()
+            part = buffer[done : done + CALL_BYTES]
+            try:
+                count = os.preadv(self.descriptor, [part], offset + done)
+            except OSError as error:
+                raise unreadable(self.path, error) from error
+            if count == 0:
+                raise SourceError(
+                    f"{shown(self.path)} ends at byte {offset + done}, "
+                    f"where {len(buffer) - done} more belong",
+                    hint=DAMAGED,
+                )
+            done += count
+
+    def read(self, offset: int, length: int) -> bytes:
+        """So many bytes from `offset` on; `length` must have been checked against the file's size."""
+        buffer = bytearray(length)
+        self.read_into(offset, memoryview(buffer))
+        return bytes(buffer)
+
+
+@contextmanager
+def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
+    """A regular file, open for reading; `expected` is what it was like when it was listed.
+
+    Raises SourceError where it is missing, is no regular file, may not be read, or has changed.
+    """
+    try:
+        # A pipe would keep a plain open waiting for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    try:
+        stat = _stat(path, os.fstat(descriptor))
+        if expected is not None and stat != expected:
+            raise SourceError(
+                f"{shown(path)} has changed since it was listed", hint="Run again once it is at rest."
+            )
+        yield OpenFile(path, descriptor, stat)
+    finally:
+        os.close(descriptor)
+
+
+def stat_file(path: str) -> FileStat:
+    """Size and time of a regular file, through links. Raises SourceError where it is none."""
+    try:
+        return _stat(path, os.stat(path))
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _stat(path: str, status: os.stat_result) -> FileStat:
+    if not S_ISREG(status.st_mode):
+        raise SourceError(f"{shown(path)} is not a regular file", hint=ACCESS)
+    return FileStat(status.st_size, status.st_mtime_ns)
+
+
+def unreadable(path: str, error: OSError) -> SourceError:
+    """What to raise where the system refuses to open or read a file of a checkpoint."""
+    hint = DAMAGED if isinstance(error, FileNotFoundError) else ACCESS
+    return SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=hint)
+
+
+def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
+    """The elements of `region` of an array that begins at `offset`, native byte order, C order.
+
+    Each read begins after the one before it has ended. Holds the region and at most SPAN_BYTES besides.
+    Raises SourceError where bytes are missing.
+    """
+    size = spec.dtype.itemsize
+    block = np.empty((*region.shape, size), np.uint8)
+    if block.size:
+        _fill(file, *_box(offset, spec, region), block)
+    return block.view(spec.dtype).reshape(region.shape)
+
+
+def write_region(descriptor: int, offset: int, spec: ArraySpec, region: Region, block: np.ndarray) -> None:
+    """Write `block` as the elements of `region` of an array that begins at `offset`. Raises OSError."""
+    data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).reshape(*region.shape, spec.dtype.itemsize)
+    if data.size:
+        start, strides = _box(offset, spec, region)
+        _each_run(start, strides, data, lambda at, run: _write(descriptor, at, run.data.cast("B")))
+
+
+def _box(offset: int, spec: ArraySpec, region: Region) -> tuple[int, Sequence[int]]:
+    """Where a region's first byte lies; the steps in bytes along its axes and, last, within an element."""
+    size = spec.dtype.itemsize
+    strides = [prod(spec.shape[axis + 1 :]) * size for axis in range(spec.ndim)]
+    return offset + sum(a * s for a, s in zip(region.starts, strides, strict=True)), (*strides, 1)
+
+
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Bytes from the first to the last of a box."""
+    return sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
+
+
+def _fill(file: Readable, start: int, strides: Sequence[int], out: np.ndarray) -> None:
+    """Read the bytes at `start` + index · strides into `out`, which is contiguous and not empty."""
+    span = _span(out.shape, strides)
+    if span == out.size:
+        file.read_into(start, out.data.cast("B"))
+    elif span <= SPAN_BYTES:
+        scratch = np.empty(span, np.uint8)
+        file.read_into(start, scratch.data)
+        out[...] = np.lib.stride_tricks.as_strided(scratch, out.shape, tuple(strides))
+    else:
+        together = _rows_together(out.shape, strides)
+        for i in range(0, len(out), together):
+            rows, at = out[i : i + together], start + i * strides[0]
+            if together == 1:
+                _fill(file, at, strides[1:], rows[0])
+            else:
+                _fill(file, at, strides, rows)
+
+
+def _rows_together(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """How many steps of the first axis are read in one go."""
+    if prod(shape[1:]) >= RUN_BYTES:
+        return 1
+    rest = SPAN_BYTES - _span(shape[1:], strides[1:])
+    return 1 if rest < 0 else rest // strides[0] + 1
+
+
+def _each_run(
+    start: int, strides: Sequence[int], data: np.ndarray, use: Callable[[int, np.ndarray], None]
+) -> None:
+    """Call `use` with the file offset and the bytes of each contiguous run of a box."""
+    if _span(data.shape, strides) == data.size:
+        use(start, data)
+        return
+    for i in range(len(data)):
+        _each_run(start + i * strides[0], strides[1:], data[i], use)
+
+
+def _write(descriptor: int, offset: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        check_wanted()
+        done += os.pwrite(descriptor, data[done : done + CALL_BYTES], offset + done)

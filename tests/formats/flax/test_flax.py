@@ -1,0 +1,960 @@
+"""Flax's MessagePack in and out, against flax itself."""
+
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgpack
+import numpy as np
+import pytest
+from flax import config, serialization, traverse_util
+from flax.training import checkpoints
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager
+
+from ckpt_surgery.core.arrays import (
+    ArraySpec,
+    Region,
+    chunk_regions,
+)
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import (
+    Leaf,
+    LeafKind,
+)
+from ckpt_surgery.core.manifests import (
+    Chunk,
+    Manifest,
+    raw_codec,
+)
+from ckpt_surgery.core.protocols import (
+    Output,
+    Sink,
+)
+from ckpt_surgery.formats.flax import FORMAT
+from ckpt_surgery.formats.flax.source import FlaxSource
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, read_tree
+from ckpt_surgery.storage import reading as byte_ranges
+from tests.formats import conformance
+from tests.formats.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, bounded, output_of, values
+from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
+
+NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
+"""Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
+INDEX = "flax_model.msgpack.index.json"
+FIRST, SECOND = "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"
+A, B = {"a/x": array((2, 3), "float32")}, {"b": array((4,), "int32")}
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Names as Flax nests them."""
+    tree: dict[str, Any] = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in leaves.items()})
+    return tree
+
+
+def encoded(leaves: Mapping[str, Any]) -> bytes:
+    data: bytes = serialization.to_bytes(nested(leaves))
+    return data
+
+
+def restored(data: bytes) -> Any:
+    return serialization.msgpack_restore(data)
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """What flax finds in a file, by name."""
+    flat = traverse_util.flatten_dict(restored(data), keep_empty_nodes=True)
+    return {"/".join(key): value for key, value in flat.items()}
+
+
+def opened(path: Path, step: int | None = None) -> FlaxSource:
+    source = open_source(os.fspath(path), "flax", step)
+    assert isinstance(source, FlaxSource)
+    return source
+
+
+def in_file(name: str, data: bytes, directory: Path) -> Path:
+    (directory / name).write_bytes(data)
+    return directory / name
+
+
+def file_lie(reason: str, says: str, data: bytes) -> Lie:
+    return Lie(reason, lambda directory: in_file("model.msgpack", data, directory), says)
+
+
+FILE_LIES = (
+    *(file_lie(*lie) for lie in LIES),
+    file_lie("an empty file", "is empty", b""),
+    file_lie("a single array", "holds an array without a name", serialization.to_bytes(np.ones(3))),
+    file_lie("a single number", "holds a Python int and no tree", msgpack.packb(3)),
+    file_lie("a byte string", "`a/b`: it is a byte string of the length 3", encoded({"a/b": b"abc"})),
+    file_lie(
+        "two leaves with one key", "two leaves have the key `a/b`", msgpack.packb({"a": {"b": 1}, "a/b": 2})
+    ),
+    file_lie("a number and its text as keys", "two leaves have", msgpack.packb({"a": {"1": 1, 1: 2}})),
+    file_lie("a placeholder of Orbax", "`a`: it stands for an array", encoded({"a": "PLACEHOLDER://a"})),
+    file_lie("a truth that is neither 0 nor 1", "has the byte 2", one(packed_array([3], "bool", b"\0\1\2"))),
+)
+
+
+class TestOneFile(conformance.Writing):
+    """One file holds all."""
+
+    format = "flax"
+    dtypes = ALL_DTYPES
+    names = NAMES
+    lies = FILE_LIES
+    refused_kinds = (LeafKind.PRNG_KEY,)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "other_dtype" in metafunc.fixturenames:
+            metafunc.parametrize("other_dtype", [np.dtype(np.longdouble).name])
+        else:
+            super().pytest_generate_tests(metafunc)
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return in_file(f"{path.name}.msgpack", encoded(arrays), path.parent)
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        assert [file.name for file in path.iterdir()] == ["flax_model.msgpack"]
+        return decoded((path / "flax_model.msgpack").read_bytes())
+
+    def test_metadata_is_kept(self, tmp_path: Path) -> None:
+        """It has no place in the file, which the format says."""
+        sink, output = self.sink(tmp_path / "written", {"author": "a"}), output_of("x", np.ones(3))
+        sink.create([output])
+        sink.write(output, Region((0,), (3,)), np.ones(3))
+        sink.finish()
+        assert self.open(tmp_path / "written").metadata == {}
+        assert not FORMAT.holds_metadata
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are cut from 40 bytes on."""
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", 40)
+
+
+class TestPieces(TestOneFile):
+    """The same with arrays that are cut."""
+
+    dtypes = ("float32", "bfloat16", "bool", "complex128")
+    lies = ()
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "lie" in metafunc.fixturenames:
+            metafunc.parametrize("lie", FILE_LIES[:1], ids=["one"])
+        else:
+            super().pytest_generate_tests(metafunc)
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        with pytest.MonkeyPatch.context() as patch:
+            most = 40 if sum(value.nbytes for value in arrays.values()) < 10_000 else 300_001
+            patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
+            return super().save(arrays, path)
+
+    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Sink:
+        directory.mkdir(exist_ok=True)
+        return CutSink(super().sink(directory, metadata))
+
+
+class CutSink:
+    """A sink that cuts arrays into small pieces."""
+
+    def __init__(self, sink: Sink):
+        self.refusals, self.adopts, self.adopt = sink.refusals, sink.adopts, sink.adopt
+        self.write, self.finish, self._sink = sink.write, sink.finish, sink
+
+    def create(self, outputs: Sequence[Output]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", 40)
+            self._sink.create(outputs)
+
+
+# --- Hugging Face -----------------------------------------------------------------------------------------
+
+
+def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
+    """As transformers' `save_pretrained` of Flax models does; the index's names of files may be changed."""
+    directory.mkdir(exist_ok=True)
+    names = [f"flax_model-{i:05d}-of-{len(shards):05d}.msgpack" for i in range(1, len(shards) + 1)]
+    weights: dict[str, Any] = {}
+    for name, arrays in zip(names, shards, strict=True):
+        (directory / name).write_bytes(encoded(arrays))
+        weights |= dict.fromkeys(arrays, name)
+    size = sum(value.nbytes for arrays in shards for value in arrays.values())
+    index = {"metadata": {"total_size": size}, "weight_map": weights | dict(files or {})}
+    (directory / INDEX).write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+    return directory
+
+
+def index_lie(reason: str, says: str, files: Mapping[str, Any]) -> Lie:
+    return Lie(reason, lambda directory: sharded(directory / "x", [A, B], files), says)
+
+
+class TestShards(conformance.Reading):
+    """An index, and a file for every few names."""
+
+    format = "flax"
+    dtypes = ("float32", "bfloat16", "bool")
+    names = NAMES
+    lies = (
+        index_lie("a file with a path", "no plain file name", {"b": "../x/" + SECOND}),
+        index_lie("a file that is missing", "No such file", {"c": "flax_model-00003-of-00002.msgpack"}),
+        index_lie("a name that its file lacks", "`c` is not in", {"c": FIRST}),
+        index_lie("a name in the other file", "`b` is not in|elsewhere", {"b": FIRST}),
+    )
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        names = list(arrays)
+        return sharded(path, [{n: arrays[n] for n in names[i::3]} for i in range(3)])
+
+
+def test_a_model_of_hugging_face(tmp_path: Path) -> None:
+    (tmp_path / "flax_model.msgpack").write_bytes(encoded(A))
+    (tmp_path / "config.json").write_text("{}")
+    assert FORMAT.detect(tmp_path)
+    assert_same(values(opened(tmp_path)), A)
+    (tmp_path / "other.msgpack").write_bytes(encoded(B))
+    assert_same(values(opened(tmp_path)), A)
+    assert_same(values(opened(tmp_path / "other.msgpack")), B)
+
+
+def test_metadata_of_an_index(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "x", [A, B])
+    index = json.loads((path / INDEX).read_text())
+    index["metadata"]["author"] = "someone"
+    (path / INDEX).write_text(json.dumps(index))
+    for place in (path, path / INDEX):
+        assert opened(place).metadata == {"author": "someone"}
+        assert_same(values(opened(place)), A | B)
+    assert list(opened(path / SECOND).leaves()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a.msgpack", "b.msgpack"], "holds 2 Flax checkpoints: a.msgpack, b.msgpack"),
+        ([FIRST, SECOND], "without their index"),
+        ([FIRST], "without their index"),
+        ([INDEX, "flax_model.msgpack"], "holds 2 Flax checkpoints"),
+    ],
+)
+def test_directories_that_leave_it_open(names: list[str], says: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(encoded(A))
+    assert FORMAT.detect(tmp_path)
+    with pytest.raises(SourceError, match=says):
+        opened(tmp_path)
+
+
+# --- flax.training.checkpoints ----------------------------------------------------------------------------
+
+
+def save_step(
+    directory: Path, tree: Any, step: float, prefix: str = "checkpoint_", orbax: bool = False
+) -> None:
+    """By `flax.training.checkpoints`, as a file of its own or as a directory of Orbax."""
+    with warnings.catch_warnings(), config.temp_flip_flag("use_orbax_checkpointing", orbax):
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="orbax")
+        checkpoints.save_checkpoint(os.fspath(directory), tree, step, prefix, keep=100)
+
+
+def save_steps(directory: Path, steps: Sequence[float], prefix: str = "checkpoint_") -> Path:
+    """Each step holds its own number."""
+    directory.mkdir(exist_ok=True)
+    for step in steps:
+        tree = {"params": {"w": np.full((2, 3), step, np.float32)}, "step": step}
+        # Apart, because flax takes the `-` of a prefix for a sign, and steps for going backwards.
+        save_step(directory / "apart", tree, step, prefix)
+        (directory / "apart" / f"{prefix}{step}").rename(directory / f"{prefix}{step}")
+        (directory / "apart").rmdir()
+    return directory
+
+
+class TestSteps(conformance.Reading):
+    """The latest of several steps."""
+
+    format = "flax"
+    dtypes = ("float32", "bfloat16")
+    names = NAMES
+    lies = (
+        Lie("an empty file", lambda path: in_file("checkpoint_3", b"", path).parent, "is empty"),
+        Lie("a directory of Orbax", lambda path: _orbax_step(save_steps(path, [1, 2])), "that Orbax wrote"),
+    )
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        save_step(path, nested(arrays), 10)
+        return path
+
+
+def _orbax_step(directory: Path) -> Path:
+    (directory / "checkpoint_10").mkdir()
+    (directory / "checkpoint_10" / "_METADATA").write_text("{}")
+    return directory
+
+
+@pytest.mark.parametrize("prefix", ["checkpoint_", "best_", "run2_v1.5_", "model-", "streaming_params_"])
+def test_steps(prefix: str, tmp_path: Path) -> None:
+    path = save_steps(tmp_path / "x", [1, 2, 10], prefix)
+    (path / f"{prefix}tmp").write_bytes(b"unfinished")
+    (path / "notes.txt").write_text("not a step")
+    assert detect_format(os.fspath(path)).name == "flax"
+    for step, wanted in ((None, 10), (2, 2), (1, 1), (10, 10)):
+        source = opened(path, step)
+        assert source.step == wanted
+        found = values(source)
+        assert_same(found, {"params/w": np.full((2, 3), wanted, np.float32), "step": np.asarray(wanted)})
+        latest = checkpoints.restore_checkpoint(os.fspath(path), None, wanted, prefix)
+        assert np.array_equal(latest["params"]["w"], found["params/w"])
+
+
+def test_steps_that_are_fractions_or_negative(tmp_path: Path) -> None:
+    path = save_steps(tmp_path / "x", [-3.0, 0.25, 4.0, -0.5])
+    assert opened(path).step == 4
+    assert opened(path, -3).step == -3
+    with pytest.raises(
+        UsageError, match=r"has no step 0\s+It has checkpoint_-3.0, checkpoint_-0.5, checkpoint_0.25"
+    ):
+        opened(path, 0)
+    (path / "checkpoint_4.0").unlink()
+    assert opened(path).step is None
+    assert values(opened(path))["step"] == 0.25
+    assert checkpoints.latest_checkpoint(os.fspath(path)).endswith("checkpoint_0.25")
+
+
+def test_large_steps_are_exact(tmp_path: Path) -> None:
+    path = save_steps(tmp_path / "x", [2**53, 2**53 + 1])
+    assert opened(path).step == 2**53 + 1
+    assert opened(path, 2**53).step == 2**53
+
+
+def test_the_usual_prefix_goes_first(tmp_path: Path) -> None:
+    path = save_steps(tmp_path / "x", [5])
+    save_steps(path, [9], "best_")
+    assert opened(path).step == 5
+    (path / "checkpoint_5").unlink()
+    save_steps(path, [7], "ema_")
+    with pytest.raises(SourceError, match=r"several prefixes: best_, ema_"):
+        opened(path)
+    assert values(opened(path / "ema_7"))["step"] == 7
+
+
+def test_a_step_twice(tmp_path: Path) -> None:
+    path = save_steps(tmp_path / "x", [5, 5.0])
+    for step in (None, 5):
+        with pytest.raises(SourceError, match=r"more than once: checkpoint_5, checkpoint_5\.0"):
+            opened(path, step)
+
+
+def test_a_step_that_orbax_wrote(tmp_path: Path) -> None:
+    """Both libraries' steps in one directory: none is silently passed over."""
+    path = _orbax_step(save_steps(tmp_path / "x", [1, 2]))
+    with pytest.raises(SourceError, match="checkpoint_10 is a directory that Orbax wrote"):
+        opened(path)
+    assert opened(path, 2).step == 2
+
+
+def test_steps_that_are_orbax_checkpoints_are_read_as_such(tmp_path: Path) -> None:
+    """What `flax.training.checkpoints` writes by default."""
+    for step in (1, 2, 10):
+        save_step(tmp_path / "x", {"params": {"w": np.full((2, 3), step, np.float32)}}, step, orbax=True)
+    path = os.fspath(tmp_path / "x")
+    assert detect_format(path).name == "orbax"
+    for step, wanted in ((None, 10), (2, 2)):
+        source = open_source(path, step=step)
+        assert (source.format, source.step) == ("orbax", wanted)
+        assert values(source)["params/w"][0, 0] == wanted
+
+
+# --- arrays of several hosts ------------------------------------------------------------------------------
+
+
+def save_multihost(arrays: Arrays, directory: Path) -> Path:
+    """By flax, as if each array were spread over hosts: zarr beside the file. Returns the directory."""
+    manager = GlobalAsyncCheckpointManager()
+    tree = nested({name: jax.numpy.asarray(value) for name, value in arrays.items()}) | {"step": 3}
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        patch.setattr(checkpoints, "_is_multiprocess_array", lambda value: isinstance(value, jax.Array))
+        with config.temp_flip_flag("use_orbax_checkpointing", False):
+            checkpoints.save_checkpoint_multiprocess(os.fspath(directory), tree, 5, gda_manager=manager)
+        manager.wait_until_finished()
+    return directory
+
+
+HOSTS = {
+    "params/w": array((5, 6), "float32"),
+    "params/b": array((4,), "bfloat16"),
+    "scale": array((), "float32"),
+    "a.b": array((2,), "int32"),
+}
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_multihost(HOSTS, tmp_path_factory.mktemp("hosts") / "x")
+
+
+def test_arrays_of_several_hosts(hosts: Path) -> None:
+    for path in (hosts, hosts / "checkpoint_5"):
+        assert detect_format(os.fspath(path)).name == "flax"
+        source = opened(path)
+        found = values(source)
+        assert found.pop("step") == 3
+        assert_same(found, HOSTS)
+    leaf = source.leaves()["params/w"]
+    assert leaf.manifest is not None
+    assert all(os.path.isfile(chunk.file) for chunk in leaf.manifest.chunks.values())
+    for region in conformance.random_regions((5, 6), 20):
+        assert np.array_equal(source.read(leaf, region), HOSTS["params/w"][region.slices])
+
+
+def test_every_file_of_several_hosts_is_needed(hosts: Path, tmp_path: Path) -> None:
+    path = conformance.copy(hosts, tmp_path / "copy")
+    before = opened(path).fingerprint()
+    files = conformance.files_of(path / "checkpoint_5_gda")
+    assert len(files) == 2 * len(HOSTS)
+    for file in files:
+        data = file.read_bytes()
+        os.truncate(file, len(data) // 2)
+        assert opened_or_refused(path) != before
+        with pytest.raises(SourceError):
+            values(opened(path))
+        file.unlink()
+        with pytest.raises(SourceError):
+            opened(path)
+        file.symlink_to("/etc/passwd")
+        with pytest.raises(SourceError, match="symbolic link"):
+            opened(path)
+        file.unlink()
+        file.write_bytes(data)
+    assert sorted(opened(path).leaves()) == sorted([*HOSTS, "step"])
+
+
+def opened_or_refused(path: Path) -> str:
+    try:
+        return opened(path).fingerprint()
+    except SourceError:
+        return "refused"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc", "a/../../b", "", "a//b", ".", "nul\0"])
+def test_paths_out_of_a_checkpoint_are_refused(path: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"`a`: its array is said to be in .*no path below"):
+        opened(in_file("checkpoint_1", encoded({"a": f"//GDAPlaceholder:{path}"}), tmp_path))
+
+
+def test_arrays_of_several_hosts_that_are_missing(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"`a`: .*checkpoint_1_gda"):
+        opened(in_file("checkpoint_1", encoded({"a": "//GDAPlaceholder:a"}), tmp_path))
+
+
+@pytest.mark.parametrize(("step", "item"), [(3, None), (None, "default")])
+def test_files_have_no_steps_or_items(step: int | None, item: str | None, tmp_path: Path) -> None:
+    (tmp_path / "flax_model.msgpack").write_bytes(encoded(A))
+    for path in (tmp_path, tmp_path / "flax_model.msgpack"):
+        with pytest.raises(UsageError, match=r"no steps|no items"):
+            open_source(os.fspath(path), "flax", step, item)
+
+
+def test_a_directory_without_any(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no Flax checkpoint"):
+        opened(tmp_path)
+
+
+# --- streams of EasyLM ------------------------------------------------------------------------------------
+
+
+def stream(leaves: Mapping[Any, Any]) -> bytes:
+    """As EasyLM's `StreamingCheckpointer.save_train_state_to_file` does."""
+    packer = msgpack.Packer()
+    return b"".join(packer.pack((key, serialization.to_bytes(value))) for key, value in leaves.items())
+
+
+def stream_lie(reason: str, says: str, data: bytes) -> Lie:
+    return Lie(reason, lambda directory: in_file("streaming_params", data, directory), says)
+
+
+ONE = stream({("a", "b"): np.ones(3, np.float32)})
+
+
+class TestStreams(conformance.Reading):
+    """A record for each array."""
+
+    format = "flax"
+    dtypes = ("float32", "bfloat16", "bool")
+    names = conformance.NAMES
+    lies = (
+        stream_lie("an empty file", "is empty", b""),
+        stream_lie("bytes after the last record", "is not a key and a byte string", ONE + b"\0"),
+        stream_lie("a record twice", "two leaves have the key `a/b`", ONE + ONE),
+        stream_lie("a record of three", "not a key and a byte", ONE + msgpack.packb((["a"], b"\xc0", 1))),
+        stream_lie("a record without key", "not a key and a byte", ONE + msgpack.packb(([], b"\xc0"))),
+        stream_lie("a key that is a fraction", "not a key and a byte", ONE + msgpack.packb(([1.5], b"\xc0"))),
+        stream_lie("a document that is a string", "not a key and a byte", ONE + msgpack.packb((["a"], "x"))),
+        stream_lie("bytes in a record", "more follows", ONE + msgpack.packb((["a"], b"\xc0\xc0"))),
+        stream_lie("a document that is cut", "are left", ONE + msgpack.packb((["a"], b"\xda\xff\xff"))),
+    )  # fmt: skip
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return in_file(path.name, stream({tuple(k.split("/")): v for k, v in arrays.items()}), path.parent)
+
+    def sample(self) -> dict[str, np.ndarray]:
+        """Of such a length that no cut falls between two records: what is left is then a whole stream."""
+        return super().sample() | {"pad": array((2,), "uint8")}
+
+
+def test_streams_of_other_things(tmp_path: Path, small_pieces: None) -> None:
+    """Keys as text, scalars, and an array in pieces, whose document is a map."""
+    big = array((7, 5), "float32")
+    leaves = {"params/w": big, ("step",): np.int32(4), ("rate",): 0.5, ("l", 0): np.ones(2), ("none",): None}
+    (tmp_path / "streaming_train_state_100").write_bytes(stream(leaves))
+    assert detect_format(os.fspath(tmp_path)).name == "flax"
+    source = opened(tmp_path)
+    assert source.step == 100
+    found = source.leaves()
+    assert found["none"].empty == "None"
+    assert [leaf.kind.value for leaf in found.values()] == ["array", "scalar", "scalar", "array", "empty"]
+    arrays = {k: source.read(v, Region.whole(v.spec.shape)) for k, v in found.items() if v.spec is not None}
+    wanted = {"params/w": big, "step": np.asarray(4, "int32"), "rate": np.asarray(0.5), "l/0": np.ones(2)}
+    assert_same(arrays, wanted)
+
+
+# --- leaves of every kind ---------------------------------------------------------------------------------
+
+TREE = {
+    "layers": [{"w": np.ones((2,), np.float32)}, {"w": np.zeros((2,), np.float32)}],
+    "pair": (np.int8(3), np.bfloat16(1.5) if hasattr(np, "bfloat16") else np.float16(1.5)),
+    "step": 7,
+    "big": 2**64 - 1,
+    "negative": -(2**63),
+    "rate": 1e-3,
+    "done": True,
+    "not": False,
+    "z": 1 - 2j,
+    "zero_axes": np.ones((), np.float32),
+    "nothing": None,
+    "text": "é\n",
+    "empty": {},
+    "no_list": [],
+}
+
+
+def described(leaf: Leaf) -> Any:
+    if leaf.spec is None:
+        return leaf.string if leaf.empty is None else leaf.empty
+    return (leaf.kind.value, leaf.spec.dtype.name)
+
+
+def test_kinds_of_leaves(tmp_path: Path) -> None:
+    source = opened(in_file("x.msgpack", serialization.to_bytes(TREE), tmp_path))
+    assert {text: described(leaf) for text, leaf in source.leaves().items()} == {
+        "layers/0/w": ("array", "float32"),
+        "layers/1/w": ("array", "float32"),
+        "pair/0": ("scalar", "int8"),
+        "pair/1": ("scalar", "float16"),
+        "step": ("scalar", "int64"),
+        "big": ("scalar", "uint64"),
+        "negative": ("scalar", "int64"),
+        "rate": ("scalar", "float64"),
+        "done": ("scalar", "bool"),
+        "not": ("scalar", "bool"),
+        "z": ("scalar", "complex128"),
+        "zero_axes": ("array", "float32"),
+        "nothing": "None",
+        "text": "é\n",
+        "empty": "Dict",
+        "no_list": "Dict",
+    }
+    for text, wanted in (
+        ("step", 7),
+        ("big", 2**64 - 1),
+        ("negative", -(2**63)),
+        ("rate", 1e-3),
+        ("z", 1 - 2j),
+    ):
+        assert source.read(source.leaves()[text], Region((), ())).item() == wanted
+    assert source.leaves()["layers/0/w"].key == Key.of(["layers", "0", "w"])
+
+
+def test_lists_of_messagepack(tmp_path: Path) -> None:
+    """`msgpack_serialize` keeps lists; those are sequences."""
+    data = serialization.msgpack_serialize({"l": [np.ones(2), [3]], "none": []})
+    leaves = opened(in_file("x.msgpack", data, tmp_path)).leaves()
+    assert leaves["l/0"].key == Key(("l", "0"), (False, True))
+    assert leaves["l/1/0"].key == Key(("l", "1", "0"), (False, True, True))
+    assert leaves["none"].empty == "List"
+
+
+def copied(source: FlaxSource, directory: Path) -> Any:
+    """A checkpoint through source and sink; what flax restores."""
+    directory.mkdir()
+    sink = open_sink("flax", directory, SinkOptions(file_name="y.msgpack"))
+    outputs = [Output(leaf, leaf.spec.shape if leaf.spec else ()) for leaf in source.leaves().values()]
+    assert sink.refusals([output.leaf for output in outputs]) == []
+    sink.create(outputs)
+    for output in outputs:
+        if output.leaf.spec is not None:
+            region = Region.whole(output.leaf.spec.shape)
+            sink.write(output, region, source.read(output.leaf, region))
+    sink.finish()
+    assert [file.name for file in directory.iterdir()] == ["y.msgpack"]
+    return restored((directory / "y.msgpack").read_bytes())
+
+
+def test_every_kind_goes_round(tmp_path: Path) -> None:
+    """What flax restores is the same, down to the types of numbers; but for an integer above int64's."""
+    data = serialization.to_bytes(TREE)
+    found = copied(opened(in_file("x.msgpack", data, tmp_path)), tmp_path / "y")
+    wanted = restored(data)
+    assert (type(found["big"]), int(found["big"])) == (np.uint64, 2**64 - 1)
+    found["big"] = wanted["big"]
+    assert_trees_equal(found, wanted)
+
+
+def assert_trees_equal(found: Any, wanted: Any) -> None:
+    assert type(found) is type(wanted)
+    if isinstance(wanted, dict):
+        assert list(found) == list(wanted)
+        for key in wanted:
+            assert_trees_equal(found[key], wanted[key])
+    elif isinstance(wanted, np.ndarray | np.generic):
+        assert (found.dtype, found.shape, found.tobytes()) == (wanted.dtype, wanted.shape, wanted.tobytes())
+    else:
+        assert found == wanted
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES)
+def test_numpy_scalars_of_every_dtype(dtype: str, tmp_path: Path) -> None:
+    """Python's own types come back as such: flax writes no others for them that it reads differently."""
+    native = {"bool": bool, "int64": int, "float64": float, "complex128": complex}
+    value = array((), dtype)[()]
+    data = serialization.to_bytes({"x": value, "y": native.get(dtype, type(value))(value)})
+    found = copied(opened(in_file("x.msgpack", data, tmp_path)), tmp_path / "y")
+    assert type(found["x"]) is native.get(dtype, type(value))
+    assert type(found["y"]) is type(found["x"])
+    assert np.asarray(found["x"]).astype(dtype_of(dtype)).tobytes() == np.asarray(value).tobytes()
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    return array((), name).dtype
+
+
+@pytest.mark.parametrize(("most", "long"), [(40, []), (2**30, [*range(236, 260), *range(65_514, 65_540)])])
+def test_the_file_is_byte_for_byte_flax_s(
+    most: int, long: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays, NumPy scalars, floats, truths, strings and empty nodes; in pieces or not."""
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", most)
+    monkeypatch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", most)
+    tree = {
+        "b": {"w": array((3, 5), "float32"), "x" * 300: array((2, 4), "bfloat16")},
+        "no_elements": array((0, 2), "int8"),
+        "a": {str(i): np.full((3,), i, np.float32) for i in range(20)},
+        **{f"u{n}": array((n,), "uint8") for n in range(40)},
+        # Byte strings and extensions have three forms, by length.
+        **{f"u{n}": array((n,), "uint8") for n in long},
+        "s": np.float32(3),
+        "f": 2.5,
+        "c": 2j,
+        "t": True,
+        "text": "x" * 300,
+        "none": None,
+        "empty": {},
+    }  # fmt: skip
+    data = serialization.to_bytes(tree)
+    copied(opened(in_file("x.msgpack", data, tmp_path)), tmp_path / "y")
+    assert (tmp_path / "y" / "y.msgpack").read_bytes() == data
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def leaf(
+    key: Key, spec: ArraySpec | None = None, kind: LeafKind = LeafKind.ARRAY, string: str | None = None
+) -> Leaf:
+    return Leaf(
+        key, kind, spec or (None if string is not None else ArraySpec((2,), np.dtype("f4"))), string=string
+    )
+
+
+def test_what_cannot_be_written_is_refused_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpt_surgery.formats.flax.sink.MOST_TEXT_BYTES", 40)
+    leaves = [
+        leaf(Key.of(["a", "b"])),
+        leaf(Key(("a", "b"), (False, True))),
+        leaf(Key.of(["a", "b", "c"])),
+        leaf(Key.of(["a/b"])),
+        leaf(Key.of(["x", "__msgpack_chunked_array__", "y"])),
+        leaf(Key.of(["d"] * 101)),
+        leaf(Key.of(["t"]), None, LeafKind.STRING, "lone\ud800"),
+        leaf(Key.of(["long"]), None, LeafKind.STRING, "x" * 11),
+    ]
+    assert open_sink("flax", tmp_path, SinkOptions()).refusals(leaves) == [
+        "`x/__msgpack_chunked_array__/y` has the component `__msgpack_chunked_array__`, "
+        "by which Flax knows arrays in pieces; rename it.",
+        f"`{'/'.join(['d'] * 101)}` is nested 101 deep, and 100 is the limit; rename it.",
+        "`t` is not valid Unicode, so it cannot be stored as UTF-8; rename it, or drop it.",
+        "`long` is a string of 11 characters, too long to be read back; drop it.",
+        "2 leaves would have the key `a/b`; rename all but one.",
+    ]
+
+
+def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly where the source would refuse to read them."""
+    for most, fine in ((6, True), (5, False)):
+        for module in ("flax.sink", "shared.msgpack_tree"):
+            monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
+        leaves = [output_of(name, np.ones(3)).leaf for name in ("a/b/c", "a/b/d", "e")]
+        told = open_sink("flax", tmp_path, SinkOptions()).refusals(leaves)
+        assert told == (
+            []
+            if fine
+            else ["3 leaves in 3 containers are too many to be read back: 5 is the limit; drop some."]
+        )
+        path = in_file("x.msgpack", encoded({leaf.key.text: np.ones(3) for leaf in leaves}), tmp_path)
+        if fine:
+            assert len(opened(path).leaves()) == 3
+        else:
+            with pytest.raises(SourceError, match="more than 5 values"):
+                opened(path)
+
+
+def test_sequences_become_dicts(tmp_path: Path) -> None:
+    """As in flax: what was a list comes back as one where the target has one."""
+    value, key = array((3,), "float32"), Key(("l", "0"), (False, True))
+    sink = open_sink("flax", tmp_path, SinkOptions())
+    output = Output(Leaf(key, LeafKind.ARRAY, ArraySpec((3,), value.dtype)), (3,))
+    empty = Output(Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Tuple"), ())
+    sink.create([output, empty])
+    sink.write(output, Region((0,), (3,)), value)
+    sink.finish()
+    data = (tmp_path / "flax_model.msgpack").read_bytes()
+    assert restored(data)["e"] == {}
+    back = serialization.from_bytes({"l": [np.zeros(3, np.float32)], "e": ()}, data)
+    assert isinstance(back["l"], list)
+    assert back["e"] == ()
+    assert np.array_equal(back["l"][0], value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid"), [((6, 5), (2, 5)), ((6, 5), (6, 5)), ((1, 12), (1, 4)), ((30,), (30,))]
+)
+@pytest.mark.parametrize("most", [8, 40, 44, 1000])
+def test_stored_bytes_are_adopted(
+    shape: tuple[int, ...], grid: tuple[int, ...], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of any size into pieces of any size, from files and from the manifest."""
+    monkeypatch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", most)
+    value = array(shape, "float32")
+    stored = in_file("stored", b"??" + value.tobytes(), tmp_path)
+    chunks, at = {}, 2
+    for number, region in enumerate(chunk_regions(shape, grid)):
+        index = tuple(start // length for start, length in zip(region.starts, grid, strict=True))
+        data = value[region.slices].tobytes()
+        inline = Chunk("", 0, len(data), data)
+        chunks[index] = inline if number % 2 else Chunk(os.fspath(stored), at, len(data))
+        at += len(data)
+    manifest = Manifest(ArraySpec(shape, value.dtype), grid, raw_codec(len(shape)), chunks)
+    (tmp_path / "x").mkdir()
+    sink = open_sink("flax", tmp_path / "x", SinkOptions())
+    output = replace(output_of("a/b", value), stored=manifest)
+    assert sink.adopts(output.leaf, manifest)
+    sink.create([output])
+    sink.adopt(output)
+    sink.finish()
+    assert_same(decoded((tmp_path / "x" / "flax_model.msgpack").read_bytes()), {"a/b": value})
+
+
+def test_python_s_numbers_are_not_adopted(tmp_path: Path) -> None:
+    """They are big endian in the file."""
+    spec = ArraySpec((), np.dtype(np.int64))
+    manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, 8, b"12345678")})
+    sink = open_sink("flax", tmp_path, SinkOptions())
+    assert not sink.adopts(Leaf(Key.parse("a"), LeafKind.SCALAR, spec), manifest)
+    assert sink.adopts(Leaf(Key.parse("a"), LeafKind.ARRAY, spec), manifest)
+
+
+def test_a_checkpoint_without_leaves(tmp_path: Path) -> None:
+    sink = open_sink("flax", tmp_path, SinkOptions())
+    sink.create([])
+    sink.finish()
+    assert restored((tmp_path / "flax_model.msgpack").read_bytes()) == {}
+    assert opened(tmp_path).leaves() == {}
+    assert detect_format(os.fspath(tmp_path)).name == "flax"
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "flax_model.msgpack").write_bytes(b"precious")
+    with pytest.raises(StorageError, match="File exists"):
+        open_sink("flax", tmp_path, SinkOptions()).create([])
+    assert (tmp_path / "flax_model.msgpack").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=5)])
+def test_options_that_make_no_sense(options: SinkOptions, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        open_sink("flax", tmp_path, options)
+
+
+def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
+    """The real length of pieces, in a file that is nearly all hole; headers alone are read."""
+    specs = {
+        "bytes": ArraySpec((2**30 + 1,), np.dtype(np.uint8)),
+        "fits": ArraySpec((2**28,), np.dtype(np.float32)),
+        "rows": ArraySpec((100_003, 12_288), np.dtype(np.float16)),
+    }
+    sink = open_sink("flax", tmp_path, SinkOptions())
+    sink.create([Output(leaf(Key.parse(name), spec), spec.shape) for name, spec in specs.items()])
+    list(opened(tmp_path).leaves())
+    with bounded(2**20):
+        source = opened(tmp_path)
+        leaves = source.leaves()
+    assert {name: found.spec for name, found in leaves.items()} == specs
+    with byte_ranges.opened(os.fspath(tmp_path / "flax_model.msgpack")) as file:
+        tree = read_tree(file)
+    assert isinstance(tree, dict)
+    lengths = {n: [p.length for p in node.pieces] for n, node in tree.items() if isinstance(node, ArrayAt)}
+    assert lengths == {
+        "bytes": [2**30, 1],
+        "fits": [2**30],
+        "rows": [2**30, 2**30, 100_003 * 12_288 * 2 - 2**31],
+    }
+    assert leaves["fits"].manifest is not None
+    edge = 2**30 // 2 // 12_288  # the row in which the second piece begins
+    assert not source.read(leaves["rows"], Region((edge, 0), (edge + 1, 12_288))).any()
+
+
+# --- recognizing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "known"),
+    [
+        ("blob", encoded(A), True),  # a Hugging Face blob has no suffix
+        ("x.msgpack", b"", True),
+        ("x.msgpack", b"\xc1" * 100, True),
+        ("x.msgpack", encoded(A)[:20], True),
+        ("checkpoint_5", b"", True),
+        ("checkpoint_5", encoded(A)[:3], True),
+        ("empty", b"\x80", True),
+        ("streaming_params", ONE, True),
+        ("x.msgpack", b"PK\x03\x04" + b"\0" * 100, False),  # others in disguise
+        ("x.msgpack", b"\x80\x04\x95" + b"\0" * 100, False),
+        ("x.msgpack", b"\x40\0\0\0\0\0\0\0{" + b" " * 100, False),
+        ("checkpoint_5", b'{"a": 1}', False),
+        ("checkpoint", encoded(A), False),  # T5X, or Orbax of old
+        (
+            "x.msgpack",
+            msgpack.packb({"version": 3, "optimizer": {"target": {}}}),
+            False,
+        ),  # T5X under any name
+        ("x.msgpack", msgpack.packb({"optimizer": {"target": {}}, "version": 3}), False),
+        ("x.msgpack", msgpack.packb({"optimizer": {}, "params": {}}), True),
+        ("x.msgpack", msgpack.packb({"optimizer": {}}), True),
+        ("x", b"\x84\xa3\0\0\0\0\0\0{" + b" " * 50_000, False),  # safetensors, its length like a map's head
+        ("x", b"\x80\x02}q\0.", False),  # pickle
+        ("x", b"\x89PNG\r\n\x1a\n", False),
+        (
+            "x",
+            b'\x89"\x88\0\x06\x08\x02\x1a\x02\x08\x01\0+\x17decoder/block_000',
+            False,
+        ),  # TensorFlow's index
+        ("blob", msgpack.packb({"k" * 40: {"x" * 300: 1}}), True),
+        ("blob", msgpack.packb({str(i): i for i in range(20)}), True),
+        ("x", b"\x81\xa5abc\x01\x02\xc0", False),
+        ("x", b"\x81\xa1a\xc1", False),
+        ("x", b"text", False),
+        ("x", b"\x93\xa1a\xa1b\xa1c", False),
+        ("x", b"", False),
+    ],
+)
+def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
+    path = in_file(name, data, tmp_path)
+    assert FORMAT.detect(path) == known
+    assert FORMAT.detect(tmp_path) == (known and name not in ("blob", "empty", "streaming_params"))
+    assert not FORMAT.detect(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("0.0", encoded(A)),  # a chunk of a zarr array
+        ("model.ckpt-5.data-00000-of-00001", encoded(A)),  # TensorFlow's
+        ("checkpoint_3.orbax-checkpoint-tmp-1", encoded(A)),  # never finished
+        ("checkpoint", encoded(A)),
+        ("img_10", b"\x89PNG\r\n\x1a\n"),
+    ],
+)
+def test_directories_of_other_things(name: str, data: bytes, tmp_path: Path) -> None:
+    in_file(name, data, tmp_path)
+    assert not FORMAT.detect(tmp_path)
+
+
+def test_detection_never_raises(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.msgpack")
+    (tmp_path / "b.msgpack").symlink_to(tmp_path / "nowhere")
+    for name in ("a.msgpack", "b.msgpack", "", "x" * 300):
+        assert not FORMAT.detect(tmp_path / name)
+    in_file("c.msgpack", encoded(A), tmp_path)
+    assert FORMAT.detect(tmp_path)
+
+
+def test_a_file_that_changes_between_listing_and_reading(tmp_path: Path) -> None:
+    path = in_file("x.msgpack", encoded({"a": array((4,), "float32")}), tmp_path)
+    source = opened(path)
+    path.write_bytes(encoded({"a": array((2, 4), "float32")}))
+    with pytest.raises(SourceError, match=r"`a`: .*has changed since it was listed"):
+        values(source)
+
+
+def test_a_hugging_face_cache(tmp_path: Path) -> None:
+    repository = tmp_path / "models--someone--model"
+    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    sharded(repository / "blobs", [A, B])
+    for file in (repository / "blobs").iterdir():
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert_same(values(opened(snapshot)), A | B)
+    (tmp_path / "elsewhere").write_bytes((repository / "blobs" / FIRST).read_bytes())
+    (snapshot / FIRST).unlink()
+    (snapshot / FIRST).symlink_to("../../../elsewhere")
+    with pytest.raises(SourceError, match="symbolic link"):
+        opened(snapshot)
+
+
+# --- at random --------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shapes=st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), max_size=8),
+        st.tuples(st.lists(st.integers(0, 4), max_size=4), st.sampled_from(["uint8", "bfloat16", "float64"])),
+        max_size=6,
+    ),
+    most=st.integers(1, 100),
+)
+def test_random_checkpoints_go_round(
+    shapes: dict[str, tuple[list[int], str]], most: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = {f"{name}/w": array(shape, dtype) for name, (shape, dtype) in shapes.items()}
+    directory = tmp_path_factory.mktemp("round")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
+        patch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", most)
+        path = in_file("x.msgpack", encoded(made), directory)
+        assert_same(values(opened(path)), made)
+        copied(opened(path), directory / "y")
+    assert (directory / "y" / "y.msgpack").read_bytes() == path.read_bytes()

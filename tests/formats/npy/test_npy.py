@@ -1,0 +1,207 @@
+"""Directories of `.npy` files, and single ones, against NumPy."""
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.npy import FORMAT
+from ckpt_surgery.formats.registry import open_source
+from tests.formats import conformance
+from tests.formats.conformance import NAMES, Arrays, Lie, array, assert_same, same, values
+from tests.formats.npz.test_npz import DTYPES, npy
+
+ELSEWHERE = ("../../etc/passwd", "/absolute", "a//b", "trailing/", "..", "nul\0byte", "x" * 4000)
+"""Names that no file below a directory can have."""
+
+
+def saved(path: Path, arrays: Mapping[str, Any]) -> Path:
+    """As NumPy writes them, one by one."""
+    path.mkdir(exist_ok=True)
+    for name, value in arrays.items():
+        file = path / f"{name}.npy"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, value)
+    return path
+
+
+def opened(path: Path) -> Source:
+    return open_source(os.fspath(path), "npy")
+
+
+def lie(reason: str, says: str, data: bytes) -> Lie:
+    def make(directory: Path) -> Path:
+        saved(directory / "d", {"a": np.ones(3)})
+        (directory / "d" / "x.npy").write_bytes(data)
+        return directory / "d"
+
+    return Lie(reason, make, says)
+
+
+class TestDirectory(conformance.Reading):
+    """One file for each array."""
+
+    format = "npy"
+    dtypes = DTYPES
+    names = tuple(name for name in NAMES if name not in ELSEWHERE)
+    lies = (
+        lie("an empty file", r"x\.npy: it does not begin as", b""),
+        lie("another file", "does not begin as", b"text" * 50),
+        lie("fewer bytes than the shape needs", "takes 12 bytes, and 8", npy("'<f4'", "(3,)", bytes(8))),
+        lie(
+            "two arrays in one file", "and 129 follow", npy("'<f4'", "(0,)", npy("'<f4'", "(0,)") + bytes(61))
+        ),
+        lie("gigabytes", "takes 4294967296 bytes", npy("'<f4'", "(1073741824,)", bytes(8))),
+        lie("a pickle", "`x`: it is an array of Python objects", npy("'|O'", "(1,)", b"\x80\4N.")),
+        lie("a truth that is neither 0 nor 1", "`x`: .* the byte 2", npy("'|b1'", "(3,)", b"\0\1\2")),
+    )
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(path, arrays)
+
+    def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
+        """A directory says nowhere what belongs in it: without some of its files it is another one."""
+        path = conformance.copy(saved, tmp_path / "copy")
+        files = conformance.files_of(path)
+        files[0].unlink()
+        assert sorted(self.open(path).leaves()) == sorted(self.sample().keys() - {"bytes"})
+        for file in files[1:]:
+            file.unlink()
+        with pytest.raises(SourceError, match=r"holds no \.npy file"):
+            self.open(path)
+
+
+def test_orders_of_axes_and_bytes(tmp_path: Path) -> None:
+    value = array((4, 5, 6), "float32")
+    path = saved(tmp_path / "d", {"f": np.asfortranarray(value), "b": value.astype(">f4")})
+    source = opened(path)
+    region = Region((1, 0, 2), (3, 5, 5))
+    for name in ("f", "b"):
+        leaf = source.leaves()[name]
+        assert same(source.read(leaf, Region.whole(value.shape)), value)
+        assert same(source.read(leaf, region), value[region.slices])
+    manifest = source.leaves()["f"].manifest
+    assert manifest is not None
+    assert (manifest.codec.raw, manifest.codec.order) == (True, "F")
+
+
+def test_directories_are_the_path_of_the_key(tmp_path: Path) -> None:
+    arrays = {f"params/layer_{i}/kernel.v2": array((2, i), "float32") for i in (10, 9, 1)}
+    source = opened(saved(tmp_path / "d", arrays))
+    assert list(source.leaves()) == [f"params/layer_{i}/kernel.v2" for i in (1, 9, 10)]
+    assert source.leaves()["params/layer_9/kernel.v2"].key.names == ("params", "layer_9", "kernel.v2")
+    assert_same(values(source), arrays)
+
+
+def test_a_single_file(tmp_path: Path) -> None:
+    value = array((3, 4), "bfloat16")
+    saved(tmp_path, {"embedding.v1": value})
+    for path in (tmp_path / "embedding.v1.npy", (tmp_path / "link.npy")):
+        if path.name == "link.npy":
+            path.symlink_to(tmp_path / "embedding.v1.npy")
+        source = open_source(os.fspath(path))
+        assert source.format == "npy"
+        assert_same(values(source), {path.name.removesuffix(".npy"): value})
+    (tmp_path / "blob").write_bytes((tmp_path / "embedding.v1.npy").read_bytes())
+    assert_same(values(open_source(os.fspath(tmp_path / "blob"))), {"blob": value})
+
+
+def test_a_single_file_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(saved(tmp_path / "d", {"x": array((3,), "int8")}))
+    source = open_source("x.npy")
+    assert_same(values(source), {"x": array((3,), "int8")})
+    assert source.fingerprint() == source.fingerprint()
+    assert source.fingerprint() == open_source(os.path.abspath("x.npy")).fingerprint()
+    manifest = source.leaves()["x"].manifest
+    assert manifest is not None
+    assert [chunk.file for chunk in manifest.chunks.values()] == ["x.npy"]
+
+
+def test_strings_and_what_cannot_be_read(tmp_path: Path) -> None:
+    arrays = {"s": "text", "narrow": np.ones(2, ml_dtypes.int4), "x": array((2,), "float32")}
+    source = opened(saved(tmp_path / "d", arrays))
+    leaves = source.leaves()
+    assert (leaves["s"].kind, leaves["s"].string) == (LeafKind.STRING, "text")
+    assert same(source.read(leaves["x"], Region((0,), (2,))), arrays["x"])
+    with pytest.raises(SourceError, match="`narrow`: it is stored as single bytes without a type"):
+        source.read(leaves["narrow"], Region((0,), (2,)))
+
+
+def files(path: Path, *names: str) -> Path:
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(b"")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        (["a.npy"], True),
+        (["a/b/c.npy", "README.md", "config.json"], True),
+        (["notes.txt"], False),
+        ([], False),
+        (["a.npy", "model.safetensors"], False),
+        (["a.npy", "checkpoint"], False),  # T5X, TensorFlow
+        (["a.npy", "default/_METADATA"], False),  # Orbax
+        (["a.npy", "w/.zarray"], False),
+        (["a.npy", "x.npz"], False),
+        (["a.npy", "pytorch_model.bin"], False),
+    ],
+)
+def test_directories_that_are_taken_for_arrays(names: list[str], known: bool, tmp_path: Path) -> None:
+    assert FORMAT.detect(files(tmp_path, *names)) == known
+
+
+def test_detection_is_by_content(tmp_path: Path) -> None:
+    (tmp_path / "named.npy").write_bytes(b"")
+    (tmp_path / "other").write_bytes(b"\x93NUMPY")
+    (tmp_path / "short").write_bytes(b"\x93NUM")
+    (tmp_path / "loop.npy").symlink_to("loop.npy")
+    assert [
+        FORMAT.detect(tmp_path / name) for name in ("named.npy", "other", "short", "loop.npy", "missing")
+    ] == [
+        *(True, True, False, False, False),
+    ]
+
+
+def test_detection_does_not_follow_links_around(tmp_path: Path) -> None:
+    saved(tmp_path / "d", {"a": np.ones(3)})
+    (tmp_path / "d" / "again").symlink_to(".")
+    assert not FORMAT.detect(tmp_path / "d")  # a link to a directory is no .npy file
+    with pytest.raises(SourceError, match=r"levels of symbolic links|nested more than"):
+        opened(tmp_path / "d")
+
+
+def test_a_large_directory_of_other_files_is_not_walked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("ckpt_surgery.formats.npy.detect"), "MOST_LISTED", 5)
+    assert FORMAT.detect(files(tmp_path / "a", *(f"{i}.npy" for i in range(9)), "z/chunk"))
+    assert not FORMAT.detect(files(tmp_path / "b", *(f"{i}.npy" for i in range(3)), "z/chunk"))
+
+
+def test_a_directory_without_arrays(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"holds no \.npy file"):
+        opened(files(tmp_path, "notes.txt"))
+
+
+def test_a_name_that_is_not_text(tmp_path: Path) -> None:
+    os.link(saved(tmp_path, {"x": np.ones(3)}) / "x.npy", os.fsencode(tmp_path) + b"/\xff.npy")
+    with pytest.raises(SourceError, match="not valid UTF-8"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"step": 3}, {"item": "default"}])
+def test_there_are_no_steps_or_items(options: Mapping[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(os.fspath(saved(tmp_path, {"x": np.ones(3)})), **options)

@@ -1,0 +1,685 @@
+"""`.npz` in and out, against NumPy."""
+
+import io
+import os
+import random
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import Output, Source
+from ckpt_surgery.formats.npz import FORMAT
+from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from tests.formats import conformance
+from tests.formats.conformance import (
+    NAMES,
+    Arrays,
+    Lie,
+    array,
+    assert_same,
+    bounded,
+    output_of,
+    random_regions,
+    same,
+    values,
+)
+
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+)
+NUL = "nul\0byte"
+"""zipfile, and so NumPy, cuts names off there."""
+BIG = Region((0, 0), (600, 500))
+
+
+def saved(path: Path, arrays: Mapping[str, Any], compressed: bool = False) -> Path:
+    """As NumPy writes it."""
+    file = path.with_name(path.name + ".npz")
+    (np.savez_compressed if compressed else np.savez)(file, **arrays)
+    return file
+
+
+def loaded(file: Path) -> dict[str, np.ndarray]:
+    """As NumPy reads it; two untyped bytes are how it keeps bfloat16."""
+    with np.load(file) as found:
+        arrays = {name: found[name] for name in found.files}
+    return {n: v.view(ml_dtypes.bfloat16) if v.dtype == "V2" else v for n, v in arrays.items()}
+
+
+def opened(path: Path) -> Source:
+    return open_source(os.fspath(path), "npz")
+
+
+def npy(descr: str, shape: str, data: bytes = b"", order: str = "False", version: int = 1) -> bytes:
+    """A `.npy` file that says what it is told to say."""
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode("latin-1")
+    return npy_of(text, data, version)
+
+
+def npy_of(text: bytes, data: bytes = b"", version: int = 1) -> bytes:
+    length = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + text + data
+
+
+def zipped(path: Path, files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return path
+
+
+def lie(reason: str, says: str, data: bytes, name: str = "x.npy") -> Lie:
+    """One odd member among others."""
+    fine = npy("'<f4'", "(2,)", bytes(8))
+    return Lie(reason, lambda d: zipped(d / "x.npz", {"a.npy": fine, name: data, "z.npy": fine}), says)
+
+
+def deflated_lie(reason: str, says: str, data: bytes, change: Callable[[bytes], bytes]) -> Lie:
+    def make(directory: Path) -> Path:
+        path = zipped(directory / "x.npz", {"x.npy": data}, zipfile.ZIP_DEFLATED)
+        path.write_bytes(change(path.read_bytes()))
+        return path
+
+    return Lie(reason, make, says)
+
+
+def written_size(count: int) -> Callable[[bytes], bytes]:
+    """Another size of the only member, in its header and in the directory."""
+
+    def change(data: bytes) -> bytes:
+        at, size = data.index(b"PK\1\2") + 24, count.to_bytes(4, "little")
+        return data[:22] + size + data[26:at] + size + data[at + 4 :]
+
+    return change
+
+
+NOISE = random.Random(0).randbytes(5000)
+LIES = (
+    lie("a member that is no .npy file", "`notes.txt` is no .npy file", b"text", "notes.txt"),
+    lie("a member without the magic", r"x\.npy: it does not begin as", b"NUMPY" * 30),
+    lie("an empty member", "does not begin as", b""),
+    lie("a member that ends in its header", "its header has 68 bytes, of 60", npy("'<f4'", "(2,)")[:60]),
+    lie("a header longer than the member", "has 4294967307 bytes", npy_of(b"", b"", 2)[:8] + b"\xff" * 4),
+    lie("a header longer than is allowed", "10000 are the limit", npy_of(b" " * 20_000, b"", 2)),
+    lie("a later version", "version 4.0", npy("'<f4'", "(2,)", bytes(8), version=4)),
+    lie("a header that is not Python", "not a Python dictionary", npy_of(b"{'descr': }")),
+    lie("a header that is code", "not a Python dictionary", npy_of(b"__import__('os').abort()")),
+    lie("a header that nests deeply", "not a Python dictionary", npy_of(b"[" * 9000)),
+    lie("a header that is not Latin", "not a Python dictionary", npy_of(b"\xff\xfe", b"", 3)),
+    lie("a header that is a list", "not a dictionary of", npy_of(b"[1, 2]")),
+    lie("a header without an order", "not a dictionary of", npy_of(b"{'descr': '<f4', 'shape': (2,)}")),
+    lie("an order that is a number", "of the wrong kind", npy("'<f4'", "(2,)", bytes(8), order="0")),
+    lie("a type that is a number", "of the wrong kind", npy("4", "(2,)", bytes(8))),
+    lie("a shape that is a number", "not made of lengths", npy("'<f4'", "2", bytes(8))),
+    lie("a negative length", "not made of lengths", npy("'<f4'", "(-2,)", bytes(8))),
+    lie("a length that is a fraction", "not made of lengths", npy("'<f4'", "(2.0,)", bytes(8))),
+    lie("a length that is a truth", "not made of lengths", npy("'<f4'", "(True, 2)", bytes(8))),
+    lie("a length of ten thousand digits", "not a Python|not made of", npy("'<f4'", f"({'9' * 9000},)")),
+    lie("a length of many bits", "not made of lengths", npy("'<f4'", f"(0x{'f' * 9000},)")),
+    lie("a product that overflows", "beyond all memory", npy("'<f4'", "(4294967296, 4294967296)")),
+    lie("lengths beyond all memory, one of them 0", "beyond all", npy("'<f4'", f"({2**62}, 2, 0)")),
+    lie("too many axes", "33 axes", npy("'<u1'", f"({'1, ' * 33})", b"a")),
+    lie("fewer bytes than the shape needs", r"float32\[3\], which takes 12 bytes, and 8", npy(
+        "'<f4'", "(3,)", bytes(8))),
+    lie("more bytes than the shape needs", "takes 4 bytes, and 8", npy("'<f4'", "(1,)", bytes(8))),
+    lie("gigabytes that are not there", "takes 4294967296 bytes, and 8", npy(
+        "'<f4'", "(1073741824,)", bytes(8))),
+    lie("a truth that is neither 0 nor 1", "`x`: .* has the byte 2", npy("'|b1'", "(3,)", b"\0\1\2")),
+    lie("a pickle", "`x`: it is an array of Python objects, a pickle", npy("'|O'", "(1,)", b"\x80\4N.")),
+    lie("records", "`x`: it is an array of records", npy("[('a', '<f4')]", "(1,)", bytes(4))),
+    lie("an array of strings", "`x`: it is an array of strings", npy("'<U1'", "(1,)", bytes(4))),
+    lie("byte strings", "`x`: it is an array of byte strings", npy("'|S4'", "()", bytes(4))),
+    lie("dates", "`x`: it is an array of dates", npy("'<M8[ns]'", "(1,)", bytes(8))),
+    lie("time spans", "`x`: it is an array of time spans", npy("'<m8[s]'", "(1,)", bytes(8))),
+    lie("untyped bytes", "`x`: it is an array of untyped", npy("'|V3'", "(1,)", bytes(3))),
+    lie("a narrow type", "`x`: it is stored as single bytes without", npy("'|V1'", "(1,)", bytes(1))),
+    lie("float8_e5m2", "`x`: it is stored as single bytes without", npy("'<f1'", "(1,)", bytes(1))),
+    lie("bfloat16 of the other order", "`x`: it has the unknown type", npy("'>V2'", "(1,)", bytes(2))),
+    lie("long doubles", "`x`: it has the unknown type '<f16'", npy("'<f16'", "(1,)", bytes(16))),
+    lie("records as text", "`x`: it has the unknown type '<f4,<f4'", npy("'<f4,<f4'", "(1,)", bytes(8))),
+    lie("arrays as elements", "`x`: it has the unknown type", npy("'(2,)<f4'", "(1,)", bytes(8))),
+    lie("no type", "`x`: it has the unknown type|records", npy("''", "(1,)", bytes(8))),
+    lie("a string longer than the member", "a string of 40 bytes, and 4", npy("'<U10'", "()", bytes(4))),
+    lie("a string that is no Unicode", "not valid Unicode", npy("'<U1'", "()", b"\0\xd8\0\0")),
+    lie("a string of gigabytes", "a string of 3999999996 bytes", npy("'<U999999999'", "()", bytes(4))),
+)  # fmt: skip
+
+STREAM_LIES = (
+    deflated_lie("a bomb", "deflated to", npy("'<u1'", f"({2**20},)", bytes(2**20)), written_size(2**32 - 2)),
+    deflated_lie(
+        "a stream that goes on",
+        "takes 1048576 bytes, and 1048532 follow",
+        npy("'<u1'", f"({2**20},)", bytes(2**20)),
+        written_size(2**20 + 30),
+    ),
+    deflated_lie(
+        "a stream longer than it is said to be",
+        "`x`: .* inflates to more",
+        npy("'<u1'", "(5000,)", NOISE + b"more"),
+        written_size(len(npy("'<u1'", "(5000,)", NOISE))),
+    ),
+    deflated_lie(
+        "a stream shorter than it is said to be",
+        "`x`: .* bytes only",
+        npy("'<u1'", "(5000,)", NOISE[:-9]),
+        written_size(len(npy("'<u1'", "(5000,)", NOISE))),
+    ),
+    deflated_lie(
+        "an array whose CRC is another",
+        "`x`: .* has the CRC-32",
+        npy("'<u1'", "(5000,)", NOISE),
+        lambda data: data.replace(zlib.crc32(npy("'<u1'", "(5000,)", NOISE)).to_bytes(4, "little"), b"1234"),
+    ),
+)
+
+
+class TestStored(conformance.Writing):
+    """Members that lie in the archive as they are."""
+
+    format = "npz"
+    dtypes = DTYPES
+    names = tuple(name for name in NAMES if name != NUL)
+    refused_names = (NUL,)
+    refused_kinds = (LeafKind.PRNG_KEY,)
+    lies = LIES
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(path, arrays)
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        assert [file.name for file in path.iterdir()] == ["checkpoint.npz"]
+        with zipfile.ZipFile(path / "checkpoint.npz") as file:
+            assert file.testzip() is None
+        return loaded(path / "checkpoint.npz")
+
+
+class TestDeflated(conformance.Reading):
+    """Members that are streams."""
+
+    format = "npz"
+    dtypes = DTYPES
+    names = TestStored.names
+    lies = STREAM_LIES
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(path, arrays, compressed=True)
+
+    def test_manifests_cover_the_array(self, saved: Path) -> None:
+        """There are none: the bytes are nowhere."""
+        assert [leaf.manifest for leaf in self.open(saved).leaves().values()] == [None] * len(self.sample())
+
+    def test_manifests_point_at_the_bytes(self, saved: Path) -> None:
+        self.test_manifests_cover_the_array(saved)
+
+
+# --- what arrays look like --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">i2", ">c8", ">c16", "|b1", ">u8", "bfloat16"])
+@pytest.mark.parametrize("shape", [(), (5,), (0, 3), (6, 5, 4)])
+def test_orders_of_axes_and_bytes(
+    shape: tuple[int, ...], dtype: str, order: Any, compressed: bool, tmp_path: Path
+) -> None:
+    native = np.dtype(getattr(ml_dtypes, dtype, dtype)).newbyteorder("=")
+    value = array(shape, native.name)
+    stored = np.array(value, np.dtype(getattr(ml_dtypes, dtype, dtype)), order=order)
+    source = opened(saved(tmp_path / "x", {"before": np.arange(3), "x": stored}, compressed))
+    for region in random_regions(shape, 20):
+        assert same(source.read(source.leaves()["x"], region), value[region.slices]), region
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4"])
+def test_the_manifest_of_an_array_in_fortran_order(dtype: str, tmp_path: Path) -> None:
+    value = np.asfortranarray(array((4, 5, 6), "float32").astype(dtype))
+    path = saved(tmp_path / "x", {"x": value})
+    manifest = opened(path).leaves()["x"].manifest
+    assert manifest is not None
+    assert manifest.codec.order == "F"
+    assert manifest.codec.raw == (dtype == "<f4")
+    (chunk,) = manifest.chunks.values()
+    assert path.read_bytes()[chunk.offset :][: chunk.length] == value.tobytes("F")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_versions_of_the_header(version: int, tmp_path: Path) -> None:
+    data = {"x.npy": npy("'<i4'", "(2,)", b"\1\0\0\0\2\0\0\0", version=version)}
+    assert values(opened(zipped(tmp_path / "x.npz", data)))["x"].tolist() == [1, 2]
+
+
+def test_headers_of_other_programs(tmp_path: Path) -> None:
+    """Python 2's long integers; other orders and spaces; a header of its own length."""
+    texts = {
+        "old.npy": b"{'descr': '<i4', 'fortran_order': False, 'shape': (2L, 1L), }",
+        "dense.npy": b"{'shape':(2,1),'fortran_order':False,'descr':\"<i4\"}",
+        "long.npy": b"{'descr': '<i4', 'fortran_order': False, 'shape': (2, 1)}" + b" " * 5000 + b"\n",
+    }
+    files = {name: npy_of(text, b"\1\0\0\0\2\0\0\0") for name, text in texts.items()}
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        found = values(opened(zipped(tmp_path / "x.npz", files, method)))
+        assert {name: value.tolist() for name, value in found.items()} == {
+            name: [[1], [2]] for name in ("old", "dense", "long")
+        }
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_single_string_is_a_string(compressed: bool, tmp_path: Path) -> None:
+    texts = {"name": "big_vision é 🙂", "empty": "", "big": "x" * 5000}
+    arrays = {**texts, "other": np.array("wörd", ">U9"), "x": np.ones(3)}
+    leaves = opened(saved(tmp_path / "x", arrays, compressed)).leaves()
+    assert {t: leaf.string for t, leaf in leaves.items() if leaf.kind is LeafKind.STRING} == {
+        **texts,
+        "other": "wörd",
+    }
+    assert [leaf.spec for leaf in leaves.values() if leaf.kind is LeafKind.STRING] == [None] * 4
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path) -> None:
+    arrays = {
+        "objects": np.array([{}, None], object),
+        "words": np.array(["abc", "b"]),
+        "narrow": np.ones(3, ml_dtypes.float8_e4m3fn),
+        "records": np.zeros(2, [("a", "f4")]),
+        "x": array((2, 3), "float32"),
+    }
+    path = saved(tmp_path / "x", arrays)
+    source = opened(path)
+    assert list(source.leaves()) == list(arrays)
+    assert {t: leaf.spec and leaf.spec.dtype.name for t, leaf in source.leaves().items()} == {
+        "objects": "object",
+        "words": "str96",
+        "narrow": "void8",
+        "records": "void32",
+        "x": "float32",
+    }
+    x = source.leaves()["x"]
+    assert same(source.read(x, Region.whole((2, 3))), arrays["x"])
+    for text in ("objects", "words", "narrow", "records"):
+        leaf = source.leaves()[text]
+        assert leaf.manifest is None
+        assert leaf.spec is not None
+        with pytest.raises(SourceError, match=f"`{text}`: it is"):
+            source.read(leaf, Region.whole(leaf.spec.shape))
+
+
+def padded() -> np.ndarray:
+    """Records with three bytes between their fields, in which anything may be."""
+    kind = np.dtype({"names": ["a", "b"], "formats": ["<u1", ">f4"], "offsets": [0, 4], "itemsize": 8})
+    records = np.frombuffer(bytes(range(8, 24)), kind).copy()
+    records["a"], records["b"] = [1, 2], [0.5, np.nan]
+    return records
+
+
+OPAQUE = {
+    "words": np.array([["abc", "b"], ["", "ö"]]),
+    "other words": np.array(["abc", "b"], ">U3"),
+    "bytes": np.array([b"abc", b"d"]),
+    "fortran": np.asfortranarray([["a", "b", "c"], ["d", "e", "f"]]),
+    "dates": np.array(["2020-01-01", "NaT"], "M8[s]"),
+    "old dates": np.array(["2020-01-01", "NaT"], ">M8[25D]"),
+    "spans": np.array([3, -4], "m8[ns]"),
+    "records": np.array([(1, "a", [1.5, 2]), (2, "b", [np.nan, 0])], "i2,U1,(2,)f8"),
+    "padded": padded(),
+    "nested": np.zeros(2, [("a", [("b", "<i4"), ("c", "|S2")])]),
+    "none": np.zeros((0, 3), "U5"),
+    "one date": np.array("2020-01-01", "M8[D]"),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_elements_that_no_function_takes(compressed: bool, tmp_path: Path) -> None:
+    """For comparison they are there, in native byte order and without padding, in any region."""
+    source = opened(saved(tmp_path / "x", OPAQUE, compressed))
+    for text, leaf in source.leaves().items():
+        value, spec = OPAQUE[text], leaf.spec
+        assert spec is not None
+        assert (leaf.manifest, spec.shape) == (None, value.shape)
+        for region in (Region.whole(value.shape), *conformance.random_regions(value.shape, 5)):
+            found = source.opaque_elements(leaf, region)
+            assert found.dtype == spec.dtype, text
+            assert repr(found.tolist()) == repr(value[region.slices].tolist()), text
+        if value.size:
+            with pytest.raises(SourceError, match=f"`{text}`: it is an array of"):
+                source.read(leaf, Region.whole(value.shape))
+    assert source.leaves()["padded"].spec.dtype.itemsize == 5
+
+
+def test_what_has_no_elements_that_could_be_compared(tmp_path: Path) -> None:
+    """Objects are a pickle, also in a field of a record."""
+    arrays = {"objects": np.array([{}, None], object), "records": np.zeros(2, [("a", "f4"), ("b", "O")])}
+    source = opened(saved(tmp_path / "x", arrays))
+    for text, leaf in source.leaves().items():
+        with pytest.raises(SourceError, match=f"`{text}`: it is an array of"):
+            source.opaque_elements(leaf, Region((0,), (2,)))
+
+
+def test_names_as_big_vision_has_them(tmp_path: Path) -> None:
+    arrays = {"params/img/Transformer/encoderblock_0/LayerNorm_0/scale": np.ones(3, np.float32)}
+    (leaf,) = opened(saved(tmp_path / "x", arrays)).leaves().values()
+    assert leaf.key.names == ("params", "img", "Transformer", "encoderblock_0", "LayerNorm_0", "scale")
+
+
+# --- streams, checksums -----------------------------------------------------------------------------------
+
+
+def test_going_on_in_a_stream_does_not_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = array((600, 500), "float32")
+    source = opened(saved(tmp_path / "x", {"x": value}, compressed=True))
+    leaf = source.leaves()["x"]
+    taken: list[int] = []
+    read_into = conformance_file().read_into
+
+    def counted(self: Any, offset: int, buffer: memoryview) -> None:
+        taken.append(len(buffer))
+        read_into(self, offset, buffer)
+
+    monkeypatch.setattr(conformance_file(), "read_into", counted)
+    for start in range(0, 600, 10):
+        region = Region((start, 0), (start + 10, 500))
+        assert same(source.read(leaf, region), value[region.slices])
+    assert sum(taken) < 2 * (tmp_path / "x.npz").stat().st_size
+    region = Region((0, 0), (1, 500))
+    assert same(source.read(leaf, region), value[region.slices])
+
+
+def conformance_file() -> Any:
+    from ckpt_surgery.storage.reading import OpenFile
+
+    return OpenFile
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_flipped_bit_is_seen_by_the_checksum(compressed: bool, tmp_path: Path) -> None:
+    value = np.random.default_rng(0).integers(0, 256, (600, 500)).astype(np.uint8)
+    path = saved(tmp_path / "x", {"x": value}, compressed)
+    data = bytearray(path.read_bytes())
+    data[200_000] ^= 1
+    path.write_bytes(data)
+    source = opened(path)
+    with pytest.raises(SourceError, match=r"`x`: .*(CRC-32|inflated|said to be)"):
+        source.read(source.leaves()["x"], BIG)
+
+
+def test_a_region_of_a_deflated_array_takes_its_own_memory_only(tmp_path: Path) -> None:
+    """64 MiB of zeros in 64 KiB."""
+    source = opened(saved(tmp_path / "x", {"x": np.zeros((64, 2**20), np.uint8)}, compressed=True))
+    leaf = source.leaves()["x"]
+    with bounded(2 * 2**20 + 2**18):
+        assert not source.read(leaf, Region((63, 0), (64, 2**20))).any()
+
+
+# --- which file -------------------------------------------------------------------------------------------
+
+ONE = npy("'<f4'", "(2,)", bytes(8))
+
+
+def zip_bytes(files: Mapping[str, bytes]) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "known"),
+    [
+        ("x.npz", zip_bytes({"a.npy": ONE}), True),
+        ("x", zip_bytes({"a.npy": ONE}), True),
+        ("x.npz", zip_bytes({}), True),
+        ("x.npz", zip_bytes({"a.npy": ONE})[:50], True),  # cut off
+        ("x.npz", zip_bytes({"a.npy": ONE})[:32], True),  # within the first name
+        ("x.npz", b"", True),
+        ("x.npz", zip_bytes({"archive/data.pkl": b""}), False),  # a PyTorch file in disguise
+        ("x.pt", zip_bytes({"archive/data.pkl": b""}), False),
+        ("x.zip", zip_bytes({}), False),
+        ("x.npy", ONE, False),
+        ("x", b"", False),
+    ],
+)
+def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert FORMAT.detect(tmp_path / name) == known
+    assert not FORMAT.detect(tmp_path / "missing.npz")
+
+
+def test_a_directory_with_one_file(tmp_path: Path) -> None:
+    saved(tmp_path / "x", {"a": np.ones(3)})
+    assert FORMAT.detect(tmp_path)
+    assert list(opened(tmp_path).leaves()) == ["a"]
+    (tmp_path / "_METADATA").write_text("{}")
+    assert not FORMAT.detect(tmp_path)
+    assert list(opened(tmp_path).leaves()) == ["a"]
+    saved(tmp_path / "y", {"a": np.ones(3)})
+    with pytest.raises(SourceError, match=r"holds 2 \.npz files: x\.npz, y\.npz"):
+        opened(tmp_path)
+
+
+def test_a_directory_without_files(tmp_path: Path) -> None:
+    assert not FORMAT.detect(tmp_path)
+    with pytest.raises(SourceError, match=r"holds 0 \.npz files"):
+        opened(tmp_path)
+
+
+def test_a_link_out_of_a_directory(tmp_path: Path) -> None:
+    saved(tmp_path / "x", {"a": np.ones(3)})
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x.npz").symlink_to(tmp_path / "x.npz")
+    with pytest.raises(SourceError, match="symbolic link"):
+        opened(tmp_path / "d")
+
+
+def test_destinations(tmp_path: Path) -> None:
+    assert FORMAT.suffixes == (".npz",)
+    assert FORMAT.is_file("x.npz")
+    assert FORMAT.is_file("x")  # there is no other way to write it
+    sink = open_sink("npz", tmp_path, SinkOptions(file_name="some.name"))
+    sink.create([])
+    sink.finish()
+    assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
+    assert loaded(tmp_path / "some.name") == {}
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_what_numpy_writes_but_for_its_zip_headers(tmp_path: Path) -> None:
+    arrays = {name: array((3, i), name) for i, name in enumerate(DTYPES)}
+    ours = TestStored().write(arrays, tmp_path / "ours") / "checkpoint.npz"
+    theirs = saved(tmp_path / "theirs", arrays)
+    with zipfile.ZipFile(ours) as a, zipfile.ZipFile(theirs) as b:
+        assert a.namelist() == b.namelist()
+        for name in a.namelist():
+            assert a.read(name) == b.read(name)
+
+
+def test_strings_go_round(tmp_path: Path) -> None:
+    texts = {"a": "text", "b": "", "c/d": "é λ 🙂\n", "e": "inner\0nul"}
+    outputs = [Output(Leaf(Key.parse(k), LeafKind.STRING, string=v), ()) for k, v in texts.items()]
+    sink = open_sink("npz", tmp_path, SinkOptions())
+    assert sink.refusals([output.leaf for output in outputs]) == []
+    sink.create(outputs)
+    sink.finish()
+    assert {name: str(v) for name, v in loaded(tmp_path / "checkpoint.npz").items()} == texts
+    leaves = opened(tmp_path).leaves()
+    assert {text: leaf.string for text, leaf in leaves.items()} == texts
+    assert {leaf.kind for leaf in leaves.values()} == {LeafKind.STRING}
+
+
+@pytest.mark.parametrize("text", ["ends\0", "lone\ud800", "x" * 2**20])
+def test_strings_that_would_not_come_back_are_refused(text: str, tmp_path: Path) -> None:
+    (told,) = open_sink("npz", tmp_path, SinkOptions()).refusals(
+        [Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)]
+    )
+    assert "`a/b`" in told
+    assert len(told) < 200
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a/b", "a/b"], "2 leaves would have the name `a/b`"),
+        (["x.npy", "x"], r"`x\.npy` could not be told from `x`"),
+        (["x" * 70_000], "has 70004 bytes, too many for a name"),
+    ],
+)
+def test_names_that_would_be_mixed_up(names: list[str], says: str, tmp_path: Path) -> None:
+    leaves = [Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec((), np.dtype("i4"))) for name in names]
+    (told,) = open_sink("npz", tmp_path, SinkOptions()).refusals(leaves)
+    assert says.replace("\\", "") in told
+    assert len(told) < 1000
+
+
+def test_a_name_that_ends_as_members_do(tmp_path: Path) -> None:
+    arrays = {"x.npy": np.ones(3)}
+    path = TestStored().write(arrays, tmp_path / "x")
+    assert_same(loaded(path / "checkpoint.npz"), arrays)
+    assert_same(values(opened(path)), arrays)
+
+
+def test_wide_numbers_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As beyond 4 GiB and 65535 arrays, with lower limits."""
+    import ckpt_surgery.formats.npz.sink as module
+
+    arrays = {f"x{i}": array((20 * i + 1,), "uint8", i) for i in range(20)}
+    monkeypatch.setattr(module, "WIDE_FROM", 400)
+    monkeypatch.setattr(module, "MOST_ENTRIES", 20)
+    path = TestStored().write(arrays, tmp_path / "x") / "checkpoint.npz"
+    data = path.read_bytes()
+    assert data.count(b"PK\6\6") == data.count(b"PK\6\7") == 1
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+        assert {info.extract_version for info in file.infolist()} == {20, 45}
+    assert_same(loaded(path), arrays)
+    assert_same(values(opened(path)), arrays)
+
+
+@pytest.mark.parametrize("metadata", [{"a": {"b": [1, 2.5, None, True]}, "end": "PK\x05\x06"}, {}])
+def test_metadata_of_any_form(metadata: dict[str, Any], tmp_path: Path) -> None:
+    sink = open_sink("npz", tmp_path, SinkOptions(metadata=metadata))
+    sink.create([])
+    sink.finish()
+    assert opened(tmp_path).metadata == metadata
+
+
+@pytest.mark.parametrize("comment", [b"a word", b"[1]", b"{", b"[" * 60_000, b"\xff"])
+def test_comments_of_others_are_no_metadata(comment: bytes, tmp_path: Path) -> None:
+    path = zipped(tmp_path / "x.npz", {"a.npy": ONE})
+    with zipfile.ZipFile(path, "a") as file:
+        file.comment = comment
+    assert opened(path).metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (SinkOptions(metadata={"a": "x" * 70_000}), "take 70008 bytes; an .npz file holds 65535"),
+        (SinkOptions(metadata={"a": object()}), "cannot be stored as JSON"),
+        (SinkOptions(step=1), "no steps or items"),
+        (SinkOptions(item="default"), "no steps or items"),
+    ],
+)
+def test_options_that_make_no_sense(options: SinkOptions, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=says):
+        open_sink("npz", tmp_path, options)
+
+
+@pytest.mark.parametrize("options", [{"step": 3}, {"item": "default"}])
+def test_there_are_no_steps_or_items(options: Mapping[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(os.fspath(saved(tmp_path / "x", {"a": np.ones(3)})), **options)
+
+
+def test_stored_bytes_are_copied(tmp_path: Path) -> None:
+    value = array((6, 8), "float32")
+    (tmp_path / "bytes").write_bytes(b"before" + value.tobytes())
+    sink = open_sink("npz", tmp_path, SinkOptions())
+    source = opened(
+        saved(tmp_path / "x", {"x": value, "t": np.asfortranarray(value), "b": value.astype(">f4")})
+    )
+    leaves = source.leaves()
+    manifests = {text: leaf.manifest for text, leaf in leaves.items()}
+    adopted = [text for text, m in manifests.items() if m is not None and sink.adopts(leaves[text], m)]
+    assert adopted == ["x"]
+    (tmp_path / "out").mkdir()
+    sink = open_sink("npz", tmp_path / "out", SinkOptions())
+    assert manifests["x"] is not None
+    chunks = {(0, 0): Chunk(os.fspath(tmp_path / "bytes"), 6, value.nbytes)}
+    output = Output(leaves["x"], (6, 8), replace(manifests["x"], chunks=chunks), copied=True)
+    sink.create([output])
+    sink.adopt(output)
+    sink.finish()
+    assert_same(loaded(tmp_path / "out" / "checkpoint.npz"), {"x": value})
+
+
+def test_what_was_never_finished_is_no_archive(tmp_path: Path) -> None:
+    sink, output = open_sink("npz", tmp_path, SinkOptions()), output_of("x", np.ones(6))
+    sink.create([output])
+    sink.write(output, Region((0,), (6,)), np.ones(6))
+    with pytest.raises(SourceError):
+        opened(tmp_path)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    arrays=st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12).filter(
+            lambda name: not name.endswith(".npy")
+        ),
+        st.tuples(st.lists(st.integers(0, 4), max_size=4), st.sampled_from(["uint8", "bfloat16", "float64"])),
+        max_size=6,
+    ),
+)
+def test_random_checkpoints_go_round(
+    arrays: dict[str, tuple[list[int], str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = {name: array(shape, dtype) for name, (shape, dtype) in arrays.items()}
+    path = TestStored().write(made, tmp_path_factory.mktemp("round") / "x")
+    assert_same(loaded(path / "checkpoint.npz"), made)
+    assert_same(values(opened(path)), made)
+
+
+PLAIN = npy("'<u2'", "(3, 2)", bytes(range(12)))
+DAMAGES = st.lists(
+    st.tuples(st.integers(0, 79), st.sampled_from(list(b"0123456789'\"[]{}(),:<>|=LVUOSbfi \0\xff"))),
+    max_size=3,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(damages=DAMAGES)
+def test_whatever_is_read_from_damaged_headers_numpy_reads_too(
+    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Overwritten bytes: a refusal, or exactly what NumPy finds. Only that may be more lenient."""
+    data = bytearray(PLAIN)
+    for offset, byte in damages:
+        data[offset] = byte
+    path = zipped(tmp_path_factory.getbasetemp() / "damaged.npz", {"x.npy": bytes(data)})
+    try:
+        source = opened(path)
+        texts = {text: leaf.string for text, leaf in source.leaves().items() if leaf.string is not None}
+        found = {} if texts else values(source)
+    except SourceError:
+        return
+    wanted = loaded(path)
+    if texts:
+        assert texts == {name: str(value) for name, value in wanted.items()}
+    else:
+        assert_same(found, {name: v.astype(v.dtype.newbyteorder("=")) for name, v in wanted.items()})

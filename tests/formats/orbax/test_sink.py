@@ -1,0 +1,470 @@
+"""What the Orbax sink writes, restored by stock Orbax in all its ways, and what it refuses."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import NamedSharding, PartitionSpec
+from orbax.checkpoint import v1
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output, Sink
+from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from tests import checkpoints
+
+Checkpoint = Callable[[str], Path]
+
+
+def by_standard(path: Path, target: Any = None) -> Any:
+    with ocp.StandardCheckpointer() as checkpointer:
+        return checkpointer.restore(path, target)
+
+
+def by_pytree(path: Path, target: Any = None) -> Any:
+    with ocp.PyTreeCheckpointer() as checkpointer:
+        if target is None:
+            return checkpointer.restore(path)
+        args = ocp.checkpoint_utils.construct_restore_args(target)
+        return checkpointer.restore(path, item=target, restore_args=args)
+
+
+def by_v1(path: Path, target: Any = None) -> Any:
+    return v1.load_pytree(path, target)
+
+
+READERS = [by_standard, by_pytree, by_v1]
+
+
+def restored(reader: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    with checkpoints.quiet():
+        return checkpoints.restored_leaves(reader(*args))
+
+
+def numbers(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+
+
+def array_leaf(text: str, array: np.ndarray) -> Leaf:
+    return Leaf(Key.parse(text), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
+
+
+def write(path: Path, arrays: dict[str, np.ndarray], options: SinkOptions | None = None) -> Path:
+    """Arrays by key text, each in one chunk."""
+    path.mkdir()
+    sink = open_sink("orbax", path, options or SinkOptions())
+    outputs = [Output(array_leaf(text, array), array.shape) for text, array in arrays.items()]
+    sink.create(outputs)
+    for output, array in zip(outputs, arrays.values(), strict=True):
+        sink.write(output, Region.whole(array.shape), array)
+    sink.finish()
+    return path
+
+
+@pytest.mark.parametrize("layout", ["ocdbt-zarr2", "v1"])
+@pytest.mark.parametrize("zarr", [2, 3])
+def test_stock_orbax_restores_what_we_wrote(
+    layout: str, zarr: int, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    source = open_source(str(checkpoint(layout)))
+    path = checkpoints.rewrite(source, tmp_path / "c", SinkOptions(source.metadata, zarr=zarr))
+    for reader in READERS:
+        value = restored(reader, path)
+        checkpoints.assert_same(value, checkpoints.expected(strings=True))
+    with checkpoints.quiet():
+        tree = by_standard(path)
+    assert (tree["count"], tree["rate"], tree["flag"]) == (3, 1.5, True)
+    assert [type(tree[name]) for name in ("count", "rate", "flag")] == [int, float, bool]
+    assert tree["key"].dtype == jax.random.key(0).dtype
+    assert tree["params"]["w"].sharding == NamedSharding(checkpoints.mesh(), PartitionSpec("x", "y"))
+    assert isinstance(tree["big"], np.ndarray)
+    assert isinstance(tree["layers"], list)
+
+
+@pytest.mark.parametrize("layout", checkpoints.LAYOUTS)
+def test_nothing_is_lost_between_source_and_sink(layout: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    one = open_source(str(checkpoint(layout)))
+    other = open_source(str(checkpoints.rewrite(one, tmp_path / "c")))
+    checkpoints.assert_same(checkpoints.values(other), checkpoints.values(one))
+    assert other.metadata == one.metadata
+    assert list(other.leaves()) == list(one.leaves())
+    for text, leaf in one.leaves().items():
+        mine = other.leaves()[text]
+        same = ("key", "kind", "spec", "sharding", "prng_impl", "string", "empty")
+        assert [getattr(mine, name) for name in same] == [getattr(leaf, name) for name in same], text
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_restores_onto_four_devices(
+    reader: Callable[..., Any], checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    path = checkpoints.rewrite(open_source(str(checkpoint("standard"))), tmp_path / "c")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
+    sharding = NamedSharding(mesh, PartitionSpec("b", "a"))
+    placed = ("params/w", "replicated", "big")  # the others do not divide by the mesh, or are no matrices
+
+    def abstract(path: Any, value: Any) -> Any:
+        if jax.tree_util.keystr(path, simple=True, separator="/") in placed:
+            return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+        return value
+
+    with checkpoints.quiet():
+        tree = reader(path, jax.tree_util.tree_map_with_path(abstract, checkpoints.tree()))
+    assert {tree["params"]["w"].sharding, tree["replicated"].sharding, tree["big"].sharding} == {sharding}
+    checkpoints.assert_same(checkpoints.restored_leaves(tree), checkpoints.expected())
+
+
+def test_a_manager_finds_step_item_and_metadata(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    source = open_source(str(checkpoint("steps")))
+    options = SinkOptions(source.metadata, step=12)
+    path = checkpoints.rewrite(source, tmp_path / "c", options)
+    assert sorted(os.listdir(path)) == ["12"]
+    with checkpoints.quiet(), ocp.CheckpointManager(path) as manager:
+        assert manager.all_steps() == [12]
+        assert manager.metadata(12).custom_metadata == checkpoints.CUSTOM
+        for value in (manager.restore(12), manager.restore(12, args=ocp.args.StandardRestore())):
+            checkpoints.assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
+    again = open_source(str(path))
+    assert (again.step, again.item, again.metadata) == (12, "default", checkpoints.CUSTOM)
+
+
+def test_a_named_item_of_a_step(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    source = open_source(str(checkpoint("standard")))
+    path = checkpoints.rewrite(source, tmp_path / "c", SinkOptions(step=1, item="state"))
+    with checkpoints.quiet(), ocp.CheckpointManager(path) as manager:
+        value = manager.restore(1)["state"]
+    checkpoints.assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
+    value = restored(v1.load, path / "1")  # v1's own name for the item
+    checkpoints.assert_same(value, checkpoints.expected())
+
+
+def test_an_item_of_a_step_that_the_caller_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "5", {"x": np.arange(3.0)}, SinkOptions(item="state"))
+    checkpoints.assert_same(restored(by_v1, path), {"x": np.arange(3.0)})
+    assert open_source(str(tmp_path / "5")).item == "state"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_custom_metadata_reaches_orbax(reader: object, tmp_path: Path) -> None:
+    path = write(tmp_path / "c", {"x": np.arange(3.0)}, SinkOptions({"a": [1, None]}))
+    with checkpoints.quiet():
+        if reader is by_v1:
+            found = v1.metadata(path).custom_metadata
+        else:
+            with ocp.PyTreeCheckpointer() as checkpointer:
+                found = checkpointer.metadata(path).custom_metadata
+    assert found == {"a": [1, None]}
+
+
+@pytest.mark.parametrize("zarr", [2, 3])
+def test_every_dtype_is_restored(zarr: int, tmp_path: Path) -> None:
+    arrays = {name: numbers((2, 3), checkpoints.dtype(name)) for name in checkpoints.DTYPES}
+    path = write(tmp_path / "c", arrays, SinkOptions(zarr=zarr))
+    checkpoints.assert_same(checkpoints.values(open_source(str(path))), arrays)
+    checkpoints.assert_same(restored(by_pytree, path), arrays)
+
+
+def test_chunks_of_zeros_are_stored(tmp_path: Path) -> None:
+    path = write(tmp_path / "c", {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)})
+    for reader in READERS:
+        checkpoints.assert_same(
+            restored(reader, path), {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)}
+        )
+
+
+HOSTILE = ["a\x00b", "a\\b", "\x1b[31m\n", "x" * 4096, "é", "é", "A", "a", "a b", "\u202e", "."]
+
+
+def test_hostile_names_are_stored_safely(tmp_path: Path) -> None:
+    arrays = {name: np.array([float(i)]) for i, name in enumerate(HOSTILE)}
+    path = write(tmp_path / "c", arrays)
+    checkpoints.assert_same(checkpoints.values(open_source(str(path))), arrays)
+    checkpoints.assert_same(restored(by_pytree, path), arrays)
+    names = {name for _, folders, files in os.walk(path) for name in folders + files}
+    assert all(name.isascii() and len(name) <= 32 for name in names)  # keys are never file names
+
+
+def test_only_empty_nodes_and_strings(tmp_path: Path) -> None:
+    leaves = [
+        Leaf(Key.parse("nothing"), LeafKind.EMPTY, empty="None"),
+        Leaf(Key.parse("a/b"), LeafKind.STRING, string="text"),
+    ]
+    (tmp_path / "c").mkdir()
+    sink = open_sink("orbax", tmp_path / "c", SinkOptions())
+    sink.create([Output(leaf, ()) for leaf in leaves])
+    sink.finish()
+    wanted = {"nothing": "<None>", "a/b": "text"}
+    checkpoints.assert_same(restored(by_pytree, tmp_path / "c"), wanted)
+    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), wanted)
+
+
+def test_a_prng_key_without_a_sharding(tmp_path: Path) -> None:
+    spec = ArraySpec((2,), np.dtype("uint32"))
+    leaf = Leaf(Key.parse("key"), LeafKind.PRNG_KEY, spec, prng_impl="threefry2x32")
+    (tmp_path / "c").mkdir()
+    sink = open_sink("orbax", tmp_path / "c", SinkOptions())
+    output = Output(leaf, (2,))
+    sink.create([output])
+    sink.write(output, Region((0,), (2,)), np.array([0, 7], np.uint32))
+    sink.finish()
+    with checkpoints.quiet():
+        key = by_standard(tmp_path / "c")["key"]
+    assert jax.random.key_data(key).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
+    assert key.dtype == jax.random.key(7).dtype
+
+
+# Writing.
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 7), max_size=3)))
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    array = np.asarray(numbers(shape, data.draw(st.sampled_from(["int16", "float64"]))))
+    path = tmp_path_factory.mktemp("grid")
+    sink = open_sink("orbax", path, SinkOptions(zarr=data.draw(st.sampled_from([2, 3]))))
+    output = Output(array_leaf("x", array), chunks)
+    sink.create([output])
+    for region in data.draw(st.permutations(list(chunk_regions(shape, chunks)))):
+        sink.write(output, region, array[region.slices])
+    sink.finish()
+    source = open_source(str(path))
+    manifest = source.leaves()["x"].manifest
+    assert manifest is not None
+    assert manifest.chunk_shape == chunks
+    checkpoints.assert_same(checkpoints.values(source), {"x": array})
+
+
+def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
+    small = {f"small/{i}": np.full(5, i, np.int32) for i in range(300)}
+    large = checkpoints.random((48, 1 << 16))  # chunks of 3 MiB, regions of 9 and of 3
+    sink = open_sink("orbax", tmp_path, SinkOptions())
+    outputs = {text: Output(array_leaf(text, array), array.shape) for text, array in small.items()}
+    big = Output(array_leaf("large", large), (12, 1 << 16))
+    regions = [Region((0, 0), (36, 1 << 16)), Region((36, 0), (48, 1 << 16))]
+    tasks = [(outputs[text], Region.whole(array.shape), array) for text, array in small.items()]
+    tasks += [(big, region, large[region.slices]) for region in regions]
+    sink.create([*outputs.values(), big])
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda task: sink.write(*task), tasks))
+    sink.finish()
+    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path))), small | {"large": large})
+    assert len(list((tmp_path / "d").iterdir())) < len(small) / 5  # not one file per leaf
+
+
+def test_flush_leaves_nothing_gathered(tmp_path: Path) -> None:
+    sink: Any = open_sink("orbax", tmp_path, SinkOptions())
+    array = checkpoints.random((40, 40))
+    output = Output(array_leaf("x", array), array.shape)
+    sink.create([output])
+    before = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    sink.write(output, Region.whole(array.shape), array)
+    sink.flush()
+    after = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
+    assert after - before > array.nbytes * 0.9
+
+
+def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
+    array = np.arange(4.0)
+    sink = open_sink("orbax", tmp_path, SinkOptions())
+    output = Output(array_leaf("x", array), (4,))
+    sink.create([output])
+    sink.write(output, Region((0,), (4,)), array)
+    with pytest.raises(SourceError, match="has no _METADATA"):
+        open_source(str(tmp_path))
+    sink.finish()
+    assert open_source(str(tmp_path)).leaves()
+
+
+def test_a_failing_disk_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "d").write_bytes(b"")  # where the data files' directory belongs
+    sink = open_sink("orbax", tmp_path, SinkOptions())
+    array = checkpoints.random((2048, 1100))
+    with pytest.raises(StorageError, match="Writing"):
+        sink.create([Output(array_leaf("x", array), array.shape)])
+
+
+def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
+    sink = open_sink("orbax", tmp_path, SinkOptions())
+    array = checkpoints.random((2048, 1100))
+    output = Output(array_leaf("x", array), array.shape)
+    sink.create([output])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="`x` failed"):
+            sink.write(output, Region.whole(array.shape), array)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_flipped_bits_are_caught_by_us_and_by_orbax(tmp_path: Path) -> None:
+    array = checkpoints.random((64, 64))
+    path = write(tmp_path / "c", {"x": array})
+    manifest = open_source(str(path)).leaves()["x"].manifest
+    assert manifest is not None
+    chunk = manifest.chunks[0, 0]
+    data = bytearray((path / chunk.file).read_bytes())
+    for place in np.random.default_rng(0).integers(0, 8 * chunk.length, 60):
+        damaged = data.copy()
+        damaged[chunk.offset + place // 8] ^= 1 << (place % 8)
+        (path / chunk.file).write_bytes(damaged)
+        with pytest.raises(SourceError, match="`x` cannot be read"):
+            checkpoints.values(open_source(str(path)))
+    with checkpoints.quiet(), pytest.raises(ValueError, match="Digest mismatch"):
+        by_pytree(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [1, 16, 64])
+def test_memory_is_bounded(mebibytes: int, tmp_path: Path) -> None:
+    code = f"""
+import resource, sys
+from pathlib import Path
+import numpy as np
+from concurrent.futures import ThreadPoolExecutor
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from ckpt_surgery.core.keys import Key
+rows = {mebibytes} << 8
+block = np.random.default_rng(0).integers(0, 2**32, (rows, 1024), np.uint32)
+leaf = Leaf(Key.parse("x"), LeafKind.ARRAY, ArraySpec((1 << 18, 1024), block.dtype))
+output = Output(leaf, block.shape)
+sink = open_sink("orbax", Path(sys.argv[1]), SinkOptions())
+sink.create([output])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+starts = range(0, 1 << 18, rows)
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(lambda i: sink.write(output, Region((i, 0), (i + rows, 1024)), block), starts))
+sink.finish()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert int(run.stdout) < 250  # MiB, while 1 GiB is written
+    assert sum(1 for _ in tmp_path.rglob("*")) < 200
+
+
+# Refusals.
+
+
+def one(text: str, shape: tuple[int, ...] = (1,), dtype: str = "float32", **fields: Any) -> Leaf:
+    spec = ArraySpec(shape, checkpoints.dtype(dtype))
+    return Leaf(**({"key": Key.parse(text), "kind": LeafKind.ARRAY, "spec": spec} | fields))
+
+
+def string(text: str) -> Leaf:
+    return Leaf(Key.parse(text), LeafKind.STRING, string="s")
+
+
+def in_list(*names: str, kinds: str) -> Leaf:
+    """`kinds`: `l` or `d` for each component."""
+    return one("x", key=Key(names, tuple(kind == "l" for kind in kinds)))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "words"),
+    [
+        ([one("a", (0, 3))], ["`a`", "[0, 3]", "without elements"]),
+        ([one("a", (), "complex64", kind=LeafKind.SCALAR)], ["`a`", "complex scalar"]),
+        ([one("a", dtype="uint4")], ["`a`", "uint4", "cast"]),
+        ([one("a", dtype="float8_e8m0fnu")], ["`a`", "float8_e8m0fnu"]),
+        ([one("a.b"), one("a/b")], ["`a.b` and `a/b`", "the stored array `a.b`"]),
+        ([one("", key=Key.of(["a/"])), one("a")], ["`a/` and `a`"]),  # TensorStore adds the slash
+        ([one("a//b")], ["`a//b`", "empty component"]),
+        ([one("", key=Key.of(["../x"]))], ["`../x`", "leaves the checkpoint"]),
+        ([one("", key=Key.of(["a", "b/../c"]))], ["leaves the checkpoint"]),
+        ([one("", key=Key.of(["/abs"]))], ["leaves the checkpoint"]),
+        ([one("a\ud800")], ["Unicode"]),
+        ([in_list("a", "0", kinds="dl"), in_list("a", "2", kinds="dl")], ["`a`", "index 1"]),
+        ([in_list("a", "01", kinds="dl")], ["`01`", "no decimal"]),
+        ([in_list("a", "0", kinds="dl"), in_list("a", "x", kinds="dd")], ["`a`", "a list and a dict"]),
+        (
+            [in_list("a", "0", "x", kinds="dld"), in_list("a", "0", "y", kinds="ddd")],
+            ["`a`", "a list and a dict"],
+        ),
+        ([string("a~b")], ["`a~b`", "`~`"]),
+        ([one("x", key=Key.of(["q"])), string("a"), Leaf(Key.of(["a/b"]), LeafKind.STRING)], ["overwrite"]),
+        ([Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Set")], ["`e`", "Set"]),
+    ],
+)
+def test_refusals(leaves: list[Leaf], words: list[str], tmp_path: Path) -> None:
+    sentences = open_sink("orbax", tmp_path, SinkOptions()).refusals(leaves)
+    assert len(sentences) == 1, sentences
+    assert all(word in sentences[0] for word in words), sentences
+
+
+def test_no_refusals(tmp_path: Path) -> None:
+    leaves = [
+        in_list("a", "0", kinds="dl"),
+        in_list("a", "1", kinds="dl"),
+        one("b/0"),  # a dict whose key is a digit
+        one("b/2"),
+        one("c", (), "complex64"),
+        string("s.t"),
+        Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Dict"),
+    ]
+    assert open_sink("orbax", tmp_path, SinkOptions()).refusals(leaves) == []
+    alone = [one("", key=Key((), ()))]  # a tree that is one array
+    assert open_sink("orbax", tmp_path, SinkOptions()).refusals(alone) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (SinkOptions(zarr=4), "zarr version 4"),
+        (SinkOptions(step=-1), "negative"),
+        (SinkOptions(step=1, item="../x"), "`../x`"),
+        (SinkOptions({"x": object()}), "not JSON"),
+    ],
+)
+def test_options_that_make_no_checkpoint(options: SinkOptions, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_sink("orbax", tmp_path, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a\\b", SinkOptions()), ("c", SinkOptions(item="a\\b")), ("a\\b/c", SinkOptions(step=1))],
+)
+def test_places_that_tensorstore_takes_for_others(name: str, options: SinkOptions, tmp_path: Path) -> None:
+    """`a\\b` is one directory, and TensorStore would write to `a/b`."""
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"a\\+b.* has a backslash in it"):
+        open_sink("orbax", tmp_path / name, options)
+    assert [path.name for path in (tmp_path / name).iterdir()] == []
+    assert not (tmp_path / "a").exists()
+
+
+def test_metadata_files_are_json_that_orbax_knows(tmp_path: Path) -> None:
+    path = write(tmp_path / "c", {"x/y": np.arange(3.0)})
+    tree = json.loads((path / "_METADATA").read_text())
+    assert tree["tree_metadata"]["('x', 'y')"] == {
+        "key_metadata": [{"key": "x", "key_type": 2}, {"key": "y", "key_type": 2}],
+        "value_metadata": {"value_type": "np.ndarray", "skip_deserialize": False},
+    }
+    assert (tree["use_ocdbt"], tree["use_zarr3"]) == (True, True)
+    assert not (path / "_sharding").exists()  # only jax.Arrays have one
+
+
+def test_the_sink_is_a_sink(tmp_path: Path) -> None:
+    sink: Sink = open_sink("orbax", tmp_path, SinkOptions())
+    assert sink.refusals([Leaf(Key.parse("a"), LeafKind.STRING, string="")]) == []

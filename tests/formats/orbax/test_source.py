@@ -1,0 +1,517 @@
+"""Reading what stock Orbax wrote, in every layout, whole and damaged."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.registry import detect_format, open_source
+from tests import checkpoints
+
+Checkpoint = Callable[[str], Path]
+
+
+@pytest.mark.parametrize("layout", checkpoints.LAYOUTS)
+def test_reads_what_orbax_wrote(layout: str, checkpoint: Checkpoint) -> None:
+    path = checkpoint(layout)
+    assert detect_format(str(path)).name == "orbax"
+    checkpoints.assert_same(checkpoints.values(open_source(str(path))), checkpoints.expected_of(layout))
+
+
+@pytest.mark.parametrize(
+    ("layout", "step", "item"),
+    [
+        ("ocdbt-zarr2", None, None),  # flat
+        ("steps", 10, "default"),  # the latest, not the last in alphabetical order
+        ("steps-prefixed", 10, "default"),
+        ("composite", 5, "state"),  # the other item holds no arrays
+        ("v1", None, "state"),
+    ],
+)
+def test_default_step_and_item(
+    layout: str, step: int | None, item: str | None, checkpoint: Checkpoint
+) -> None:
+    source = open_source(str(checkpoint(layout)))
+    assert (source.step, source.item) == (step, item)
+
+
+@pytest.mark.parametrize("layout", ["steps", "steps-prefixed"])
+def test_chosen_step(layout: str, checkpoint: Checkpoint) -> None:
+    source = open_source(str(checkpoint(layout)), step=3)
+    assert (source.step, int(checkpoints.values(source)["count"])) == (3, 0)
+
+
+def test_a_step_and_an_item_can_be_named_by_their_paths(checkpoint: Checkpoint) -> None:
+    step = checkpoint("steps-prefixed") / "ckpt_00000010"
+    for path in (step, step / "default"):
+        checkpoints.assert_same(checkpoints.values(open_source(str(path))), checkpoints.expected())
+
+
+def test_flat_checkpoints_beside_each_other_are_steps(tmp_path: Path) -> None:
+    for name, size in (("checkpoint_9", 9), ("checkpoint_10", 10)):  # as flax.training.checkpoints saves
+        checkpoints.save_pytree(tmp_path / name, {"x": np.arange(size)})
+        (tmp_path / name / "_CHECKPOINT_METADATA").unlink()  # older versions of Orbax wrote none
+    source = open_source(str(tmp_path))
+    assert (source.step, source.item) == (10, None)
+    checkpoints.assert_same(checkpoints.values(source), {"x": np.arange(10)})
+
+
+@pytest.mark.parametrize(
+    ("layout", "metadata"),
+    [
+        ("ocdbt-zarr3", checkpoints.CUSTOM),  # from _METADATA
+        ("v1", checkpoints.CUSTOM),  # from _CHECKPOINT_METADATA
+        ("steps", checkpoints.CUSTOM),
+        ("standard", {}),
+    ],
+)
+def test_custom_metadata(layout: str, metadata: dict[str, object], checkpoint: Checkpoint) -> None:
+    assert open_source(str(checkpoint(layout))).metadata == metadata
+
+
+def test_kinds_and_container_kinds(checkpoint: Checkpoint) -> None:
+    leaves = open_source(str(checkpoint("ocdbt-zarr2"))).leaves()
+    kinds = {text: leaf.kind for text, leaf in leaves.items() if leaf.kind is not LeafKind.ARRAY}
+    assert kinds == {
+        **dict.fromkeys(("count", "rate", "flag"), LeafKind.SCALAR),
+        **dict.fromkeys(("none", "dict", "list", "tuple"), LeafKind.EMPTY),
+        **dict.fromkeys(("name", "a/b/s"), LeafKind.STRING),
+        "key": LeafKind.PRNG_KEY,
+    }
+    assert leaves["key"].prng_impl == "threefry2x32"
+    assert leaves["layers/2/deep"].key.names == ("layers", "2", "deep")
+    assert leaves["layers/2/deep"].key.sequences == (False, True, False)
+    assert leaves["a/b/c"].key.names == ("a/b", "c")
+
+
+def test_shardings_are_kept_as_text(checkpoint: Checkpoint) -> None:
+    leaves = open_source(str(checkpoint("v1"))).leaves()
+    text = leaves["params/w"].sharding
+    assert text is not None
+    assert json.loads(text)["partition_spec"] == ["x", "y"]
+    assert leaves["big"].sharding is None  # a NumPy array has none
+
+
+@pytest.mark.parametrize(
+    ("layout", "codec"),
+    [
+        ("plain-zarr2", "zstd"),
+        ("ocdbt-zarr2", "zstd"),
+        ("plain-zarr3", "sharded(zstd)"),
+        ("v1", "sharded(zstd)"),
+    ],
+)
+def test_manifests_say_where_the_bytes_are(layout: str, codec: str, checkpoint: Checkpoint) -> None:
+    source = open_source(str(checkpoint(layout)))
+    manifest = source.leaves()["params/w"].manifest
+    assert manifest is not None
+    assert (manifest.chunk_shape, manifest.codec.name, manifest.codec.order) == ((8, 32), codec, "C")
+    assert sorted(manifest.chunks) == [(i, j) for i in range(4) for j in range(2)]
+    item = checkpoint(layout) / (source.item or "")
+    for chunk in manifest.chunks.values():
+        assert chunk.inline is not None or (item / chunk.file).stat().st_size >= chunk.offset + chunk.length
+    big = source.leaves()["big"].manifest
+    assert big is not None
+    assert all(chunk.file for chunk in big.chunks.values())  # too large to be inline
+    # Equal encodings have equal definitions, whatever the shape; that of shards has their inner shape.
+    assert (manifest.codec == big.codec) == (codec == "zstd")
+
+
+def test_replicated_axes_are_stored_in_more_chunks(checkpoint: Checkpoint) -> None:
+    manifest = open_source(str(checkpoint("standard"))).leaves()["replicated"].manifest
+    assert manifest is not None
+    assert manifest.chunk_shape == (6, 2)
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_any_region_is_that_region_of_the_whole(data: st.DataObject, checkpoint: Checkpoint) -> None:
+    source = open_source(str(checkpoint(data.draw(st.sampled_from(["plain-zarr2", "ocdbt-zarr3"])))))
+    starts = tuple(data.draw(st.integers(0, n)) for n in (32, 64))
+    stops = tuple(data.draw(st.integers(a, n)) for a, n in zip(starts, (32, 64), strict=True))
+    block = source.read(source.leaves()["params/w"], Region(starts, stops))
+    np.testing.assert_array_equal(block, checkpoints.random((32, 64))[Region(starts, stops).slices])
+
+
+def test_two_processes_write_two_databases(checkpoint: Checkpoint) -> None:
+    manifest = open_source(str(checkpoint("processes"))).leaves()["w"].manifest
+    assert manifest is not None
+    folders = {Path(chunk.file).parts[-3] for chunk in manifest.chunks.values()}
+    assert folders == {"ocdbt.process_0", "ocdbt.process_1"}
+
+
+def test_optax_states(tmp_path: Path) -> None:
+    state = optax.adam(1e-3).init({"w": np.zeros(2, np.float32)})
+    checkpoints.save_standard(tmp_path / "c", {"opt": state})
+    found = checkpoints.values(open_source(str(tmp_path / "c")))
+    assert found["opt/1"] == "<None>"  # Orbax stores an EmptyState as None
+    assert sorted(found) == ["opt/0/count", "opt/0/mu/w", "opt/0/nu/w", "opt/1"]
+
+
+def test_a_tree_that_is_one_array(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "c", np.arange(3.0))
+    source = open_source(str(tmp_path / "c"))
+    assert source.leaves()[""].key.names == ()
+    checkpoints.assert_same(checkpoints.values(source), {"": np.arange(3.0)})
+
+
+@pytest.mark.parametrize("zarr3", [False, True])
+def test_every_dtype(zarr3: bool, tmp_path: Path) -> None:
+    numbers = np.arange(6).reshape(2, 3)
+    arrays = {name: numbers.astype(checkpoints.dtype(name)) for name in checkpoints.DTYPES}
+    checkpoints.save_pytree(tmp_path / "c", arrays, zarr3=zarr3)
+    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), arrays)
+
+
+HOSTILE = [
+    "..",
+    "../x",
+    "/abs",
+    "a\x00b",
+    "\x1b[31m\n",
+    "x" * 4096,
+    "é",
+    "é",
+    "A",
+    "a",
+    "a//b",
+    "\u202e",
+    ".",
+]
+
+
+def test_hostile_names_are_only_names(tmp_path: Path) -> None:
+    arrays = {name: np.array([float(i)]) for i, name in enumerate(HOSTILE)}
+    checkpoints.save_pytree(tmp_path / "c", arrays)
+    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), arrays)
+
+
+def test_the_fingerprint_follows_the_files(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("v1"), tmp_path / "c")
+    source = open_source(str(path))
+    before = source.fingerprint()
+    source.leaves()
+    assert before == source.fingerprint() == open_source(str(path)).fingerprint()
+    file = path / "state" / "manifest.ocdbt"
+    os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
+    assert source.fingerprint() != before
+
+
+# Damage: a typed error or the right values, never wrong ones.
+
+
+def damages(path: Path) -> list[tuple[Path, int | None]]:
+    """Every file of a checkpoint with every size to cut it to; None: delete it."""
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    sizes = {file: file.stat().st_size for file in files}
+    cuts = [(file, cut) for file in files for cut in {0, sizes[file] // 2, max(sizes[file] - 1, 0)}]
+    return [(file.relative_to(path), None) for file in files] + [
+        (file.relative_to(path), cut) for file, cut in cuts if cut < sizes[file]
+    ]
+
+
+def outcome(path: Path) -> tuple[Source, dict[str, Any]] | SourceError:
+    """The source with all its values, or why there are none. Any other exception is a failure."""
+    try:
+        source = open_source(str(path))
+        return source, checkpoints.values(source)
+    except SourceError as error:
+        return error
+
+
+@pytest.mark.parametrize("layout", checkpoints.LAYOUTS)
+def test_a_lost_or_cut_file_is_never_read_as_something_else(
+    layout: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    original, wanted = checkpoint(layout), checkpoints.expected_of(layout)
+    path = checkpoints.copy(original, tmp_path / "c")
+    refused = 0
+    for file, cut in damages(original):
+        if cut is None:
+            (path / file).unlink()
+        else:
+            os.truncate(path / file, cut)
+        got = outcome(path)
+        if isinstance(got, SourceError):
+            refused += 1
+            assert all(problem.hint for problem in got.problems), (file, cut, got)
+        else:
+            source, found = got
+            assert source.step in (None, 5, 10), (file, cut)  # not the older step instead
+            checkpoints.assert_same(found, wanted)
+            key = source.leaves().get("key")
+            assert key is None or key.prng_impl == "threefry2x32", (file, cut)
+        shutil.copy2(original / file, path / file)
+    assert refused > 8
+
+
+@pytest.mark.parametrize("layout", checkpoints.LAYOUTS)
+def test_a_lost_directory_is_never_read_as_something_else(
+    layout: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    original, wanted = checkpoint(layout), checkpoints.expected_of(layout)
+    folders = [folder.relative_to(original) for folder in sorted(original.rglob("*")) if folder.is_dir()]
+    for i, folder in enumerate(folders):
+        if layout.startswith("steps") and len(folder.parts) == 1:
+            continue  # a whole step less is another checkpoint, not a damaged one
+        path = checkpoints.copy(original, tmp_path / str(i))
+        shutil.rmtree(path / folder)
+        got = outcome(path)
+        if not isinstance(got, SourceError):
+            checkpoints.assert_same(got[1], wanted)
+            assert got[0].step in (None, 5, 10), folder
+
+
+def edit(path: Path, change: Callable[[dict], object]) -> None:  # type: ignore[type-arg]
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def refusal(path: Path, **options: object) -> str:
+    with pytest.raises(SurgeryError) as caught:
+        checkpoints.values(open_source(str(path), **options))  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_not_a_checkpoint(tmp_path: Path) -> None:
+    assert "does not exist" in refusal(tmp_path / "absent")
+    assert "it looks like an empty directory" in refusal(tmp_path)
+    (tmp_path / "file").write_bytes(b"\0" * 100)
+    assert "not a checkpoint of a known format" in refusal(tmp_path / "file")
+    with pytest.raises(UsageError, match="did you mean `orbax`"):
+        open_source(str(tmp_path), "obrax")
+
+
+def test_an_unfinished_save_by_name(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c.orbax-checkpoint-tmp")
+    assert "never finished" in refusal(path)
+
+
+def test_an_unfinished_save_by_its_missing_commit(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("steps"), tmp_path / "c")
+    (path / "10" / "commit_success.txt").unlink()
+    edit(path / "10" / "_CHECKPOINT_METADATA", lambda about: about.update(commit_timestamp_nsecs=None))
+    assert "never committed" in refusal(path, step=10)
+    assert open_source(str(path)).step == 3  # the latest *committed* one
+    shutil.rmtree(path / "3")
+    assert "No step" in refusal(path)
+
+
+def test_a_temporary_step_is_no_step(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("steps"), tmp_path / "c")
+    (path / "10").rename(path / "10.orbax-checkpoint-tmp-1")
+    assert open_source(str(path)).step == 3
+
+
+def test_databases_that_were_never_merged(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("processes"), tmp_path / "c")
+    (path / "manifest.ocdbt").unlink()
+    assert "2 process(es) were never merged" in refusal(path)
+
+
+@pytest.mark.parametrize(("options", "message"), [({"step": 4}, "no step 4"), ({"item": "stat"}, "`stat`")])
+def test_what_is_not_there(options: dict[str, object], message: str, checkpoint: Checkpoint) -> None:
+    assert message in refusal(checkpoint("steps"), **options)
+
+
+def test_a_step_or_item_of_a_flat_checkpoint(checkpoint: Checkpoint) -> None:
+    assert "has no steps" in refusal(checkpoint("standard"), step=1)
+    assert "has no items" in refusal(checkpoint("standard"), item="x")
+
+
+def test_several_items_must_be_chosen_from(tmp_path: Path) -> None:
+    small = {"x": np.arange(3.0)}
+    checkpoints.save_composite(tmp_path / "c", 5, state=small, ema={"x": np.arange(2.0)})
+    message = refusal(tmp_path / "c")
+    assert "`ema`, `state`" in message
+    assert "`item=NAME`" in message
+    assert "has no arrays" in refusal(tmp_path / "c", item="data")
+    assert "did you mean `state`" in refusal(tmp_path / "c", item="states")
+    source = open_source(str(tmp_path / "c"), item="state")
+    checkpoints.assert_same(checkpoints.values(source), small)
+
+
+def test_the_same_step_twice(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("steps"), tmp_path / "c")
+    shutil.copytree(path / "10", path / "ckpt_0010")
+    message = refusal(path)
+    assert "more than once" in message
+    assert "`ckpt_0010`" in message
+
+
+def test_an_array_that_is_listed_but_not_stored(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("ocdbt-zarr2"), tmp_path / "c")
+
+    def add(document: dict) -> None:  # type: ignore[type-arg]
+        extra = {
+            "key_metadata": [{"key": "ghost", "key_type": 2}],
+            "value_metadata": {"value_type": "np.ndarray", "skip_deserialize": False},
+        }
+        document["tree_metadata"]["('ghost',)"] = extra
+
+    edit(path / "_METADATA", add)
+    assert "`ghost`: it is in _METADATA, but there is no array" in refusal(path)
+
+
+def test_leaves_that_cannot_be_told_apart(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "text", {"a/b": np.ones(1), "a": {"b": np.zeros(1)}})
+    assert "Two leaves are both called `a/b`" in refusal(tmp_path / "text")
+    checkpoints.save_pytree(tmp_path / "name", {"a.b": np.ones(1), "a": {"b": np.zeros(1)}})
+    assert "share the stored array `a.b`" in refusal(tmp_path / "name")
+
+
+def test_a_prng_key_whose_type_is_lost(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c")
+    shutil.rmtree(path / "array_metadatas")
+    assert "`key`: whether it is a PRNG key cannot be told" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not valid JSON"),
+        ("[]", "a JSON list where an object belongs"),
+        ("{}", "malformed"),
+        ('{"tree_metadata": 3}', "malformed"),
+        ('{"tree_metadata": {"x": {"key_metadata": [{"key": 1, "key_type": 2}]}}}', "malformed"),
+        (
+            '{"tree_metadata": {"x": {"key_metadata": [{"key": "x", "key_type": 7}], '
+            '"value_metadata": {"value_type": "None", "skip_deserialize": true}}}}',
+            "(7,) are not kinds of keys",
+        ),
+        ("[" * 100_000, "not valid JSON"),  # deeper than any parser's stack
+    ],
+)
+def test_malformed_tree_metadata(text: str, message: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    (path / "_METADATA").write_text(text)
+    assert message in refusal(path)
+
+
+def test_json_that_only_python_writes(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    """Half of a surrogate pair, and no number: Python's `json` writes both, as Orbax uses it."""
+    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+
+    def change(document: dict) -> None:  # type: ignore[type-arg]
+        document["custom_metadata"] = {"loss": float("nan")}
+        document["tree_metadata"]["odd"] = {
+            "key_metadata": [{"key": "a\ud800", "key_type": 2}],
+            "value_metadata": {"value_type": "None", "skip_deserialize": True},
+        }
+
+    before = open_source(str(path)).leaves()
+    edit(path / "_METADATA", change)
+    source = open_source(str(path))
+    assert np.isnan(source.metadata["loss"])
+    leaves = dict(source.leaves())
+    assert leaves.pop("a\ud800").kind is LeafKind.EMPTY
+    assert leaves == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": [10**15, 64]}, "more than the"),  # the grid is larger than what is stored
+        ({"chunks": [10**9, 32]}, "should decode to"),  # nothing of this size is allocated
+        ({"shape": [-1, 64]}, "malformed"),
+        ({"shape": [32]}, "but chunks of shape"),
+        ({"dtype": "<U7"}, "cannot be read"),
+        ({"dtype": "no"}, "cannot be read"),
+        ({"filters": [{"id": "delta"}]}, "filters"),
+        ({"zarr_format": 3}, "malformed"),
+    ],
+)
+def test_hostile_array_metadata(
+    change: dict[str, object], message: str, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    edit(path / "params.w" / ".zarray", lambda about: about.update(change))
+    text = refusal(path)
+    assert message in text
+    assert "`params/w`" in text
+
+
+def test_a_damaged_chunk_is_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    (path / "params.w" / "1.1").write_bytes(b"no zstd frame" * 20)
+    text = refusal(path)
+    assert "`params/w`" in text
+    assert "params.w/1.1" in text
+
+
+def test_links(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    original = checkpoint("plain-zarr3")
+    (tmp_path / "link").symlink_to(original)
+    checkpoints.assert_same(
+        checkpoints.values(open_source(str(tmp_path / "link"))), checkpoints.expected(strings=True)
+    )
+    path = checkpoints.copy(original, tmp_path / "c")
+    chunk = path / "params.b" / "c" / "0"
+    chunk.rename(path / "moved")
+    chunk.symlink_to(path / "moved")
+    assert open_source(str(path)).leaves()
+    (tmp_path / "outside").write_bytes((path / "moved").read_bytes())
+    chunk.unlink()
+    chunk.symlink_to(tmp_path / "outside")
+    assert "is a symbolic link to" in refusal(path)
+
+
+def test_links_of_a_hugging_face_cache(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    original, blobs = checkpoint("standard"), tmp_path / "models--x" / "blobs"
+    blobs.mkdir(parents=True)
+    snapshot = tmp_path / "models--x" / "snapshots" / "0f" / "ckpt"
+    for i, file in enumerate(file for file in sorted(original.rglob("*")) if file.is_file()):
+        shutil.copy(file, blobs / str(i))
+        link = snapshot / file.relative_to(original)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blobs / str(i), link.parent))
+    checkpoints.assert_same(checkpoints.values(open_source(str(snapshot))), checkpoints.expected())
+
+
+def test_a_loop_of_links_ends(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c")
+    (path / "loop").symlink_to(path)
+    assert "Too many levels of symbolic links" in refusal(path)
+
+
+def test_jax_was_given_eight_devices() -> None:
+    assert len(jax.devices()) == 8
+
+
+# --- paths that TensorStore takes for others ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ocdbt", [True, False])
+def test_a_directory_with_a_backslash(ocdbt: bool, tmp_path: Path) -> None:
+    """`a\\b` is one directory, and TensorStore would read `a/b`, another checkpoint."""
+    checkpoints.save_pytree(tmp_path / "a" / "b", {"x": np.ones(2)}, ocdbt)
+    checkpoints.save_pytree(tmp_path / "c", {"x": np.zeros(2)}, ocdbt)
+    (tmp_path / "c").rename(tmp_path / "a\\b")
+    assert "a\\b has a backslash in it, which TensorStore takes for `/`" in refusal(tmp_path / "a\\b")
+
+
+def test_an_array_with_a_backslash_in_a_file(tmp_path: Path) -> None:
+    """TensorStore wrote the array to `a/b`; what lies there may as well be that of another key."""
+    checkpoints.save_pytree(tmp_path / "c", {"a\\b": np.ones(2)}, ocdbt=False)
+    assert (tmp_path / "c" / "a" / "b" / ".zarray").exists()
+    assert "`a\\b`: " in refusal(tmp_path / "c")
+    assert "has a backslash in it" in refusal(tmp_path / "c")
+
+
+def test_a_key_with_a_backslash_in_a_database(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "c", {"a\\b": np.ones(2)})
+    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), {"a\\b": np.ones(2)})

@@ -1,0 +1,197 @@
+"""The structure file that older versions of Orbax look for, as it is written.
+
+That orbax-checkpoint 0.4.8 to 0.5.20 restore with it was tried with them; here it is compared with theirs.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import msgpack
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from ckpt_surgery import api
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.formats.orbax.structure import structure_bytes
+from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source, restorable_by
+from tests import checkpoints
+
+OLDER = Path(__file__).parents[2] / "data" / "orbax_versions"
+RECIPE = "version: 1\noutput: {zarr: 2, structure_file: true}\n"
+
+
+def recipe(tmp_path: Path, text: str = RECIPE) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+def leaf(text: str, empty: str | None = None, kind: LeafKind = LeafKind.EMPTY) -> Leaf:
+    names = text.split("/") if text else []
+    key = Key(tuple(n.strip("[]") for n in names), tuple(n.startswith("[") for n in names))
+    return Leaf(key, kind, empty=empty)
+
+
+def tree_of(*leaves: Leaf) -> Any:
+    return msgpack.unpackb(structure_bytes((leaf, ".".join(leaf.key.names)) for leaf in leaves))
+
+
+@pytest.mark.parametrize("name", ["0.4.8-ocdbt", "0.4.8-aggregated-ocdbt", "0.9.1-zarr3-ocdbt"])
+def test_it_is_what_orbax_0_4_wrote(name: str, tmp_path: Path) -> None:
+    """Of the same tree, with every value in the store."""
+    api.apply(recipe(tmp_path), OLDER / name, dst=tmp_path / "c")
+    written = (OLDER / "0.4.8-ocdbt" / "checkpoint").read_bytes()
+    assert msgpack.unpackb((tmp_path / "c" / "checkpoint").read_bytes()) == msgpack.unpackb(written)
+
+
+@pytest.mark.parametrize("layout", ["ocdbt-zarr2", "v1", "steps"])
+def test_stock_orbax_restores_what_has_one(
+    layout: str, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = open_source(str(checkpoint(layout)))
+    api.apply(recipe(tmp_path), checkpoint(layout), dst=tmp_path / "c")
+    with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
+        restored = checkpointer.restore(tmp_path / "c")
+    checkpoints.assert_same(checkpoints.restored_leaves(restored), checkpoints.expected_of(layout))
+    again = open_source(str(tmp_path / "c"))
+    checkpoints.assert_same(checkpoints.values(again), checkpoints.values(source))
+    assert {text: one.kind for text, one in again.leaves().items()} == {
+        text: one.kind for text, one in source.leaves().items()
+    }
+
+
+def test_it_lies_beside_the_arrays_of_a_step(tmp_path: Path) -> None:
+    api.apply(recipe(tmp_path), OLDER / "0.4.8-ocdbt", dst=tmp_path / "m", dst_step=7)
+    assert (tmp_path / "m" / "7" / "default" / "checkpoint").exists()
+    assert not (tmp_path / "m" / "7" / "checkpoint").exists()
+
+
+def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
+    api.apply(recipe(tmp_path, "version: 1\noutput: {zarr: 2}\n"), OLDER / "0.4.8-flax", dst=tmp_path / "c")
+    assert not (tmp_path / "c" / "checkpoint").exists()
+
+
+def test_the_tree_of_placeholders() -> None:
+    found = tree_of(
+        leaf("l/[10]", kind=LeafKind.ARRAY),
+        *(leaf(f"l/[{i}]", "None") for i in range(9)),
+        leaf("l/[9]/[0]/x", kind=LeafKind.SCALAR),
+        leaf("d/0", kind=LeafKind.STRING),  # a dict with the key `0`
+        leaf("e", "Dict"),
+        leaf("t", "Tuple"),
+        leaf("n", "List"),
+    )
+    assert found == {
+        "l": [*(None for _ in range(9)), [{"x": "PLACEHOLDER://l.9.0.x"}], "PLACEHOLDER://l.10"],
+        "d": {"0": "PLACEHOLDER://d.0"},
+        "e": {},
+        "t": [],
+        "n": [],
+    }
+    assert tree_of(leaf("", kind=LeafKind.ARRAY)) == "PLACEHOLDER://"
+    assert tree_of(leaf("[0]", kind=LeafKind.ARRAY)) == ["PLACEHOLDER://0"]
+
+
+def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
+    """As Orbax 0.3 finds them: without `_METADATA`."""
+    numbers = {"a": {"b.c": np.arange(3), "d": [np.ones(2), {"e": np.zeros(4)}]}, "f/g": np.full(2, 7)}
+    checkpoints.save_pytree(tmp_path / "src", numbers)
+    api.apply(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
+    wanted = checkpoints.values(open_source(str(tmp_path / "c")))
+    (tmp_path / "c" / "_METADATA").unlink()
+    source = open_source(str(tmp_path / "c"))
+    checkpoints.assert_same(checkpoints.values(source), wanted)
+    assert source.leaves()["a/d/1/e"].key.sequences == (False, False, True, False)
+
+
+# --- where it does not apply --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (
+            "{structure_file: true}",
+            "recipe.yaml:2:26  output.structure_file\n"
+            "    output: {structure_file: true}\n"
+            "                             ^^^^\n"
+            "  a structure file is for versions of Orbax that read zarr 2 only\n"
+            "  Add `zarr: 2`, or leave it out.",
+        ),
+        (
+            "{zarr: 2, format: npz, structure_file: true}",
+            "recipe.yaml:2:48  output.structure_file\n"
+            "    output: {zarr: 2, format: npz, structure_file: true}\n"
+            "                                                   ^^^^\n"
+            "  npz checkpoints have no structure file\n"
+            "  Leave it out.",
+        ),
+    ],
+)
+def test_recipes_that_cannot_have_one(output: str, says: str, tmp_path: Path) -> None:
+    path = recipe(tmp_path, f"version: 1\noutput: {output}\n")
+    ((_, problems),) = api.lint([path])
+    assert [str(problem).removeprefix(f"{tmp_path}/") for problem in problems] == [says]
+    with pytest.raises(RecipeError):
+        api.plan(path, OLDER / "0.4.8-ocdbt")
+
+
+def test_a_zarr_version_that_is_wrong_is_one_problem(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "version: 1\noutput: {zarr: 4, structure_file: true}\n")
+    ((_, problems),) = api.lint([path])
+    assert len(problems) == 1
+
+
+def test_the_command_line_may_choose_a_format_without_one(tmp_path: Path) -> None:
+    for options in ({"dst": tmp_path / "x.safetensors"}, {"dst": tmp_path / "x", "format": "zarr"}):
+        with pytest.raises(UsageError, match="checkpoints have no structure file"):
+            api.plan(recipe(tmp_path), OLDER / "0.4.8-ocdbt", **options)  # type: ignore[arg-type]
+
+
+def test_sinks_refuse_it_with_zarr_3(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="A structure file is for arrays of zarr 2"):
+        open_sink("orbax", tmp_path, SinkOptions(structure_file=True))
+
+
+# --- who restores it ----------------------------------------------------------------------------------------
+
+
+def array(dtype: str) -> Leaf:
+    return Leaf(Key.parse("x"), LeafKind.ARRAY, ArraySpec((2,), checkpoints.dtype(dtype)))
+
+
+@pytest.mark.parametrize(
+    ("leaves", "structure_file", "versions"),
+    [
+        ([array("float32")], False, ("0.5.21", None)),
+        ([array("float32")], True, ("0.4.8", None)),
+        ([leaf("s", kind=LeafKind.STRING), leaf("d", "Dict"), array("int4")], True, ("0.4.8", None)),
+        ([leaf("t", "Tuple"), array("float8_e4m3fn")], True, ("0.7.0", None)),
+        ([leaf("t", "NamedTuple"), leaf("u", "Tuple")], False, ("0.10.2", None)),
+        ([leaf("k", kind=LeafKind.PRNG_KEY), leaf("u", "Tuple")], False, ("0.11.9", None)),
+        ([array("float8_e3m4"), array("float4_e2m1fn"), array("int2")], False, ("0.5.21", "0.1.80")),
+        ([array("int2")], False, ("0.5.21", "0.1.75")),
+    ],
+)
+def test_the_oldest_versions(leaves: list[Leaf], structure_file: bool, versions: tuple[str, ...]) -> None:
+    named = zip(("orbax-checkpoint", "tensorstore"), versions, strict=True)
+    wanted = {package: version for package, version in named if version}
+    assert restorable_by("orbax", leaves, structure_file) == wanted
+    assert restorable_by("safetensors", leaves, False) == {}
+
+
+def test_plans_tell_who_restores_the_result(tmp_path: Path) -> None:
+    checkpoints.save_pytree(tmp_path / "src", {"x": np.ones(2), "k": jax.random.key(7), "t": ()})
+    made = api.plan(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
+    assert made.restorable_by == {"orbax-checkpoint": "0.11.9"}
+    drops = recipe(tmp_path, RECIPE + "rules:\n  - {match: 'k|t', drop: true}\n")
+    made = api.plan(drops, tmp_path / "src", dst=tmp_path / "c")
+    assert made.restorable_by == {"orbax-checkpoint": "0.4.8"}
+    made = api.plan(None, OLDER / "0.4.8-ocdbt", dst=tmp_path / "c")
+    assert made.restorable_by == {"orbax-checkpoint": "0.5.21"}

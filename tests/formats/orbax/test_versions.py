@@ -1,0 +1,314 @@
+"""Checkpoints that older versions of Orbax and Flax wrote: `tests/data/orbax_versions/write.py`."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorstore as ts
+
+from ckpt_surgery import api
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.planner import Transfer
+from tests import checkpoints
+
+DATA = Path(__file__).parents[2] / "data" / "orbax_versions"
+WRITTEN = sorted(path.name for path in DATA.iterdir() if path.is_dir())
+SPARSE = [name for name in WRITTEN if name.startswith(("0.5", "0.9")) and "zarr3" in name]
+"""Chunks that have nothing but zeros are not stored."""
+AGGREGATED = [name for name in WRITTEN if "aggregated" in name or "flax" in name]
+"""Small values are in the structure file."""
+
+
+def has_strings(name: str) -> bool:
+    return name.endswith("-flax") or not name.startswith(("0.2", "0.3"))
+
+
+def sparse() -> np.ndarray:
+    values = np.zeros((8, 3), np.float32)
+    values[2:4] = 1.5
+    return values
+
+
+def expected(name: str) -> dict[str, Any]:
+    values = {
+        "params/w": np.arange(24, dtype=np.float32).reshape(8, 3),
+        "params/sparse": sparse(),
+        "params/b": np.arange(4).astype(ml_dtypes.bfloat16),
+        "layers/0": np.arange(5, dtype=np.int32),
+        "layers/1/deep": np.array([0.5, -2.0]),
+        "zeros": np.zeros((2, 2), np.float32),
+        "step": np.array(7),
+        "rate": np.array(0.25),
+        "none": "<None>",
+        "dict": "<Dict>",
+        "list": "<List>",
+    }
+    return values | ({"name": "run"} if has_strings(name) else {})
+
+
+def test_the_fixtures_are_those_of_the_script() -> None:
+    script = (DATA / "write.py").read_text()
+    assert len(WRITTEN) == 17
+    assert all(f'"{name}"' in script for name in WRITTEN)
+    assert sum(file.stat().st_size for file in DATA.rglob("*")) < 2**20
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_layout_is_read(name: str) -> None:
+    source = open_source(str(DATA / name))
+    checkpoints.assert_same(checkpoints.values(source), expected(name))
+    leaves = source.leaves()
+    assert leaves["layers/1/deep"].key.sequences == (False, True, False)
+    # What was not aggregated before `_METADATA` was a scalar or an array without axes: nobody knows.
+    known = LeafKind.ARRAY if name in ("0.2.7-plain", "0.3.5-ocdbt") else LeafKind.SCALAR
+    assert [leaves[text].kind for text in ("step", "rate", "zeros")] == [known, known, LeafKind.ARRAY]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_layout_is_converted(name: str, tmp_path: Path) -> None:
+    api.convert(DATA / name, tmp_path / "c")
+    with checkpoints.quiet():
+        import orbax.checkpoint as ocp
+
+        with ocp.PyTreeCheckpointer() as checkpointer:
+            restored = checkpointer.restore(tmp_path / "c")
+    checkpoints.assert_same(checkpoints.restored_leaves(restored), expected(name))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_lost_or_cut_file_is_never_read_as_something_else(name: str, tmp_path: Path) -> None:
+    original, path = DATA / name, checkpoints.copy(DATA / name, tmp_path / "c")
+    files = [file.relative_to(original) for file in sorted(original.rglob("*")) if file.is_file()]
+    refused = 0
+    for file in files:
+        left_out = name in SPARSE and "plain" in name and file.parts[1:2] == ("c",)
+        for cut in (None, 0, (path / file).stat().st_size // 2):
+            if cut is not None:
+                os.truncate(path / file, cut)
+            elif left_out:
+                continue  # nothing tells it from a chunk that was not stored
+            else:
+                (path / file).unlink()
+            try:
+                found = checkpoints.values(open_source(str(path)))
+            except SourceError as error:
+                refused += 1
+                assert all(problem.hint for problem in error.problems), (file, cut, error)
+            else:
+                checkpoints.assert_same(found, expected(name))
+            shutil.copy2(original / file, path / file)
+    assert refused >= 4
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        checkpoints.values(open_source(str(path)))
+    return str(caught.value)
+
+
+# --- values in the structure file ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AGGREGATED)
+def test_values_in_the_structure_file_have_manifests(name: str, tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / name, tmp_path / "c")
+    source = open_source(str(path))
+    for text in ("params/b", "layers/0", "zeros"):
+        leaf = source.leaves()[text]
+        assert leaf.manifest is not None
+        assert [os.path.basename(chunk.file) for chunk in leaf.manifest.chunks.values()] == ["checkpoint"]
+    made = api.plan(None, path, dst=tmp_path / "out")
+    (transfer,) = {step.transfer for step in made.steps if step.leaf.key.text == "zeros"}
+    assert transfer is not Transfer.COMPUTE
+    part = source.read(source.leaves()["layers/0"], Region((1,), (4,)))
+    assert part.tolist() == [1, 2, 3]
+
+
+def test_a_structure_file_that_lacks_what_it_should_have(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / "c")
+    (path / "checkpoint").unlink()
+    assert "`layers/0`: its value is in the file checkpoint, which" in refusal(path)
+    for changed, message in (
+        (b"\x85params", "malformed|left|byte"),
+        (b"\x80", "`layers/0`: its value should be in .*checkpoint, which does not have it"),
+        (b"\x81\xa6layers\x91\xc0", None),
+        (b"\x81\xa6layers\x90", "`layers/0`: its value should be in .*checkpoint, which does not have it"),
+        (b"\x81\xa6layers\x91\xaePLACEHOLDER://", "`layers/0`: .*which has a placeholder there"),
+    ):
+        (path / "checkpoint").write_bytes(changed)
+        with pytest.raises(SourceError, match=message):
+            open_source(str(path)).leaves()
+
+
+def test_a_structure_file_that_changed_since_it_was_listed(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / "c")
+    source = open_source(str(path))
+    leaf = source.leaves()["zeros"]
+    os.utime(path / "checkpoint", ns=(0, 0))
+    with pytest.raises(SourceError, match=r"`zeros`: .*changed"):
+        source.read(leaf, Region.whole((2, 2)))
+
+
+def test_arrays_in_pieces(tmp_path: Path) -> None:
+    """Arrays over 1 GiB are in pieces; these are of a size that no grid of chunks fits."""
+    import msgpack
+    from flax import serialization
+
+    path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / "c")
+    values = np.arange(12, dtype=np.float32).reshape(2, 6)
+    pieces = [values.ravel()[:5], values.ravel()[5:]]
+    chunked = {
+        "__msgpack_chunked_array__": True,
+        "shape": {"0": 2, "1": 6},
+        "chunks": {str(i): piece for i, piece in enumerate(pieces)},
+    }
+    tree = msgpack.unpackb((path / "checkpoint").read_bytes(), ext_hook=serialization._msgpack_ext_unpack)
+    packed = serialization.msgpack_serialize({**tree, "zeros": chunked}, in_place=True)
+    (path / "checkpoint").write_bytes(packed)
+    source = open_source(str(path))
+    leaf = source.leaves()["zeros"]
+    np.testing.assert_array_equal(source.read(leaf, Region((0, 3), (2, 6))), values[:, 3:])
+
+
+def test_byte_strings(tmp_path: Path) -> None:
+    """They are listed and compared, as those in Flax's own files."""
+    import msgpack
+
+    for name, text in (("a", b"abc"), ("b", b"abd")):
+        path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / name)
+        tree = msgpack.unpackb((path / "checkpoint").read_bytes())
+        (path / "checkpoint").write_bytes(msgpack.packb({**tree, "zeros": text}))
+    source = open_source(str(tmp_path / "a"))
+    leaf = source.leaves()["zeros"]
+    with pytest.raises(SourceError, match="`zeros`: it is a byte string of the length 3"):
+        source.read(leaf, Region.whole((3,)))
+    found = api.diff(tmp_path / "a", tmp_path / "b", values=True)
+    assert [value.key for value in found.values or () if not value.equal] == ["zeros"]
+    assert found.uncompared == ()
+    assert not api.diff(tmp_path / "a", tmp_path / "a", values=True).different
+
+
+# --- a tree without `_METADATA` -----------------------------------------------------------------------------
+
+
+def test_steps_from_before_metadata(tmp_path: Path) -> None:
+    for step in ("9", "10"):
+        checkpoints.copy(DATA / "0.3.5-ocdbt", tmp_path / step / "default")
+    source = open_source(str(tmp_path))
+    assert (source.format, source.step, source.item) == ("orbax", 10, "default")
+    checkpoints.assert_same(checkpoints.values(source), expected("0.3.5-ocdbt"))
+
+
+def test_a_placeholder_of_no_array(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.3.5-ocdbt", tmp_path / "c")
+    structure = (path / "checkpoint").read_bytes()
+    (path / "checkpoint").write_bytes(structure.replace(b"PLACEHOLDER://zeros", b"PLACEHOLDER://heros"))
+    assert "`zeros`: it is in checkpoint, but there is no array `heros`" in refusal(path)
+
+
+def test_what_wrote_metadata_must_have_it(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    """PRNG keys would become numbers without it."""
+    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c")
+    (path / "_METADATA").unlink()
+    shutil.copy2(DATA / "0.3.5-ocdbt" / "checkpoint", path / "checkpoint")
+    assert "has no _METADATA" in refusal(path)
+
+
+def test_databases_from_before_metadata_that_were_never_merged(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.4.8-ocdbt", tmp_path / "c")
+    (path / "_METADATA").unlink()
+    (path / "manifest.ocdbt").unlink()
+    assert "1 process(es) were never merged" in refusal(path)
+
+
+# --- chunks that are not stored -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_arrays_with_chunks_that_are_not_stored_are_computed(name: str, tmp_path: Path) -> None:
+    source = open_source(str(DATA / name))
+    manifests = {text: leaf.manifest for text, leaf in source.leaves().items() if leaf.manifest}
+    lacking = {text: len(manifest.chunks) for text, manifest in manifests.items() if not manifest.complete}
+    assert lacking == {"params/sparse": 2, "zeros": 0}
+    made = api.plan(None, DATA / name, dst=tmp_path / "c")
+    computed = {step.leaf.key.text for step in made.steps if step.leaf.spec and step.stored is None}
+    assert computed == set(lacking)
+
+
+@pytest.mark.parametrize("filled", [None, False, True])
+def test_a_chunk_that_is_not_stored_where_all_should_be(filled: bool | None, tmp_path: Path) -> None:
+    """`_METADATA` says of newer checkpoints that every chunk was stored."""
+    path = checkpoints.copy(DATA / "0.10.3-zarr3-plain", tmp_path / "c")
+    if filled is None:
+        edit(path / "_METADATA", lambda tree: tree.pop("store_array_data_equal_to_fill_value"))
+    else:
+        edit(path / "_METADATA", lambda tree: tree.update(store_array_data_equal_to_fill_value=filled))
+    (path / "params.sparse" / "c" / "6" / "0").unlink()
+    if filled:
+        assert "`params/sparse`: its chunk c/6/0 is missing" in refusal(path)
+    else:
+        checkpoints.assert_same(checkpoints.values(open_source(str(path))), expected(path.name))
+
+
+def test_zarr_2_never_left_a_chunk_out(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.4.8-aggregated-plain", tmp_path / "c")
+    (path / "params.sparse" / "3.0").unlink()
+    assert "`params/sparse`: its chunk 3.0 is missing" in refusal(path)
+
+
+def test_another_fill_value(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
+    edit(path / "zeros" / "zarr.json", lambda array: array.update(fill_value=2.5))
+    assert checkpoints.values(open_source(str(path)))["zeros"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+
+
+def test_a_chunk_that_goes_after_it_was_listed_is_no_chunk_of_zeros(tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
+    source = open_source(str(path))
+    leaf = source.leaves()["params/sparse"]
+    (path / "params.sparse" / "c" / "2" / "0").unlink()
+    with pytest.raises(SourceError, match="c/2/0"):
+        source.read(leaf, Region.whole((8, 3)))
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_grid_that_is_said_to_be_huge_is_not_walked_through(name: str, tmp_path: Path) -> None:
+    path = checkpoints.copy(DATA / name, tmp_path / "c")
+    base = f"file://{path}/"
+    store = ts.KvStore.open(base if "plain" in name else {"driver": "ocdbt", "base": base}).result()
+    array = json.loads(store["params.sparse/zarr.json"])
+    store["params.sparse/zarr.json"] = json.dumps({**array, "shape": [10**15, 3]}).encode()
+    leaf = open_source(str(path)).leaves()["params/sparse"]
+    assert leaf.manifest is not None
+    assert (leaf.manifest.spec.shape, list(leaf.manifest.chunks)) == ((10**15, 3), [(2, 0), (3, 0)])
+
+
+def test_names_that_are_the_beginning_of_others(tmp_path: Path) -> None:
+    """`zeros` and `zeros-2` lie beside one another, and `-` comes before `/`."""
+    path = checkpoints.copy(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
+    shutil.copytree(path / "params.w", path / "zeros-2")
+
+    def add(document: Any) -> None:
+        entry = json.loads(json.dumps(document["tree_metadata"]["('zeros',)"]))
+        entry["key_metadata"][0]["key"] = "zeros-2"
+        document["tree_metadata"]["('zeros-2',)"] = entry
+
+    edit(path / "_METADATA", add)
+    wanted = expected(path.name)
+    found = checkpoints.values(open_source(str(path)))
+    checkpoints.assert_same(found, {**wanted, "name": "run", "zeros-2": wanted["params/w"]})

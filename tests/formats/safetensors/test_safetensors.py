@@ -1,0 +1,668 @@
+"""safetensors in and out, against the safetensors library and torch."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.shared.zarr_metadata import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.storage.adopting import DataFiles
+from ckpt_surgery.storage.listing import data_file
+from tests.formats import conformance
+from tests.formats.conformance import Arrays, Lie, array, assert_same, output_of, values
+
+CODES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F4": "float4_e2m1fn",
+}
+"""The library's names of types, but for the two of 6 bits, which it cannot write."""
+
+INDEX = "model.safetensors.index.json"
+
+
+def packed(value: np.ndarray) -> np.ndarray:
+    bits = value.view(np.uint8)
+    return bits[..., ::2] + 16 * bits[..., 1::2]
+
+
+def unpacked(bits: np.ndarray) -> np.ndarray:
+    apart = np.stack([bits % 16, bits // 16], -1).reshape(*bits.shape[:-1], 2 * bits.shape[-1])
+    return apart.view(ml_dtypes.float4_e2m1fn)
+
+
+def encoded(arrays: Arrays, metadata: Mapping[str, str] | None = None) -> bytes:
+    """A file as the library writes it."""
+    kept, specs = [], {}
+    for name, value in arrays.items():
+        narrow = value.dtype.name == "float4_e2m1fn"
+        # Not np.ascontiguousarray, which makes one axis of none.
+        stored = packed(value) if narrow else np.array(value, order="C")
+        kept.append(stored)
+        specs[name] = TensorSpec(
+            dtype="float4_e2m1fn_x2" if narrow else stored.dtype.name,
+            shape=stored.shape,
+            data_ptr=stored.ctypes.data,
+            data_len=stored.nbytes,
+        )
+    return bytes(serialize(specs, metadata=dict(metadata) if metadata else None))
+
+
+def decoded(data: bytes) -> dict[str, np.ndarray]:
+    """What the library finds in a file."""
+    found = {}
+    for name, entry in deserialize(data):
+        dtype, shape = CODES[entry["dtype"]], entry["shape"]
+        if dtype == "float4_e2m1fn":
+            bits = np.frombuffer(bytes(entry["data"]), np.uint8)
+            found[name] = unpacked(bits.reshape(*shape[:-1], shape[-1] // 2))
+        else:
+            kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+            found[name] = np.frombuffer(bytes(entry["data"]), kind).reshape(shape)
+    return found
+
+
+def raw_file(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    """A file with any header: JSON text, or a value that is turned into it."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def entry(shape: Sequence[Any], start: Any, stop: Any, dtype: Any = "U8") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+def file_lie(reason: str, says: str, header: Any, data: bytes = b"", length: int | None = None) -> Lie:
+    def make(directory: Path) -> Path:
+        path = directory / "model.safetensors"
+        path.write_bytes(raw_file(header, data, length))
+        return path
+
+    return Lie(reason, make, says)
+
+
+def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
+    """Shards by the library, and an index, whose names of files may be changed."""
+    directory.mkdir(exist_ok=True)
+    names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
+    weights: dict[str, Any] = {}
+    for name, arrays in zip(names, shards, strict=True):
+        (directory / name).write_bytes(encoded(arrays, {"format": "pt"}))
+        weights |= dict.fromkeys(arrays, name)
+    size = sum(value.nbytes for arrays in shards for value in arrays.values())
+    index = {"metadata": {"total_size": size}, "weight_map": weights | dict(files or {})}
+    (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    return directory
+
+
+ONE = json.dumps(entry([2], 0, 2)).encode()
+FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+A, B = {"a": array((2, 3), "float32")}, {"b": array((4,), "int32")}
+
+
+def index_lie(reason: str, says: str, files: Mapping[str, Any]) -> Lie:
+    return Lie(reason, lambda directory: sharded(directory / "x", [A, B], files), says)
+
+
+def written(says: str, reason: str, name: str, data: bytes) -> Lie:
+    def make(directory: Path) -> Path:
+        sharded(directory / "x", [A, B])
+        (directory / "x" / name).write_bytes(data)
+        return directory / "x"
+
+    return Lie(reason, make, says)
+
+
+FILE_LIES = (
+    file_lie("a header longer than the file", "header has 1000 bytes", {}, length=1000),
+    file_lie("a header longer than is allowed", "allows 100000000", {}, length=2**63),
+    file_lie("a header without length", "not a JSON object", b"", length=0),
+    file_lie("a header that is a list", "not a JSON object", []),
+    file_lie("a header that is not JSON", "not valid JSON", b'{"a": }'),
+    file_lie("a header that is not UTF-8", "not valid JSON", b'{"\xff": 1}'),
+    file_lie("a header in UTF-16", "not a JSON object", '{"a":1}'.encode("utf-16")),
+    file_lie("a header that nests deeply", "not valid JSON", b'{"a":' * 200_000),
+    file_lie("lists that nest deeply", "not valid JSON", b'{"a":' + b"[" * 1_000_000),
+    file_lie("a number of a million digits", "not valid JSON", b'{"a":' + b"9" * 1_000_000 + b"}"),
+    file_lie("text after the header", "not valid JSON", b"{}\0"),
+    file_lie("a name twice", "comes twice", b'{"a":%s,"a":1}' % ONE, b"ab"),
+    file_lie(
+        "a hundred thousand names, one twice",
+        "comes twice",
+        b'{"__metadata__":{%s}}' % b",".join(b'"%d":""' % (i % 99_999) for i in range(100_000)),
+    ),
+    file_lie(
+        "a name that is no Unicode",
+        "not valid JSON",
+        b'{"\\ud800":' + json.dumps(entry([2], 0, 2)).encode() + b"}",
+        b"ab",
+    ),
+    file_lie("bytes after the last tensor", "3 follow", {"a": entry([2], 0, 2)}, b"abc"),
+    file_lie("bytes missing at the end", "1 follow", {"a": entry([2], 0, 2)}, b"a"),
+    file_lie("a hole", "begins at byte 3", {"a": entry([2], 0, 2), "b": entry([2], 3, 5)}, b"abcde"),
+    file_lie("a hole at the start", "begins at byte 1", {"a": entry([2], 1, 3)}, b"abc"),
+    file_lie(
+        "tensors that overlap", "begins at byte 1", {"a": entry([2], 0, 2), "b": entry([2], 1, 3)}, b"abc"
+    ),
+    file_lie(
+        "one place for two tensors", "begins at byte 0", {"a": entry([2], 0, 2), "b": entry([2], 0, 2)}, b"ab"
+    ),
+    file_lie("offsets that run backwards", "apart", {"a": entry([2], 2, 0)}, b"ab"),
+    file_lie("offsets beyond the file", "follow", {"a": entry([2**40], 0, 2**40)}, b"ab"),
+    file_lie("negative offsets", "not all integers", {"a": entry([2], -2, 0)}, b"ab"),
+    file_lie("one offset", "needs a dtype", {"a": {"dtype": "U8", "shape": [2], "data_offsets": [0]}}, b"ab"),
+    file_lie("offsets that are text", "not all integers", {"a": entry([2], "0", "2")}, b"ab"),
+    file_lie("a size that the shape does not have", "takes 3 bytes", {"a": entry([3], 0, 2)}, b"ab"),
+    file_lie("a size that the type does not have", "takes 8 bytes", {"a": entry([2], 0, 2, "F32")}, b"ab"),
+    file_lie("a negative axis", "not all integers", {"a": entry([-2], 0, 2)}, b"ab"),
+    file_lie("an axis that is a fraction", "not all integers", {"a": entry([2.0], 0, 2)}, b"ab"),
+    file_lie("an axis that is a truth", "not all integers", {"a": entry([True, 2], 0, 2)}, b"ab"),
+    file_lie("a shape that is a number", "needs a dtype", {"a": {**entry([], 0, 1), "shape": 1}}, b"a"),
+    file_lie("a product that overflows", "beyond all", {"a": entry([2**32, 2**32, 2], 0, 2)}, b"ab"),
+    file_lie("axes beyond all memory, one of them 0", "beyond all", {"a": entry([2**62, 2**62, 0], 0, 0)}),
+    file_lie("too many axes", "40 axes", {"a": entry([1] * 40, 0, 1)}, b"a"),
+    file_lie("a hundred thousand axes", "100000 axes", {"a": entry([1] * 100_000, 0, 1)}, b"a"),
+    file_lie("an unknown type", "unknown type 'U9'", {"a": entry([2], 0, 2, "U9")}, b"ab"),
+    file_lie("a type that is no text", "unknown type", {"a": entry([2], 0, 2, ["U8"])}, b"ab"),
+    file_lie("a type without a packing", "F6_E2M3", {"a": entry([4], 0, 3, "F6_E2M3")}, b"abc"),
+    file_lie("pairs that do not come out even", "even last axis", {"a": entry([2, 3], 0, 3, "F4")}, b"abc"),
+    file_lie("half a pair", "even last axis", {"a": entry([], 0, 0, "F4")}),
+    file_lie("an entry that is a list", "needs a dtype", {"a": [1, 2]}),
+    file_lie("an entry without a type", "needs a dtype", {"a": {"shape": [], "data_offsets": [0, 1]}}, b"a"),
+    file_lie("metadata that is a list", "__metadata__", {"__metadata__": []}),
+    file_lie("metadata that is not text", "__metadata__", {"__metadata__": {"a": 1}}),
+    file_lie("a truth that is neither 0 nor 1", "has the byte 2", {"a": entry([3], 0, 3, "BOOL")}, b"\0\1\2"),
+)
+
+INDEX_LIES = (
+    index_lie("a file with a path", "no plain file name", {"a": "../x/model-00001-of-00002.safetensors"}),
+    index_lie("an absolute file", "no plain file name", {"a": "/etc/passwd"}),
+    index_lie("the directory itself", "no plain file name", {"a": "."}),
+    index_lie("a file without a name", "no plain file name", {"a": ""}),
+    index_lie("a file with a NUL", "no plain file name", {"a": "x\0y"}),
+    index_lie("a file that is a number", "no plain file name", {"a": 1}),
+    index_lie("a file that is missing", "No such file", {"c": "model-00003-of-00002.safetensors"}),
+    index_lie("a name that its file lacks", "`c` is not in", {"c": FIRST}),
+    index_lie("a name in the other file", "`a` is not in", {"a": SECOND}),
+    written(
+        "elsewhere or not at all",
+        "a name that only the file has",
+        FIRST,
+        encoded(A | {"c": B["b"]}),
+    ),
+    written("elsewhere", "a name in two files", SECOND, encoded(A | B)),
+    written("not valid JSON", "an index that is not JSON", INDEX, b"{"),
+    written("where an object belongs", "an index that is a list", INDEX, b"[]"),
+    written("comes twice", "an index with a name twice", INDEX, b'{"weight_map": {"a": "x", "a": "y"}}'),
+    written("weight_map", "an index without a map", INDEX, b'{"metadata": {}}'),
+    written("weight_map", "an index whose metadata is a list", INDEX, b'{"metadata": [1], "weight_map": {}}'),
+    written(
+        "model.safetensors, model.safetensors.index.json",
+        "a single file beside an index",
+        "model.safetensors",
+        encoded(A),
+    ),
+)
+
+
+class TestOneFile(conformance.Writing):
+    """One file holds all."""
+
+    format = "safetensors"
+    dtypes = tuple(CODES.values())
+    lies = FILE_LIES
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        path.mkdir()
+        (path / "model.safetensors").write_bytes(encoded(arrays))
+        return path / "model.safetensors"
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        assert [file.name for file in path.iterdir()] == ["model.safetensors"]
+        return decoded((path / "model.safetensors").read_bytes())
+
+
+class TestShards(conformance.Writing):
+    """An index, and a file for every few names."""
+
+    format = "safetensors"
+    dtypes = ("float32", "bfloat16", "bool", "float4_e2m1fn")
+    lies = INDEX_LIES
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "other_dtype" in metafunc.fixturenames:
+            metafunc.parametrize("other_dtype", ["int4"])
+        else:
+            super().pytest_generate_tests(metafunc)
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        names = list(arrays)
+        return sharded(path, [{n: arrays[n] for n in names[i::3]} for i in range(3)])
+
+    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Any:
+        directory.mkdir(exist_ok=True)
+        return open_sink(self.format, directory, SinkOptions(metadata=metadata or {}, shard_size=24))
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        """As transformers does: the index tells which file to open."""
+        if (path / "model.safetensors").exists():
+            assert not (path / INDEX).exists()
+            return decoded((path / "model.safetensors").read_bytes())
+        files = json.loads((path / INDEX).read_text())["weight_map"]
+        assert {p.name for p in path.iterdir()} == {INDEX, *files.values()}
+        found = {file: decoded((path / file).read_bytes()) for file in set(files.values())}
+        assert {name for arrays in found.values() for name in arrays} == set(files)
+        return {name: found[file][name] for name, file in files.items()}
+
+
+# --- what only safetensors has ----------------------------------------------------------------------------
+
+
+def write(directory: Path, arrays: Arrays, options: SinkOptions) -> Path:
+    directory.mkdir()
+    sink = open_sink("safetensors", directory, options)
+    outputs = [output_of(name, value) for name, value in arrays.items()]
+    sink.create(outputs)
+    for output, value in zip(outputs, arrays.values(), strict=True):
+        sink.write(output, Region.whole(value.shape), value)
+    sink.finish()
+    return directory
+
+
+def opened(path: Path) -> Any:
+    return open_source(os.fspath(path))
+
+
+def test_torch_agrees_on_narrow_floats(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    numbers = torch.tensor([[0.5, -1.5, 3.0, 448.0], [0.0, 1.0, -2.0, 6.0]])
+    types = {
+        "bfloat16": torch.bfloat16,
+        "float8_e4m3fn": torch.float8_e4m3fn,
+        "float8_e5m2": torch.float8_e5m2,
+    }
+    save_file({name: numbers.to(kind) for name, kind in types.items()}, tmp_path / "x.safetensors")
+    source = opened(tmp_path / "x.safetensors")
+    found = values(source)
+    for name, kind in types.items():
+        assert found[name].dtype.name == name
+        np.testing.assert_array_equal(found[name].astype(np.float32), numbers.to(kind).float().numpy())
+    path = write(tmp_path / "again", found, SinkOptions())
+    again = load_file(path / "model.safetensors")
+    assert all(torch.equal(again[n].float(), numbers.to(kind).float()) for n, kind in types.items())
+
+
+def test_pairs_have_the_first_element_in_the_low_bits(tmp_path: Path) -> None:
+    """As torch documents `float4_e2m1fn_x2`: 0.5 is 1, 6.0 is 7, -6.0 is 15, 1.0 is 2."""
+    (tmp_path / "x.safetensors").write_bytes(raw_file({"x": entry([2, 2], 0, 2, "F4")}, b"\x71\x2f"))
+    found = values(opened(tmp_path / "x.safetensors"))["x"]
+    assert found.astype(np.float32).tolist() == [[0.5, 6.0], [-6.0, 1.0]]
+
+
+def test_pairs_are_not_taken_for_plain_bytes(tmp_path: Path) -> None:
+    """An index over this file could describe the one tensor, but not the other."""
+    arrays = {"p": array((2, 4), "float4_e2m1fn"), "q": array((2,), "int8")}
+    (tmp_path / "x.safetensors").write_bytes(encoded(arrays))
+    leaves = opened(tmp_path / "x.safetensors").leaves()
+    assert leaves["q"].manifest.codec.raw
+    assert zarr3_metadata(leaves["q"].manifest) is not None
+    assert not leaves["p"].manifest.codec.raw
+    assert not leaves["p"].manifest.codec.bytewise
+    assert zarr2_metadata(leaves["p"].manifest) is zarr3_metadata(leaves["p"].manifest) is None
+    assert leaves["p"].manifest.chunks[0, 0].length == 4
+
+
+def test_pairs_that_do_not_come_out_even_are_refused(tmp_path: Path) -> None:
+    sink = open_sink("safetensors", tmp_path, SinkOptions())
+    told = sink.refusals([output_of("a", array((2, 3), "float4_e2m1fn")).leaf])
+    assert told == [
+        "`a` is float4_e2m1fn[2,3]: safetensors stores this type in pairs along an even last axis; cast it."
+    ]
+
+
+def test_user_metadata(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(encoded(A, {"format": "pt", "note": "λ"}))
+    assert opened(tmp_path / "x.safetensors").metadata == {"format": "pt", "note": "λ"}
+
+
+def test_metadata_is_written_as_text(tmp_path: Path) -> None:
+    given_ = {"format": "pt", "step": 3, "nested": {"a": [1, None]}}
+    path = write(tmp_path / "x", A, SinkOptions(metadata=given_)) / "model.safetensors"
+    wanted = {"format": "pt", "step": "3", "nested": '{"a": [1, null]}'}
+    with safe_open(path, "np") as file:
+        assert file.metadata() == wanted
+    assert opened(path).metadata == wanted
+
+
+def test_metadata_of_shards_and_index(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "x", [A, B])
+    index = json.loads((path / INDEX).read_text())
+    index["metadata"] |= {"total_parameters": 10, "mergekit_version": "0.1", "format": "of the index"}
+    (path / INDEX).write_text(json.dumps(index))
+    assert opened(path).metadata == {"mergekit_version": "0.1", "format": "pt"}
+
+
+def test_no_metadata_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(raw_file({"__metadata__": None}))
+    assert opened(path).metadata == {}
+    assert deserialize(path.read_bytes()) == []
+
+
+@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": "\ud800"}, {1: "a"}])
+def test_metadata_that_is_no_json_is_refused(metadata: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="metadata cannot be stored"):
+        open_sink("safetensors", tmp_path, SinkOptions(metadata=metadata))
+
+
+def test_leaves_come_in_the_order_of_their_bytes(tmp_path: Path) -> None:
+    shards = [{f"layer_{i}.{name}": array((3,), "float32") for name in "ba"} for i in (1, 0)]
+    leaves = opened(sharded(tmp_path / "x", shards)).leaves()
+    assert list(leaves) == ["layer_1.a", "layer_1.b", "layer_0.a", "layer_0.b"]
+
+
+def test_dots_are_plain_characters(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(encoded({"model.layers.0/w": A["a"]}))
+    (leaf,) = opened(tmp_path / "x.safetensors").leaves().values()
+    assert leaf.key == Key(("model.layers.0", "w"), (False, False))
+
+
+@pytest.mark.parametrize(
+    ("shard_size", "wanted"),
+    [
+        (None, [["a", "b", "c", "d"]]),
+        (10**6, [["a", "b", "c", "d"]]),  # all fit into one file, which then has the usual name
+        (80, [["a", "b"], ["c"], ["d"]]),  # c is larger than a file and has one to itself
+        (40, [["a"], ["b"], ["c"], ["d"]]),
+        (1, [["a"], ["b"], ["c"], ["d"]]),
+    ],
+)
+def test_files_are_filled_in_order(shard_size: int | None, wanted: list[list[str]], tmp_path: Path) -> None:
+    arrays = {n: array((size,), "float32") for n, size in {"a": 10, "b": 10, "c": 100, "d": 10}.items()}
+    path = write(tmp_path / "x", arrays, SinkOptions(shard_size=shard_size))
+    files = sorted(path.glob("*.safetensors"))
+    assert [sorted(decoded(file.read_bytes())) for file in files] == wanted
+    count = len(wanted)
+    names = [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
+    assert [file.name for file in files] == (names if count > 1 else ["model.safetensors"])
+    if count > 1:
+        assert json.loads((path / INDEX).read_text())["metadata"] == {"total_size": 520}
+    assert_same(values(opened(path)), arrays)
+
+
+def test_tensors_begin_at_multiples_of_their_elements(tmp_path: Path) -> None:
+    arrays = {
+        "a": array((3,), "uint8"),
+        "b": array((3,), "bfloat16"),
+        "c": array((), "float64"),
+        "d": array((5,), "int8"),
+    }
+    path = write(tmp_path / "x", arrays, SinkOptions())
+    for name, leaf in opened(path).leaves().items():
+        assert leaf.manifest.chunks[(0,) * leaf.spec.ndim].offset % arrays[name].dtype.itemsize == 0, name
+
+
+def test_a_checkpoint_without_tensors(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", {}, SinkOptions())
+    assert decoded((path / "model.safetensors").read_bytes()) == {}
+    assert opened(path).leaves() == {}
+
+
+def test_names_of_metadata_and_names_twice_are_refused(tmp_path: Path) -> None:
+    sink = open_sink("safetensors", tmp_path, SinkOptions())
+    spec = ArraySpec((2,), np.dtype(np.float32))
+    leaves = [
+        Leaf(key, LeafKind.ARRAY, spec)
+        for key in (Key.of(["__metadata__"]), Key.of(["a", "b"]), Key.of(["a/b"]))
+    ]
+    assert sink.refusals(leaves) == [
+        "`__metadata__` is what safetensors calls its metadata; rename it.",
+        "2 leaves would have the name `a/b`; rename all but one.",
+    ]
+
+
+def test_a_header_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves = [output_of(f"{i}" * 100, array((2,), "float32")).leaf for i in range(5)]
+    exact = len(encoded({leaf.key.text: array((2,), "float32") for leaf in leaves})) - 40 - 8
+    for limit, fine in ((exact, True), (exact - 8, False)):
+        monkeypatch.setattr("ckpt_surgery.formats.safetensors.sink.MOST_HEADER_BYTES", limit)
+        told = open_sink("safetensors", tmp_path, SinkOptions()).refusals(leaves)
+        assert (told == []) == fine
+    assert told == [
+        f"5 leaves need a header of {exact} bytes, and safetensors allows {exact - 8}; "
+        "spread them over several files, by giving a shard size."
+    ]
+    assert open_sink("safetensors", tmp_path, SinkOptions(shard_size=8)).refusals(leaves) == []
+
+
+@pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=0)])
+def test_options_that_make_no_sense(options: SinkOptions, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        open_sink("safetensors", tmp_path, options)
+
+
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"precious")
+    with pytest.raises(StorageError, match="File exists"):
+        open_sink("safetensors", tmp_path, SinkOptions()).create([])
+    assert (tmp_path / "model.safetensors").read_bytes() == b"precious"
+
+
+# --- which file is meant ----------------------------------------------------------------------------------
+
+
+def layout(directory: Path, *names: str) -> Path:
+    directory.mkdir()
+    for name in names:
+        (directory / name).write_bytes(encoded({name: A["a"]}) if name.endswith(".safetensors") else b"{}")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("names", "meant"),
+    [
+        (["model.safetensors", "config.json"], "model.safetensors"),
+        (["model.safetensors", "model.fp16.safetensors"], "model.safetensors"),  # a variant beside it
+        (["adapter_model.safetensors", "README.md"], "adapter_model.safetensors"),
+        (["model-00001-of-00001.safetensors"], "model-00001-of-00001.safetensors"),
+    ],
+)
+def test_the_single_file_of_a_directory(names: list[str], meant: str, tmp_path: Path) -> None:
+    directory = layout(tmp_path / "x", *names)
+    assert detect_format(os.fspath(directory)).name == "safetensors"
+    assert list(opened(directory).leaves()) == [meant]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a.safetensors", "b.safetensors"], "holds 2 safetensors checkpoints: a.safetensors, b.safetensors"),
+        (["model-00001-of-00002.safetensors"], "without their index"),
+        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], "without their index"),
+    ],
+)
+def test_directories_that_leave_it_open(names: list[str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=says):
+        opened(layout(tmp_path / "x", *names))
+
+
+def test_an_index_of_another_name(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "x", [A, B])
+    (path / "consolidated.safetensors").write_bytes(encoded(A))
+    assert sorted(opened(path).leaves()) == ["a", "b"]
+    (path / INDEX).rename(path / "diffusion.safetensors.index.json")
+    assert sorted(opened(path).leaves()) == ["a", "b"]
+    assert sorted(opened(path / "diffusion.safetensors.index.json").leaves()) == ["a", "b"]
+    assert list(opened(path / "model-00002-of-00002.safetensors").leaves()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "known"),
+    [
+        ("blob", encoded(A), True),  # a Hugging Face blob has no suffix
+        ("x.safetensors", b"", True),
+        ("x.safetensors", b"\0" * 100, True),
+        ("x.safetensors", b"PK\x03\x04" + b"\0" * 100, False),  # a PyTorch file in disguise
+        ("x.bin", b"\0" * 100, False),
+        ("x.json", b"{}", False),
+        ("empty", b"", False),
+    ],
+)
+def test_detection_is_by_content(name: str, data: bytes, known: bool, tmp_path: Path) -> None:
+    from ckpt_surgery.formats.safetensors import FORMAT
+
+    (tmp_path / name).write_bytes(data)
+    assert FORMAT.detect(tmp_path / name) == known
+    assert not FORMAT.detect(tmp_path / "missing")
+
+
+def test_a_pointer_of_git_lfs(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("version 1\noid sha256:0000\nsize 12345\n")
+    with pytest.raises(SourceError, match="Git LFS pointer"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"step": 3}, {"item": "default"}])
+def test_there_are_no_steps_or_items(options: Mapping[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(encoded(A))
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(os.fspath(tmp_path / "x.safetensors"), **options)
+
+
+def cache(tmp_path: Path) -> tuple[Path, Callable[[str, str], None]]:
+    """A Hugging Face cache of a sharded model, and what makes a link in its snapshot."""
+    repository = tmp_path / "models--someone--model"
+    snapshot = repository / "snapshots" / "0123abcd"
+    snapshot.mkdir(parents=True)
+    sharded(repository / "blobs", [A, B])
+
+    def link(name: str, target: str) -> None:
+        (snapshot / name).unlink(missing_ok=True)
+        (snapshot / name).symlink_to(target)
+
+    for file in (repository / "blobs").iterdir():
+        link(file.name, f"../../blobs/{file.name}")
+    return snapshot, link
+
+
+def test_a_hugging_face_cache(tmp_path: Path) -> None:
+    snapshot, _ = cache(tmp_path)
+    (tmp_path / "alias").symlink_to(snapshot)
+    for path in (snapshot, snapshot / INDEX, tmp_path / "alias"):
+        source = opened(path)
+        assert_same(values(source), A | B)
+        manifest = source.leaves()["a"].manifest
+        assert manifest is not None
+        (chunk,) = manifest.chunks.values()
+        blob = snapshot.parent.parent / "blobs" / FIRST
+        assert data_file(chunk.file).path == os.fspath(blob)
+        directory = tmp_path / f"linked from {path.name}"
+        ours = DataFiles(directory, LinkMode.HARDLINK).linked(chunk)
+        assert not (directory / ours.file).is_symlink()  # a link to a link would hang in the air
+        assert os.path.samefile(directory / ours.file, blob)
+    assert list(opened(snapshot / "model-00001-of-00002.safetensors").leaves()) == ["a"]
+
+
+@pytest.mark.parametrize("name", [INDEX, "model-00001-of-00002.safetensors"])
+def test_links_out_of_a_cache_are_refused(name: str, tmp_path: Path) -> None:
+    snapshot, link = cache(tmp_path)
+    (tmp_path / "elsewhere").write_bytes((snapshot / name).read_bytes())
+    link(name, "../../../elsewhere")
+    with pytest.raises(SourceError, match="symbolic link"):
+        opened(snapshot)
+
+
+def test_a_file_that_changes_between_listing_and_reading(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(encoded({"a": array((4,), "float32")}))
+    source = opened(path)
+    path.write_bytes(encoded({"a": array((2, 4), "float32")}))
+    with pytest.raises(SourceError, match="has changed since it was listed"):
+        values(source)
+
+
+# --- at random --------------------------------------------------------------------------------------------
+
+DAMAGES = st.lists(
+    st.tuples(st.integers(0, 400), st.sampled_from(list(b'0123456789[]{}",:-eF \0\xff'))), max_size=3
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(damages=DAMAGES)
+def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
+    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Overwritten bytes: a refusal, or exactly what the library finds. Only that may be more lenient."""
+    arrays = {"a": array((2, 3), "float32"), "b/c": array((), "int16"), "d": array((0, 2), "uint8")}
+    data = bytearray(encoded(arrays, {"k": "v"}))
+    end = 8 + int.from_bytes(data[:8], "little")
+    for offset, byte in damages:
+        data[offset % end] = byte
+    path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
+    path.write_bytes(data)
+    try:
+        found = values(opened(path))
+    except SourceError:
+        return
+    try:
+        wanted = decoded(bytes(data))
+    except SafetensorError as error:
+        pytest.fail(f"the library refuses: {error}")
+    assert_same(found, wanted)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    arrays=st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
+            lambda name: name != "__metadata__"
+        ),
+        st.tuples(st.lists(st.integers(0, 4), max_size=4), st.sampled_from(["uint8", "bfloat16", "float64"])),
+        max_size=6,
+    ),
+    shard_size=st.none() | st.integers(1, 300),
+)
+def test_random_checkpoints_go_round(
+    arrays: dict[str, tuple[list[int], str]], shard_size: int | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = {name: array(shape, dtype) for name, (shape, dtype) in arrays.items()}
+    path = write(tmp_path_factory.mktemp("round") / "x", made, SinkOptions(shard_size=shard_size))
+    assert_same(values(opened(path)), made)
+    found: dict[str, np.ndarray] = {}
+    for file in path.glob("*.safetensors"):
+        found |= decoded(file.read_bytes())
+    assert_same(found, made)

@@ -1,0 +1,572 @@
+"""T5X and legacy Orbax, against files that flax and TensorStore write the way T5X lets them."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgpack
+import numpy as np
+import pytest
+import tensorstore as ts
+from flax import serialization, traverse_util
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
+from ckpt_surgery.formats.registry import detect_format, formats, open_source
+from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
+from tests.formats import conformance
+from tests.formats.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, same, values
+
+NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
+"""Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
+DIRECTORIES = tuple(
+    name
+    for name in NAMES
+    # What is no name of a directory, and one of two that T5X would write into one directory.
+    if name not in (".", "nul\0byte", "x" * 4000, "model/layers.0/weight", "a\\b", "C:\\x")
+)
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in leaves.items()})
+    return tree
+
+
+def store(path: Path, value: np.ndarray, chunks: tuple[int, ...] | None = None) -> dict[str, Any]:
+    """Write an array as T5X does; returns its metadata as T5X puts it into the tree."""
+    grid = tuple(max(1, n) for n in (chunks or value.shape))
+    metadata = {"compressor": {"id": "gzip"}, "shape": list(value.shape), "chunks": list(grid)}
+    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{path}/"}, "metadata": metadata}
+    stored = ts.open(spec, create=True, dtype=ts.dtype(value.dtype.name)).result()
+    stored.write(value).result()
+    # T5X has the chunks as a NumPy array.
+    return metadata | {"chunks": np.array(grid)}
+
+
+def spec_of(
+    directory: Path, name: str, value: np.ndarray, chunks: tuple[int, ...] | None = None
+) -> dict[str, Any]:
+    """Write an array beside the tree; returns its spec in the tree."""
+    folder = name.replace("/", ".")
+    return {
+        "driver": "zarr",
+        "dtype": value.dtype.name,
+        "kvstore": {"driver": "file", "path": f"{folder}/"},
+        "metadata": store(directory / folder, value, chunks),
+    }
+
+
+def written(directory: Path, optimizer: Any, version: int = 3) -> Path:
+    """The file `checkpoint` of a T5X checkpoint."""
+    directory.mkdir(parents=True, exist_ok=True)
+    data = serialization.to_bytes({"version": version, "optimizer": optimizer})
+    (directory / "checkpoint").write_bytes(data)
+    return directory
+
+
+def opened(path: Path, **options: Any) -> Source:
+    return open_source(os.fspath(path), **options)
+
+
+# --- lies -------------------------------------------------------------------------------------------------
+
+
+def spec_lie(reason: str, says: str, change: Mapping[str, Any]) -> Lie:
+    """The array `target/x` with another spec."""
+
+    def make(directory: Path) -> Path:
+        path = directory / "checkpoint_1"
+        spec = spec_of(path, "target/x", array((4, 6), "float32"), (2, 3)) | dict(change)
+        return written(path, {"target": {"x": {k: v for k, v in spec.items() if v is not None}}})
+
+    return Lie(reason, make, says)
+
+
+def file_lie(reason: str, says: str, change: Callable[[Path], object]) -> Lie:
+    """The array `target/x`, [4, 6] in chunks of [2, 3], with other files."""
+
+    def make(directory: Path) -> Path:
+        path = directory / "checkpoint_1"
+        written(path, {"target": {"x": spec_of(path, "target/x", array((4, 6), "float32"), (2, 3))}})
+        change(path)
+        return path
+
+    return Lie(reason, make, says)
+
+
+def tree_lie(reason: str, says: str, tree: Any) -> Lie:
+    def make(directory: Path) -> Path:
+        (directory / "checkpoint").write_bytes(tree if isinstance(tree, bytes) else msgpack.packb(tree))
+        return directory
+
+    return Lie(reason, make, says)
+
+
+def kvstore(path: Any, driver: str = "file") -> dict[str, Any]:
+    return {"kvstore": {"driver": driver, "path": path}}
+
+
+def metadata(**change: Any) -> Callable[[Path], object]:
+    def edit(path: Path) -> None:
+        file = path / "target.x" / ".zarray"
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
+
+    return edit
+
+
+def linked_away(path: Path) -> None:
+    (path / "target.x").rename(path.parent / "elsewhere")
+    (path / "target.x").symlink_to(path.parent / "elsewhere")
+
+
+ELSEWHERE = "which is no path below the checkpoint"
+
+SPEC_LIES = (
+    spec_lie("a path upwards", f"`target/x`: .*`../../etc`, {ELSEWHERE}", kvstore("../../etc/")),
+    spec_lie("a path down and up", ELSEWHERE, kvstore("target.x/../../x")),
+    spec_lie("a path down and up to where it was", ELSEWHERE, kvstore("target.x/../target.x")),
+    spec_lie("an absolute path", ELSEWHERE, kvstore("/etc")),
+    spec_lie("the root", ELSEWHERE, kvstore("/")),
+    spec_lie("an absolute path in a bucket", ELSEWHERE, kvstore("/etc", "gcs")),
+    spec_lie("the checkpoint itself", ELSEWHERE, kvstore("./")),
+    spec_lie("a path with a NUL", ELSEWHERE, kvstore("target.x\0/")),
+    spec_lie("no path", ELSEWHERE, kvstore("")),
+    spec_lie("a path upwards at the top", ELSEWHERE, kvstore("target.x") | {"path": "../../x"}),
+    spec_lie("a path that is a number", "a path that is no text", kvstore(7)),
+    spec_lie("a path that leads nowhere", "`target/x`: .*No such file", kvstore("target.y")),
+    spec_lie("another driver", "the driver 'n5', which cannot be read", {"driver": "n5"}),
+    spec_lie("another store", "the kvstore 's3', which cannot be read", kvstore("target.x", "s3")),
+    spec_lie("a store that is a text", "no kvstore with a driver", {"kvstore": "file://target.x"}),
+    spec_lie("another shape", r"has the shape \(4, 7\) in the tree", {"metadata": {"shape": [4, 7]}}),
+    spec_lie(
+        "an array as the shape", r"has the shape \(24,\) in the tree", {"metadata": {"shape": np.array([24])}}
+    ),
+    spec_lie("a number as the shape", "not made of integers", {"metadata": {"shape": 24}}),
+    spec_lie("a shape of text", "not made of integers", {"metadata": {"shape": ["4", "6"]}}),
+    spec_lie("a long shape", r"spec is int64\[40\]", {"metadata": {"shape": np.ones(40, np.int64)}}),
+    spec_lie("another type", r"it is float32\[4,6\], but bfloat16 in the tree", {"dtype": "bfloat16"}),
+    file_lie("no metadata", "`target/x`: .*has no .zarray", lambda p: (p / "target.x/.zarray").unlink()),
+    file_lie("metadata of both versions", "has both", lambda p: (p / "target.x/zarr.json").write_text("{}")),
+    file_lie(
+        "a chunk that is missing",
+        "`target/x`: its chunk 1.0 is missing",
+        lambda p: (p / "target.x/1.0").unlink(),
+    ),
+    file_lie("a larger shape", "its chunk 0.2 is missing", metadata(shape=[4, 7])),
+    file_lie("a huge grid", "its chunk 0.2 is missing", metadata(shape=[2**50, 2**50])),
+    file_lie("huge chunks", "should decode to", metadata(shape=[2**50, 6], chunks=[2**50, 3])),
+    file_lie(
+        "another compressor",
+        "`target/x` cannot be read from",
+        metadata(compressor={"id": "zstd", "level": 1}),
+    ),
+    file_lie("an unknown compressor", "its codec `lzma` cannot be read", metadata(compressor={"id": "lzma"})),
+    file_lie("a directory that is a link", "outside the checkpoint", linked_away),
+)
+
+TREE_LIES = (
+    tree_lie(
+        "a version to come", "its version is 4, known are those up to 3", {"version": 4, "optimizer": {}}
+    ),
+    tree_lie("a version that is a text", "its version is '3'", {"version": "3", "optimizer": {}}),
+    tree_lie("a version that is true", "its version is True", {"version": True, "optimizer": {}}),
+    tree_lie("no tree", "no tree of named leaves", {"version": 3, "optimizer": 5}),
+    tree_lie(
+        "a spec at the top",
+        "no tree",
+        {"version": 3, "optimizer": {"driver": 0, "kvstore": 0, "metadata": 0}},
+    ),
+    tree_lie("a list", "no tree of named leaves", [1]),
+    tree_lie("an empty file", "1 bytes belong here", b""),
+    tree_lie("a text file", "more bytes follow|TensorFlow", b'model_checkpoint_path: "model.ckpt-0"\n'),
+    tree_lie("a byte that begins nothing", "0xc1", b"\x82\xa7version\x03\xa9optimizer\xc1"),
+    tree_lie("two leaves with one key", "two leaves have the key `a/b`", {"a/b": 1, "a": {"b": 2}}),
+    tree_lie("bytes", "`a/b`: it is a byte string", {"a": {"b": b"x"}}),
+)
+
+PLACEHOLDER_LIES = tuple(
+    tree_lie(f"a placeholder for {name!r}", says, {"a": f"PLACEHOLDER://{name}"})
+    for name, says in {
+        "../x": ELSEWHERE,
+        "/etc": ELSEWHERE,
+        "": ELSEWHERE,
+        "a/../..": ELSEWHERE,
+        "gone": "`a`: .*No such file",
+    }.items()
+)
+
+
+# --- conformance ------------------------------------------------------------------------------------------
+
+
+class TestInline(conformance.Reading):
+    """All arrays in the tree's file."""
+
+    format = "t5x"
+    dtypes = ALL_DTYPES
+    names = NAMES
+    lies = TREE_LIES
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return written(path, nested(arrays))
+
+
+class TestOneFile(TestInline):
+    """The file under another name, alone."""
+
+    dtypes: ClassVar = ("float32", "bool")
+    lies: ClassVar = TREE_LIES[:1]
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        path.mkdir()
+        return (written(path, nested(arrays)) / "checkpoint").rename(path / "model.t5x")
+
+
+class TestTensorStore(conformance.Reading):
+    """All arrays in zarr."""
+
+    format = "t5x"
+    dtypes = (*NATIVE, *EXTENDED)
+    names = DIRECTORIES
+    lies = SPEC_LIES
+    raw = False
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return written(path, nested({name: spec_of(path, name, value) for name, value in arrays.items()}))
+
+
+class TestLegacyOrbax(conformance.Reading):
+    """Placeholders for all arrays."""
+
+    format = "t5x"
+    dtypes = ("float32", "bfloat16", "int8")
+    names = DIRECTORIES
+    lies = PLACEHOLDER_LIES
+    raw = False
+
+    def sample(self) -> dict[str, np.ndarray]:
+        return {name: value for name, value in super().sample().items() if name in ("dense/kernel", "count")}
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        path.mkdir()
+        for name, value in arrays.items():
+            store(path / name.replace("/", "."), value)
+        tree = nested({name: f"PLACEHOLDER://{name.replace('/', '.')}" for name in arrays})
+        (path / "checkpoint").write_bytes(serialization.msgpack_serialize(tree))
+        return path
+
+
+# --- T5X --------------------------------------------------------------------------------------------------
+
+KERNEL, SCALE, STEP = array((8, 6), "bfloat16"), array((6,), "float32"), np.int32(7)
+
+
+def train_state(directory: Path) -> Path:
+    """Parameters and one slot in zarr, the rest in the tree, as T5X divides them."""
+    return written(
+        directory,
+        {
+            "target": {
+                "decoder": {
+                    "mlp.wi": {"kernel": spec_of(directory, "target/decoder/mlp.wi/kernel", KERNEL, (4, 6))}
+                },
+                "scale": SCALE,
+            },
+            "state": {
+                "step": STEP,
+                "param_states": {
+                    "decoder": {
+                        "mlp.wi": {
+                            "kernel": {
+                                "m": np.zeros(1, np.float32),
+                                "v_row": spec_of(directory, "state/v_row", SCALE),
+                            }
+                        }
+                    },
+                    "scale": None,
+                },
+            },
+            "flax_mutables": {},
+        },
+    )
+
+
+STATE = {
+    "target/decoder/mlp.wi/kernel": KERNEL,
+    "target/scale": SCALE,
+    "state/step": np.array(7, np.int32),
+    "state/param_states/decoder/mlp.wi/kernel/m": np.zeros(1, np.float32),
+    "state/param_states/decoder/mlp.wi/kernel/v_row": SCALE,
+}
+
+
+def arrays_of(source: Source) -> dict[str, np.ndarray]:
+    return {
+        text: source.read(leaf, Region.whole(leaf.spec.shape))
+        for text, leaf in source.leaves().items()
+        if leaf.spec is not None
+    }
+
+
+def test_a_train_state(tmp_path: Path) -> None:
+    source = opened(train_state(tmp_path / "checkpoint_7"))
+    assert (source.format, source.step, source.item, source.metadata) == ("t5x", None, None, {})
+    assert_same(arrays_of(source), STATE)
+    leaves = source.leaves()
+    assert leaves["state/step"].kind is LeafKind.SCALAR
+    assert leaves["target/scale"].kind is LeafKind.ARRAY
+    assert (leaves["flax_mutables"].kind, leaves["flax_mutables"].empty) == (LeafKind.EMPTY, "Dict")
+    assert leaves["state/param_states/scale"].empty == "None"
+    assert len(leaves) == 7
+    key = Key.of(["target", "decoder", "mlp.wi", "kernel"])
+    kernel = leaves[key.text]
+    assert kernel.key == key
+    assert kernel.manifest.codec.name == "gzip"
+    assert [c.file for c in kernel.manifest.chunks.values()] == [
+        os.fspath(tmp_path / "checkpoint_7" / f"target.decoder.mlp.wi.kernel/{i}.0") for i in (0, 1)
+    ]
+    (chunk,) = leaves["target/scale"].manifest.chunks.values()
+    tree = tmp_path / "checkpoint_7" / "checkpoint"
+    assert chunk.file == os.fspath(tree)
+    assert tree.read_bytes()[chunk.offset :][: chunk.length] == SCALE.tobytes()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_keys_start_below_the_optimizer(version: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "checkpoint_1", {"target": {"x": SCALE}}, version)
+    assert_same(values(opened(path)), {"target/x": SCALE})
+
+
+def test_version_0_is_a_bare_tree(tmp_path: Path) -> None:
+    """Also where it has one of the names that a later version has."""
+    (tmp_path / "checkpoint").write_bytes(
+        serialization.to_bytes({"optimizer": {"target": {"x": SCALE}}, "y": STEP})
+    )
+    assert_same(values(opened(tmp_path)), {"optimizer/target/x": SCALE, "y": np.array(7, np.int32)})
+    tree = {"version": 3, "optimizer": {"x": SCALE}, "y": STEP}
+    (tmp_path / "checkpoint").write_bytes(serialization.to_bytes(tree))
+    assert list(opened(tmp_path).leaves()) == ["version", "optimizer/x", "y"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"kvstore": {"driver": "file", "path": "x/"}},
+        {"kvstore": {"driver": "file", "path": "x"}},
+        {"kvstore": {"driver": "gfile", "path": "x/"}},
+        {"kvstore": {"driver": "gcs", "bucket": "t5x-dummy-bucket", "path": "x/"}},
+        {"kvstore": {"driver": "gfile"}, "path": "x"},  # before 0.1.14
+        {"kvstore": {"driver": "gcs", "bucket": "t5x-dummy-bucket"}, "path": "x/"},
+        {"kvstore": {"driver": "file", "path": "."}, "path": "./x//"},
+    ],
+)
+def test_where_a_spec_may_point(spec: dict[str, Any], tmp_path: Path) -> None:
+    value = array((4, 3), "float32")
+    about = store(tmp_path / "x", value)
+    written(tmp_path, {"target": {"w": {"driver": "zarr", "dtype": "float32", "metadata": about} | spec}})
+    assert_same(values(opened(tmp_path)), {"target/w": value})
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[4, 3], (4, 3), {"0": 4, "1": 3}, np.array([4, 3]), np.array([4, 3], np.int32)],
+    ids=lambda shape: type(shape).__name__,
+)
+def test_how_a_shape_may_be_told(shape: Any, tmp_path: Path) -> None:
+    value = array((4, 3), "float32")
+    spec = spec_of(tmp_path, "x", value)
+    written(tmp_path, {"x": spec | {"metadata": {"shape": shape}}})
+    assert_same(values(opened(tmp_path)), {"x": value})
+
+
+def test_specs_with_lists(tmp_path: Path) -> None:
+    """As `ts.Spec.to_json` gives them, and flax's `msgpack_serialize` leaves them."""
+    spec = spec_of(tmp_path, "x", SCALE)
+    spec["metadata"]["chunks"] = [6]
+    data = serialization.msgpack_serialize({"version": 3, "optimizer": {"target": {"x": spec}}})
+    (tmp_path / "checkpoint").write_bytes(data)
+    assert_same(values(opened(tmp_path)), {"target/x": SCALE})
+
+
+def test_uint16_stays_uint16(tmp_path: Path) -> None:
+    """Whether it is bfloat16 is for the recipe to say."""
+    bits = KERNEL.view(np.uint16)
+    written(tmp_path, {"zarr": spec_of(tmp_path, "zarr", bits), "inline": bits})
+    assert_same(values(opened(tmp_path)), {"zarr": bits, "inline": bits})
+
+
+def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "a.b.c", SCALE)
+    written(tmp_path, {"a": {"b.c": spec}})
+    assert [leaf.key.names for leaf in opened(tmp_path).leaves().values()] == [("a", "b.c")]
+
+
+def test_arrays_that_flax_cut_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 28)
+    value = array((100, 101), "float32")
+    source = opened(written(tmp_path / "checkpoint_1", {"x": value, "y": SCALE}))
+    leaf = source.leaves()["x"]
+    assert leaf.manifest is None
+    for region in conformance.random_regions((100, 101), 5):
+        assert same(source.read(leaf, region), value[region.slices])
+
+
+def test_parts_of_the_whole_that_change_it(tmp_path: Path) -> None:
+    path = train_state(tmp_path / "checkpoint_7")
+    source = opened(path)
+    before = source.fingerprint()
+    (path / "notes").write_text("of somebody else's")
+    assert source.fingerprint() == before
+    chunk = path / "state.v_row" / "0"
+    os.utime(chunk, ns=(0, 0))
+    assert source.fingerprint() != before
+    with pytest.raises(SourceError, match="changed since it was listed"):
+        arrays_of(source)
+
+
+# --- steps and items ----------------------------------------------------------------------------------------
+
+
+def steps(directory: Path) -> Path:
+    for step in (9, 10, 200):
+        written(directory / f"checkpoint_{step}", {"target": {"x": np.full(2, step, np.float32)}})
+    shutil.copytree(directory / "checkpoint_200", directory / "checkpoint_300.tmp-1234")
+    (directory / "checkpoint_400").mkdir()
+    (directory / "train").mkdir()
+    return directory
+
+
+def test_the_latest_step_is_the_default(tmp_path: Path) -> None:
+    source = opened(steps(tmp_path))
+    assert (source.step, source.path) == (200, os.fspath(tmp_path))
+    assert_same(values(source), {"target/x": np.full(2, 200, np.float32)})
+
+
+def test_a_step_can_be_chosen(tmp_path: Path) -> None:
+    source = opened(steps(tmp_path), step=9)
+    assert source.step == 9
+    assert_same(values(source), {"target/x": np.full(2, 9, np.float32)})
+    with pytest.raises(UsageError, match=r"no step 11\n.*`checkpoint_9`, `checkpoint_10`, `checkpoint_200`"):
+        opened(tmp_path, step=11)
+    for path in (tmp_path / "checkpoint_9", tmp_path / "checkpoint_9" / "checkpoint"):
+        with pytest.raises(UsageError, match="no steps to choose from"):
+            opened(path, step=9)
+    with pytest.raises(UsageError, match="no items to choose from"):
+        opened(tmp_path, item="default")
+
+
+def test_a_step_that_is_there_twice(tmp_path: Path) -> None:
+    steps(tmp_path)
+    written(tmp_path / "model_200", {})
+    with pytest.raises(SourceError, match="step 200 more than once: `checkpoint_200`, `model_200`"):
+        opened(tmp_path)
+    assert opened(tmp_path, step=10).step == 10
+
+
+def test_a_step_that_is_a_link_elsewhere(tmp_path: Path) -> None:
+    steps(tmp_path / "run")
+    (tmp_path / "run" / "checkpoint_200").rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / "checkpoint_200").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "checkpoint").unlink()
+    (tmp_path / "elsewhere" / "checkpoint").symlink_to(tmp_path / "run" / "checkpoint_10" / "checkpoint")
+    with pytest.raises(SourceError, match="outside the checkpoint"):
+        opened(tmp_path / "run")
+    assert opened(tmp_path / "run", step=10).step == 10
+
+
+def test_saves_that_were_never_finished(tmp_path: Path) -> None:
+    steps(tmp_path)
+    with pytest.raises(SourceError, match="never finished"):
+        opened(tmp_path / "checkpoint_300.tmp-1234")
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="neither a file `checkpoint` nor steps"):
+        opened(tmp_path, format="t5x")
+
+
+def legacy(directory: Path) -> Path:
+    return TestLegacyOrbax().save({"params/w": SCALE}, directory)
+
+
+def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
+    """As a CheckpointManager wrote them."""
+    (tmp_path / "5").mkdir()
+    (tmp_path / "5" / "metadata").mkdir()
+    legacy(tmp_path / "5" / "default")
+    for path, step in ((tmp_path, 5), (tmp_path / "5", None), (tmp_path / "5" / "default", None)):
+        assert formats()["t5x"].detect(path)
+        assert not detect_orbax(path)
+        source = opened(path)
+        assert (source.step, source.item) == (step, None if path.name == "default" else "default")
+        assert_same(values(source), {"params/w": SCALE})
+    legacy(tmp_path / "5" / "ema")
+    with pytest.raises(UsageError, match="several items with arrays: `default`, `ema`"):
+        opened(tmp_path)
+    assert opened(tmp_path, item="ema").item == "ema"
+    with pytest.raises(UsageError, match="no item `emma` with arrays; did you mean `ema`"):
+        opened(tmp_path, item="emma")
+
+
+# --- what is taken for it ---------------------------------------------------------------------------------
+
+
+def test_what_is_taken_for_t5x(tmp_path: Path) -> None:
+    train_state(tmp_path / "run" / "checkpoint_7")
+    legacy(tmp_path / "old")
+    shutil.copy(tmp_path / "run/checkpoint_7/checkpoint", tmp_path / "renamed.msgpack")
+    written(tmp_path / "cut", {"target": {"x": SCALE}})
+    os.truncate(tmp_path / "cut" / "checkpoint", 30)
+    for name in ("run", "run/checkpoint_7", "run/checkpoint_7/checkpoint", "old", "renamed.msgpack", "cut"):
+        assert detect_format(os.fspath(tmp_path / name)).name == "t5x", name
+
+
+def test_the_order_of_version_and_optimizer_does_not_matter(tmp_path: Path) -> None:
+    tree = {"optimizer": {"target": {"x": SCALE}}, "version": 3}
+    (tmp_path / "x.bin").write_bytes(serialization.msgpack_serialize(tree))
+    assert formats()["t5x"].detect(tmp_path / "x.bin")
+    assert_same(values(opened(tmp_path / "x.bin", format="t5x")), {"target/x": SCALE})
+
+
+def test_what_is_not_taken_for_t5x(tmp_path: Path) -> None:
+    import orbax.checkpoint as ocp
+
+    ocp.PyTreeCheckpointer().save(tmp_path / "orbax", {"x": SCALE})
+    # For a while Orbax wrote both.
+    shutil.copytree(tmp_path / "orbax", tmp_path / "both")
+    shutil.copy(legacy(tmp_path / "old") / "checkpoint", tmp_path / "both" / "checkpoint")
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+    (tmp_path / "flax").mkdir()
+    (tmp_path / "flax" / "checkpoint_1").write_bytes(
+        serialization.to_bytes({"optimizer": {"x": SCALE}, "z": 1})
+    )
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty.msgpack").write_bytes(b"")
+    (tmp_path / "models").mkdir()
+    legacy(tmp_path / "models" / "first")
+    names = (
+        "orbax",
+        "both",
+        "tensorflow",
+        "tensorflow/checkpoint",
+        "flax",
+        "flax/checkpoint_1",
+        "empty",
+        "empty.msgpack",
+        "models",
+        "old/params.w",
+        "gone",
+    )
+    for name in names:
+        assert not formats()["t5x"].detect(tmp_path / name), name
+    for name in ("orbax", "both"):
+        assert detect_format(os.fspath(tmp_path / name)).name == "orbax"
+    assert not detect_orbax(tmp_path / "old")

@@ -1,0 +1,350 @@
+"""The parts of a tensor bundle's reader: Snappy, tables, ordered codes; and indexes that lie."""
+
+import contextlib
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.tensorflow.index import NUMBERS, OTHERS, check_grid, part_key, type_name
+from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
+from ckpt_surgery.formats.tensorflow.snappy import decompress
+from ckpt_surgery.formats.tensorflow.table import table_entries
+from ckpt_surgery.storage.reading import opened
+from tests.formats.conformance import SLACK_BYTES, Arrays, allowance, array, bounded, values
+from tests.formats.tensorflow import bundles
+from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
+
+# --- Snappy -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"a",
+        b"a" * 100_000,  # copies that overlap what they make
+        b"abcdefg" * 10_000,
+        os.urandom(100_000),  # literals with lengths of several bytes
+        b"".join(b"layer_%03d/mlp/wi/kernel" % i for i in range(5000)),
+        np.arange(50_000, dtype=np.int32).tobytes(),
+    ],
+    ids=["one byte", "one byte often", "a period of 7", "noise", "names", "numbers"],
+)
+def test_what_snappy_compressed(data: bytes) -> None:
+    assert decompress(bundles.compressed(data)) == data
+
+
+@pytest.mark.parametrize(
+    ("stream", "data"),
+    [
+        (b"\x03\x08abc", b"abc"),
+        (b"\x03\xf0\x02abc", b"abc"),  # a length in one byte of its own
+        (b"\x03\xf4\x02\x00abc", b"abc"),
+        (b"\x03\xf8\x02\x00\x00abc", b"abc"),
+        (b"\x03\xfc\x02\x00\x00\x00abc", b"abc"),
+        (b"\x08\x08abc\x05\x03", b"abcabcab"),  # 5 bytes from 3 before: they overlap
+        (b"\x05\x04ab\x0a\x02\x00", b"ababa"),  # an offset of two bytes
+        (b"\x05\x04ab\x0b\x02\x00\x00\x00", b"ababa"),  # and of four
+    ],
+)
+def test_every_kind_of_tag(stream: bytes, data: bytes) -> None:
+    assert decompress(stream) == data
+
+
+def test_an_offset_beyond_eight_bits() -> None:
+    head = os.urandom(300)
+    assert decompress(b"\xb0\x02\xf4\x2b\x01" + head + b"\x21\x2c") == head + head[:4]
+
+
+@pytest.mark.parametrize(
+    ("stream", "says"),
+    [
+        (b"", "no end"),
+        (b"\xff" * 10, "no end"),
+        (b"\xff\xff\xff\xff\x0f\x00a", "claim to be 4294967295"),
+        (b"\x03\x08ab", "wrong before its byte"),  # a literal that ends early
+        (b"\x02\x08abc", "wrong before its byte"),  # more than announced
+        (b"\x04\x08abc", "3 bytes were decompressed where 4"),
+        (b"\x08\x08abc\x05\x04", "wrong before its byte"),  # from before the beginning
+        (b"\x08\x08abc\x05\x00", "from nowhere"),
+        (b"\x08\x08abc\x05", "ends within a tag"),
+        (b"\x08\x08abc\x06\x01", "ends within a tag"),
+        (b"\x08\xf4\x01", "ends within a tag"),
+        (b"\x08\xfc\xff\xff\xff\xffabc", "wrong before its byte"),
+    ],
+)
+def test_streams_that_are_no_snappy(stream: bytes, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        decompress(stream)
+
+
+@settings(deadline=None, max_examples=300)
+@given(stream=st.binary(max_size=60))
+def test_any_stream_is_bounded(stream: bytes) -> None:
+    with bounded(SLACK_BYTES), contextlib.suppress(SourceError):
+        assert len(decompress(stream)) <= 22 * len(stream)
+
+
+# --- numbers and messages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**32, 2**63, 2**64 - 1])
+def test_varints(value: int) -> None:
+    data = bundles.varint(value)
+    assert varint(b"?" + data + b"\xff", 1) == (value, 1 + len(data))
+
+
+def test_a_varint_of_more_than_64_bits() -> None:
+    with pytest.raises(SourceError, match="no end"):
+        varint(b"\xff" * 9 + b"\x02", 0)
+
+
+def test_numbers_with_signs() -> None:
+    assert [signed(n) for n in (0, 2**63 - 1, 2**63, 2**64 - 1)] == [0, 2**63 - 1, -(2**63), -1]
+
+
+@settings(deadline=None, max_examples=300)
+@given(message=st.binary(max_size=40))
+def test_messages_are_read_as_protobuf_reads_them(message: bytes) -> None:
+    """What protobuf's own parser takes, with each field unknown, and nothing that it refuses."""
+    from google.protobuf.empty_pb2 import Empty
+    from google.protobuf.message import DecodeError
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    try:
+        found = [(field.number, field.value) for field in fields(message)]
+    except SourceError:
+        return
+    try:
+        theirs = UnknownFieldSet(Empty.FromString(message))
+    except DecodeError:
+        return  # it is stricter about the numbers of fields
+    assert found == [(field.field_number, field.data) for field in theirs]
+
+
+def test_the_numbers_of_types_are_tensorflows() -> None:
+    bundles.tensorflow()
+    from tensorflow.core.framework.types_pb2 import DataType
+
+    theirs = {
+        number: {"float": "float32", "double": "float64", "half": "float16"}.get(name, name)
+        for name, number in ((name.removeprefix("DT_").lower(), n) for name, n in DataType.items())
+        if 0 < number < 100
+    }
+    assert {number: type_name(number) for number in (*NUMBERS, *OTHERS)} == theirs
+
+
+# --- keys of parts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [0, 1, 63, 64, 8191, 8192, 2**20, 2**31, 2**41, 2**55, 2**61])
+@pytest.mark.parametrize("length", [1, 64, 9000])
+@pytest.mark.parametrize("name", ["a/b", "é", "nul\0byte", "x" * 300])
+def test_keys_of_parts_are_those_of_tensorflow(name: str, length: int, start: int, tmp_path: Path) -> None:
+    value = np.zeros((length, 2), np.uint8)
+    piece = Piece(name, value, f"{start + length + 1} 2 {start},{length}:-")
+    bundles.save_pieces(tmp_path / "x", [piece])
+    with opened(os.fspath(tmp_path / "x.index")) as file:
+        keys = [key for key, _ in table_entries(file)]
+    assert keys == [b"", part_key(name, [(start, length), (0, -1)]), name.encode()]
+
+
+@pytest.mark.parametrize(
+    ("parts", "holds"),
+    [
+        ([((0, 0), (2, 3))], True),
+        ([((0, 0), (1, 3)), ((1, 0), (2, 3))], True),
+        ([((0, 0), (2, 1)), ((0, 1), (2, 3))], True),  # uneven
+        ([((0, 0), (1, 1)), ((0, 1), (1, 3)), ((1, 0), (2, 1)), ((1, 1), (2, 3))], True),
+        ([((0, 0), (1, 3))], False),  # too short
+        ([((0, 0), (2, 1)), ((0, 2), (2, 3))], False),  # a hole
+        ([((0, 0), (2, 2)), ((0, 1), (2, 3))], False),  # an overlap
+        ([((0, 0), (1, 3)), ((0, 0), (1, 3)), ((1, 0), (2, 3))], False),  # one twice
+        ([((0, 0), (1, 1)), ((0, 1), (1, 3)), ((1, 0), (2, 3))], False),  # no grid
+        ([((0, 0), (1, 1)), ((0, 1), (1, 3)), ((1, 0), (2, 1))], False),  # a cell is missing
+    ],
+)
+def test_parts_form_a_grid(parts: Sequence[tuple[tuple[int, int], tuple[int, int]]], holds: bool) -> None:
+    regions = [Region(*ends) for ends in parts]
+    if holds:
+        check_grid(regions, Region.whole((2, 3)))
+    else:
+        with pytest.raises(SourceError, match="do not cover"):
+            check_grid(regions, Region.whole((2, 3)))
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def entries_of(data: bytes, directory: Path) -> list[tuple[bytes, bytes]]:
+    path = directory / "table"
+    path.write_bytes(data)
+    with bounded(allowance(path)), opened(os.fspath(path)) as file:
+        return list(table_entries(file))
+
+
+def test_a_table_in_snappy_blocks(tmp_path: Path) -> None:
+    pairs = [(b"layer_%04d/kernel" % i, b"value %d" % i) for i in range(3000)]
+    packed = bundles.snappy_table(pairs, 500)
+    assert len(packed) < len(bundles.block(pairs)) / 2
+    assert entries_of(packed, tmp_path) == pairs
+
+
+def test_tensorflow_reads_an_index_in_snappy_blocks_and_so_do_we(tmp_path: Path) -> None:
+    """Of an index that TensorFlow wrote. It leaves blocks raw nowadays; in old checkpoints they are not."""
+    arrays = {f"layer_{i:03}/kernel": array((3, 4), "float32", i) for i in range(200)}
+    prefix = bundles.save_pieces(tmp_path / "x", [Piece(*item) for item in arrays.items()])
+    bundles.compress_index(prefix)
+    assert_equal(values(open_source(os.fspath(prefix))), bundles.load(prefix))
+    assert_equal(bundles.load(prefix), arrays)
+
+
+def assert_equal(found: Arrays, wanted: Arrays) -> None:
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
+        assert found[name].tobytes() == value.tobytes(), name
+
+
+A, B = (b"a", b"1"), (b"b", b"2")
+ONE, TWO = bundles.block([A]), bundles.block([B])
+
+
+def ending(index: bytes, compression: int = 0) -> bytes:
+    """A table that has its index alone."""
+    return bundles.stored(index, compression) + bundles.footer(bundles.handle(0, len(index)))
+
+
+def with_byte(data: bytes, at: int, byte: int) -> bytes:
+    return data[:at] + bytes([byte]) + data[at + 1 :]
+
+
+def long_keys(count: int) -> bytes:
+    """Each key has 60,000 bytes, of which one is its own."""
+    first = b"\0" + bundles.varint(60_000) + b"\0" + b"k" * 60_000
+    rest = (bundles.varint(60_000 + i) + b"\x01\0" + b"k" for i in range(count))
+    return first + b"".join(rest) + struct.pack("<II", 0, 1)
+
+
+TABLES: Sequence[tuple[str, bytes, str]] = (
+    ("nothing", b"", "0 bytes do not end"),
+    ("another file", b"x" * 1000, "do not end as those of a table"),
+    (
+        "a pointer of Git LFS",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        "Git LFS",
+    ),
+    ("a footer alone", bundles.footer(bundles.handle(0, 0)), "ends at byte 5 of 0"),
+    ("an index beyond the file", bundles.footer(bundles.handle(2**40, 2**40)), "ends at byte 2199023255557"),
+    ("an index of a negative size", bundles.footer(bundles.handle(0, 2**64 - 1)), "of a block|ends at byte"),
+    ("handles without end", b"\xff" * 40 + bundles.MAGIC, "no end"),
+    ("a wrong checksum", with_byte(bundles.table([(ONE, 0)]), 3, 9), "checksum"),
+    ("a compression unknown here", bundles.table([(ONE, 4)]), "unknown compression 4"),
+    ("a block that is no Snappy", bundles.table([(b"\x05\x01", 1)]), "ends within a tag"),
+    ("a bomb", bundles.table([(b"\xff\xff\xff\xff\x0f\x00a", 1)]), "claim to be 4294967295"),
+    ("an index that is a bomb", ending(b"\xff\xff\xff\xff\x0f\x00a", 1), "claim to be 4294967295"),
+    ("a block without a trailer of its own", bundles.table([(b"", 0)]), "has 0 restarts"),
+    ("more restarts than bytes", bundles.table([(struct.pack("<I", 2**30), 0)]), "1073741824 restarts"),
+    ("a key that shares too much", bundles.table([(b"\x05\x01\x00a" + ONE[-8:], 0)]), "leads out"),
+    ("a key beyond the block", bundles.table([(b"\x00\x7f\x00a" + ONE[-8:], 0)]), "leads out"),
+    ("a value beyond the block", bundles.table([(b"\x00\x01\x7fa" + ONE[-8:], 0)]), "leads out"),
+    ("a number without end", bundles.table([(b"\xff" * 20 + ONE[-8:], 0)]), "no end"),
+    ("keys out of order", bundles.table([(bundles.block([B, A]), 0)]), "out of order"),
+    ("a key twice", bundles.table([(bundles.block([A, A]), 0)]), "out of order"),
+    ("blocks out of order", bundles.table([(TWO, 0), (ONE, 0)]), "out of order"),
+    (
+        "a block twice",
+        bundles.table([(ONE, 0)], [bundles.handle(0, len(ONE))] * 2),
+        "blocks of its table overlap",
+    ),
+    ("a thousand times no block", bundles.table([(ONE, 0)], [b"\0\0"] * 1000), "restarts|overlap|checksum"),
+    ("a handle beyond the file", bundles.table([(ONE, 0)], [bundles.handle(1000, 1)]), "ends at byte 1006"),
+    ("a handle without end", bundles.table([(ONE, 0)], [b"\xff"]), "no end"),
+    ("keys of four gigabytes", bundles.table([(long_keys(60_000), 0)]), "beyond its own size"),
+    ("an index with such keys", ending(long_keys(60_000)), "no end|beyond its own size"),
+)
+
+
+@pytest.mark.parametrize(("data", "says"), [row[1:] for row in TABLES], ids=[row[0] for row in TABLES])
+def test_tables_that_lie(data: bytes, says: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=says):
+        entries_of(data, tmp_path)
+
+
+# --- at random --------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=300)
+@given(damages=st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=3))
+def test_a_damaged_index_is_refused_or_no_different(
+    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Every block has a checksum; in the footer there are bytes that say nothing."""
+    directory = tmp_path_factory.mktemp("damaged")
+    bundle(directory, [(b"a", entry(checksum=bundles.crc(b"ab")))])
+    index = directory / "x.index"
+    data = bytearray(index.read_bytes())
+    for at, byte in damages:
+        data[at % len(data)] = byte
+    index.write_bytes(data)
+    try:
+        found = values(open_source(os.fspath(index), "tensorflow"))
+    except SourceError:
+        return
+    assert_equal(found, {"a": np.frombuffer(b"ab", np.uint8)})
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    value=st.binary(max_size=30)
+    | st.lists(
+        st.sampled_from(
+            [
+                number(1, 4),
+                number(1, 1),
+                bundles.nested(2, bundles.shape(2)),
+                bundles.nested(2, bundles.shape(2**40)),
+                number(3, 1),
+                number(4, 1),
+                number(5, 2),
+                number(5, 2**63),
+                bundles.slices((0, 1)),
+                b"\x12\x02\x12\x7f",
+            ]
+        ),
+        max_size=6,
+    ).map(b"".join)
+)
+def test_any_entry_is_a_typed_error_or_an_array(
+    value: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Behind right checksums, too."""
+    directory = bundle(tmp_path_factory.mktemp("entry"), [(b"a", value)], b"abcdefgh")
+    with bounded(allowance(directory)):
+        try:
+            found = values(open_source(os.fspath(directory), "tensorflow"))
+        except SourceError as error:
+            assert len(str(error)) < 2000
+            return
+    spec = ArraySpec(found["a"].shape, found["a"].dtype)
+    assert spec.nbytes <= 8
+
+
+def test_the_reader_needs_no_tensorflow() -> None:
+    """Checked where it has not been imported: in a process of its own."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, ckpt_surgery.formats.tensorflow;"
+        "assert not {'tensorflow', 'google.protobuf', 'jax', 'tensorstore'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

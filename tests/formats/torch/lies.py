@@ -1,0 +1,275 @@
+"""PyTorch files that are not what they say."""
+
+import io
+import pickle
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.formats.conformance import Lie
+from tests.formats.torch.pickles import (
+    ORDERED,
+    V2,
+    V3,
+    Call,
+    Name,
+    Persistent,
+    Raw,
+    archive,
+    code,
+    document,
+    storage,
+    view,
+)
+
+
+def lie(reason: str, says: str, value: Any, members: Mapping[str, bytes] | None = None) -> Lie:
+    """`value`: what is pickled; bytes are the whole pickle."""
+    pickled = value if isinstance(value, bytes) else document(value)
+    return Lie(reason, lambda directory: archive(directory / "saved.pt", pickled, members), says)
+
+
+def file_lie(reason: str, says: str, write: Callable[[Path], object]) -> Lie:
+    def make(directory: Path) -> Path:
+        write(directory / "saved.pt")
+        return directory / "saved.pt"
+
+    return Lie(reason, make, says)
+
+
+def tar(path: Path) -> None:
+    with tarfile.open(path, "w") as file:
+        file.addfile(tarfile.TarInfo("storages"), io.BytesIO())
+
+
+def twice(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("a/data.pkl", document({}))
+        file.writestr("b/data.pkl", document({}))
+
+
+def flipped(path: Path) -> None:
+    """One bit of a tensor's shape."""
+    data = archive(path, document({"w": view((4,), (1,))})).read_bytes()
+    where = data.index(code((4,)))
+    path.write_bytes(data[:where] + code((5,)) + data[where + len(code((4,))) :])
+
+
+def script(path: Path) -> None:
+    archive(path, document({}), {"constants.pkl": document(())})
+
+
+def old(path: Path) -> None:
+    torch.save({"a": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
+
+
+def pointer(path: Path) -> None:
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+
+
+def arrays(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones(2))
+
+
+def deflated(path: Path) -> None:
+    archive(path, document({"a": [1] * 100}), compression=zipfile.ZIP_DEFLATED)
+
+
+def deflated_storage(path: Path) -> None:
+    """A storage of nothing but zeros, in fewer bytes."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("saved/data.pkl", document({"w": view((4096,), (1,), 0, storage(length=4096))}))
+        file.writestr("saved/data/0", bytes(4096), zipfile.ZIP_DEFLATED)
+
+
+LAUGHS = (
+    b"\x80\x02]" + b"q\0" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(40)) + b"."
+)  # each list holds the one before it twice
+TENSOR_LIES = (
+    lie(
+        "a storage that is missing",
+        "`w`: is in `saved/data/1`, which is missing",
+        {"w": view((2,), (1,), 0, storage(key="1"))},
+    ),
+    lie(
+        "a storage that is elsewhere", "which is missing", {"w": view((2,), (1,), 0, storage(key="../../x"))}
+    ),
+    lie(
+        "a storage longer than its file",
+        "8 bytes in place of 1099511627776",
+        {"w": view((2,), (1,), 0, storage(length=2**40))},
+    ),
+    lie(
+        "a storage shorter than its file",
+        "8 bytes in place of 7",
+        {"w": view((2,), (1,), 0, storage(length=7))},
+    ),
+    lie(
+        "a storage of another width",
+        "8 bytes in place of 32",
+        {"w": view((2,), (1,), 0, storage("FloatStorage"))},
+    ),
+    lie("a storage of negative length", "not described", {"w": view((2,), (1,), 0, storage(length=-8))}),
+    lie("a storage of true length", "not described", {"w": view((2,), (1,), 0, storage(length=True))}),
+    lie("a storage with a number for a key", "not described", {"w": view((2,), (1,), 0, storage(key=0))}),
+    lie(
+        "a storage of no type",
+        "not described",
+        {"w": Persistent(("storage", "torch.ByteStorage", "0", "cpu", 8))},
+    ),
+    lie("a storage of a tensor's type", "not described", {"w": Persistent(("storage", V2, "0", "cpu", 8))}),
+    lie("something else that is persistent", "not described", {"w": Persistent(("module", 1, 2, 3, 4))}),
+    lie("a storage by its text alone", "PERSID", {"w": Raw(b"Pstorage\n")}),
+    lie(
+        "a shape beyond the storage",
+        "`w`: is uint8.9. from element 0 on, 9 elements",
+        {"w": view((9,), (1,))},
+    ),
+    lie("an offset beyond the storage", "from element 7 on", {"w": view((2,), (1,), 7)}),
+    lie("strides beyond the storage", "9 elements from its first", {"w": view((2, 2), (7, 1))}),
+    lie("a shape of a terabyte", "in a storage of 8 bytes", {"w": view((2**40,), (1,))}),
+    lie("a shape beyond all memory", "beyond all memory", {"w": view((2**40, 2**40), (0, 0))}),
+    lie(
+        "a shape beyond all memory, one axis 0",
+        "beyond all memory",
+        {"w": view((0, 2**40, 2**40), (1, 0, 0))},
+    ),
+    lie("an axis beyond all numbers", "do not go together", {"w": view((2**64,), (0,))}),
+    lie("a negative axis", "do not go together", {"w": view((-2,), (1,))}),
+    lie("a negative stride", "do not go together", {"w": view((2,), (-1,), 4)}),
+    lie("a negative offset", "do not go together", {"w": view((2,), (1,), -1)}),
+    lie("an axis that is a truth", "do not go together", {"w": view((True,), (1,))}),
+    lie("an axis that is a fraction", "do not go together", {"w": view((2.0,), (1,))}),
+    lie("a shape that is a list", "do not go together", {"w": view([2], (1,))}),
+    lie("more strides than axes", "do not go together", {"w": view((2,), (1, 1))}),
+    lie("too many axes", "`w`: has 40 axes; 32", {"w": view((1,) * 40, (1,) * 40)}),
+    lie("twenty thousand axes", "has 20000 axes", {"w": view((1,) * 20_000, (1,) * 20_000)}),
+    lie("a tensor of no storage", "do not make a tensor", {"w": view((2,), (1,), 0, "0")}),
+    lie(
+        "a tensor of an untyped storage",
+        "do not make a tensor",
+        {"w": view((2,), (1,), 0, storage("UntypedStorage", module="torch.storage"))},
+    ),
+    lie("too few arguments", "do not make a tensor", {"w": Call(V2, (storage(), 0))}),
+    lie("too many arguments", "do not make a tensor", {"w": view((2,), (1,), rest=(False, ORDERED, {}, {}))}),
+    lie(
+        "version 3 without a type",
+        "do not make a tensor",
+        {"w": Call(V3, (storage(), 0, (2,), (1,), False, ORDERED, "uint8"))},
+    ),
+    lie(
+        "what is pending is no dictionary",
+        "do not go together",
+        {"w": view((2,), (1,), rest=(False, ORDERED, "conj"))},
+    ),
+    lie(
+        "a parameter of nothing",
+        "do not make one",
+        {"w": Call(Name("torch._utils", "_rebuild_parameter"), (None, True, ORDERED))},
+    ),
+    lie("a size that is text", "not made of sizes", {"w": Call(Name("torch", "Size"), ("ab",))}),
+    lie(
+        "booleans of the byte 2",
+        "`w`: one of its booleans has the byte 2",
+        {"w": view((8,), (1,), 0, storage("BoolStorage"))},
+        {"data/0": bytes([0, 1, 2] + [0] * 5)},
+    ),
+    lie(
+        "booleans of the byte 3, in a view",
+        "has the byte 3",
+        {"w": view((4,), (2,), 0, storage("BoolStorage"))},
+        {"data/0": bytes([0, 2, 3] + [0] * 5)},
+    ),
+)
+PICKLE_LIES = (
+    lie("a pickle of nothing", "no valid pickle", b""),
+    lie("a pickle without an end", "no valid pickle", b"\x80\x02}"),
+    lie("a pickle of a stop", "more values than there are", b"."),
+    lie("an unknown instruction", "no valid pickle", b"\x80\x02\xff."),
+    lie("another pickle behind the first", "5 bytes follow its end", b"\x80\x02}.\x80\x02K\x01."),
+    lie(
+        "text longer than the file",
+        "no valid pickle",
+        b"\x80\x04\x8d" + (2**62).to_bytes(8, "little") + b"x.",
+    ),
+    lie(
+        "bytes longer than the file",
+        "no valid pickle",
+        b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"x.",
+    ),
+    lie("an integer longer than the file", "no valid pickle", b"\x80\x02\x8b\xff\xff\xff\x7fx."),
+    lie("an integer of negative length", "no valid pickle", b"\x80\x02\x8b\xff\xff\xff\xffx."),
+    lie("a number of a million digits", "no valid pickle", b"L" + b"9" * 1_000_000 + b"L\n."),
+    lie(
+        "an integer of a million bytes",
+        "`n`: is an integer of 7999999 bits",
+        {"n": Raw(b"\x8b" + (1_000_000).to_bytes(4, "little") + b"\x7f" * 1_000_000)},
+    ),
+    lie("an integer of 65 bits", "`n`: is an integer of 65 bits", {"n": 2**64}),
+    lie("nothing was remembered", "remembered as number 7", b"\x80\x02h\x07."),
+    lie("no mark", "wants a mark", b"\x80\x02K\x01t."),
+    lie("an append to nothing", "more values than there are", b"\x80\x02K\x01a."),
+    lie(
+        "an append to a text", "wants a list and finds a value of type str", {"w": Raw(code("x") + b"K\x01a")}
+    ),
+    lie("an item for a list", "wants a dict and finds a value of type list", {"w": Raw(b"]K\x01K\x02s")}),
+    lie("a key without a value", "key without a value", b"\x80\x02}(K\x01u."),
+    lie("a key that is a tuple", "type tuple for a key", {(1, 2): 3}),
+    lie("a key that is a truth", "type bool for a key", {True: 3}),
+    lie("a key that is nothing", "type NoneType for a key", {None: 3}),
+    lie(
+        "a key that nests fifty thousand deep",
+        "type tuple for a key",
+        b"\x80\x02})" + b"\x85" * 50_000 + b"K\x01s.",
+    ),
+    lie(
+        "lists that nest fifty thousand deep",
+        "nested more than 64 deep",
+        b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b".",
+    ),
+    lie("a list that holds itself", "nested more than 64 deep", b"\x80\x02]q\0h\0a."),
+    lie("a dictionary that holds itself", "nested more than 64 deep", b"\x80\x02}q\0X\x01\0\0\0ah\0s."),
+    lie("a list of two to the fortieth", "more than .* leaves", LAUGHS),
+    lie(
+        "a name of a megabyte, before twenty thousand others",
+        "keys are longer",
+        {"x" * 2**20: [None] * 20_000},
+    ),
+    lie("a name that is no Unicode", "surrogate", {"\ud800": 1}),
+    lie("a text that is no Unicode", "`a`: has half of a surrogate", {"a": "\ud800"}),
+    lie("one name twice", "`1`: two leaves are called so", {1: 2, "1": 3}),
+    lie("one name twice, in parts", "`a/b`: two leaves", {"a/b": 1, "a": {"b": 2}}),
+    lie(
+        "an ordered dictionary made of something",
+        "made with arguments",
+        {"w": Call(Name("collections", "OrderedDict"), ([],))},
+    ),
+    lie(
+        "attributes of a tensor",
+        "sets attributes of a value of type Tensor",
+        Raw(code(view((2,), (1,))) + b"}b"),
+    ),
+    lie("attributes that are no dictionary", "by a value of type tuple", Raw(code(ORDERED) + b"N}\x86b")),
+)
+FILE_LIES = (
+    file_lie("an empty file", "empty file", lambda path: path.write_bytes(b"")),
+    file_lie("a file from before 1.6", "looks like a PyTorch file saved before 1.6\n.*torch.save", old),
+    file_lie("a tar from before 0.1.10", "before 0.1.10", tar),
+    file_lie("a pointer to a file", "Git LFS pointer", pointer),
+    file_lie("a bare pickle", "looks like a pickle", lambda path: path.write_bytes(pickle.dumps({}))),
+    file_lie("bytes of no kind", "does not begin as PyTorch's", lambda path: path.write_bytes(b"\xff" * 99)),
+    file_lie("arrays of NumPy", "holds 0 files data.pkl", arrays),
+    file_lie("two pickles", "holds 2 files data.pkl", twice),
+    file_lie("a program", "it is TorchScript", script),
+    file_lie("a pickle that was changed", "CRC-32", flipped),
+    file_lie("a compressed storage", "`w`: `saved/data/0` is compressed", deflated_storage),
+    file_lie("compressed members", "is compressed", deflated),
+    lie("big endian", "byte order is big", {}, {"byteorder": b"big"}),
+    lie("a byte order of many words", "17 bytes, and 16 are the limit", {}, {"byteorder": b"l" * 17}),
+)

@@ -1,0 +1,540 @@
+"""PyTorch's zip files, against torch; and pickles that want more than tensors."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.formats.torch import FORMAT
+from tests.formats import conformance
+from tests.formats.conformance import (
+    SLACK_BYTES,
+    Arrays,
+    array,
+    assert_same,
+    bounded,
+    random_regions,
+    same,
+    values,
+)
+from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
+from tests.formats.torch.pickles import Call, Name, archive, document, storage
+
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+)
+INDEX = "pytorch_model.bin.index.json"
+
+
+def tensor(value: np.ndarray) -> torch.Tensor:
+    """A tensor with its own storage."""
+    if value.dtype.kind in "biufc" and value.dtype.type.__module__ == "numpy":
+        return torch.from_numpy(value.copy())
+    bits = torch.from_numpy(value.view(f"u{value.dtype.itemsize}").copy())
+    return bits.view(getattr(torch, value.dtype.name))
+
+
+def numpy_of(value: torch.Tensor) -> np.ndarray:
+    """The elements as torch sees them."""
+    dtype = np.dtype(getattr(ml_dtypes, str(value.dtype).removeprefix("torch."), None) or value.numpy().dtype)
+    whole = value.contiguous()
+    return whole.view(torch.uint8).numpy().view(dtype) if dtype.kind == "V" else whole.numpy()
+
+
+def nested(arrays: Arrays) -> dict[str, Any]:
+    """A state as people save it: names split on `/` into dictionaries."""
+    root: dict[str, Any] = {}
+    for name, value in arrays.items():
+        *parents, last = name.split("/")
+        inner = root
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = tensor(value)
+    return root
+
+
+def saved(value: object, path: Path, **options: Any) -> Path:
+    torch.save(value, path, **options)
+    return path
+
+
+def opened(path: Path) -> Any:
+    return open_source(os.fspath(path), "torch")
+
+
+def leaves(value: object, directory: Path) -> Mapping[str, Leaf]:
+    found: Mapping[str, Leaf] = opened(saved(value, directory / "saved.pt")).leaves()
+    return found
+
+
+class TestTorch(conformance.Reading):
+    format = "torch"
+    dtypes = DTYPES
+    names = tuple(name for name in conformance.NAMES if name not in ("..", "a"))
+    """A name cannot be a tensor's and a dictionary's at once: `../../etc/passwd`, `a//b`."""
+    lies = (*TENSOR_LIES, *PICKLE_LIES, *FILE_LIES)
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(nested(arrays), path.with_suffix(".pt"))
+
+
+# --- what people save -------------------------------------------------------------------------------------
+
+
+def test_nested_states(tmp_path: Path) -> None:
+    """Containers are components, dots are plain characters; what is no tensor is a scalar, text or empty."""
+    state = {
+        "state_dict": OrderedDict([("layers.0.weight", torch.arange(6.0).reshape(2, 3))]),
+        "optimizer": {
+            "state": {0: {"step": torch.tensor(3.0)}},
+            "param_groups": [{"lr": 0.5, "params": [0]}],
+        },
+        "epoch": 3,
+        "seed": 2**64 - 1,
+        "most": 2**63 - 1,
+        "least": -(2**63),
+        "done": True,
+        "name": "λ",
+        "nothing": None,
+        "empties": ({}, [], ()),
+        "a/b": 1,
+    }
+    found = leaves(state, tmp_path)
+    told = {
+        t: (leaf.kind, leaf.spec and str(leaf.spec), leaf.string, leaf.empty) for t, leaf in found.items()
+    }
+    assert told == {
+        "state_dict/layers.0.weight": (LeafKind.ARRAY, "float32[2,3]", None, None),
+        "optimizer/state/0/step": (LeafKind.ARRAY, "float32[]", None, None),
+        "optimizer/param_groups/0/lr": (LeafKind.SCALAR, "float64[]", None, None),
+        "optimizer/param_groups/0/params/0": (LeafKind.SCALAR, "int64[]", None, None),
+        "epoch": (LeafKind.SCALAR, "int64[]", None, None),
+        "seed": (LeafKind.SCALAR, "uint64[]", None, None),
+        "most": (LeafKind.SCALAR, "int64[]", None, None),
+        "least": (LeafKind.SCALAR, "int64[]", None, None),
+        "done": (LeafKind.SCALAR, "bool[]", None, None),
+        "name": (LeafKind.STRING, None, "λ", None),
+        "nothing": (LeafKind.EMPTY, None, None, "None"),
+        "empties/0": (LeafKind.EMPTY, None, None, "Dict"),
+        "empties/1": (LeafKind.EMPTY, None, None, "List"),
+        "empties/2": (LeafKind.EMPTY, None, None, "Tuple"),
+        "a/b": (LeafKind.SCALAR, "int64[]", None, None),
+    }
+    assert found["optimizer/state/0/step"].key.sequences == (False, False, False, False)
+    assert found["optimizer/param_groups/0/params/0"].key.sequences == (False, False, True, False, True)
+    assert found["a/b"].key == Key.of(["a/b"])
+    source = opened(tmp_path / "saved.pt")
+    scalars = {
+        text: source.read(leaf, Region((), ()))
+        for text, leaf in found.items()
+        if leaf.kind == LeafKind.SCALAR
+    }
+    assert_same(
+        scalars,
+        {
+            "optimizer/param_groups/0/lr": np.array(0.5),
+            "optimizer/param_groups/0/params/0": np.array(0),
+            "epoch": np.array(3),
+            "seed": np.array(2**64 - 1, np.uint64),
+            "most": np.array(2**63 - 1),
+            "least": np.array(-(2**63)),
+            "done": np.array(True),
+            "a/b": np.array(1),
+        },
+    )
+
+
+def test_a_module_and_its_optimizer(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(module.parameters())
+    module(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    state = {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+    source = opened(saved(state, tmp_path / "saved.pt"))
+    for name, value in state["model"].items():
+        found = source.leaves()[f"model/{name}"]
+        assert same(source.read(found, Region.whole(tuple(value.shape))), value.numpy())
+    moment = source.leaves()["optimizer/state/1/exp_avg"]
+    assert same(
+        source.read(moment, Region((0,), (4,))), optimizer.state_dict()["state"][1]["exp_avg"].numpy()
+    )
+
+
+COMPLEX = torch.ones(2, dtype=torch.complex64)
+
+
+def marked(value: torch.Tensor) -> torch.Tensor:
+    """A tensor with an attribute, which torch then stores by another function."""
+    value.note = "kept by torch"  # type: ignore[attr-defined]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)),
+        torch.nn.Buffer(torch.arange(6.0).reshape(2, 3)),
+        marked(torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))),
+        marked(torch.arange(6.0).reshape(2, 3)),
+        torch.arange(6.0).reshape(2, 3).requires_grad_(),
+    ],
+    ids=["parameter", "buffer", "parameter with state", "tensor with state", "requires gradients"],
+)
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_kinds_of_tensors(value: torch.Tensor, protocol: int, tmp_path: Path) -> None:
+    source = opened(saved({"w": value}, tmp_path / "saved.pt", pickle_protocol=protocol))
+    assert_same(values(source), {"w": np.arange(6, dtype=np.float32).reshape(2, 3)})
+
+
+def test_a_tensor_alone_is_called_as_its_file(tmp_path: Path) -> None:
+    source = opened(saved(torch.arange(3), tmp_path / "bias.pt"))
+    assert_same(values(source), {"bias": np.arange(3)})
+
+
+def test_a_list_of_tensors(tmp_path: Path) -> None:
+    source = opened(saved([torch.arange(3), torch.arange(2)], tmp_path / "saved.pt"))
+    assert_same(values(source), {"0": np.arange(3), "1": np.arange(2)})
+    assert source.leaves()["1"].key == Key(("1",), (True,))
+
+
+def test_nothing_saved_is_nothing_read(tmp_path: Path) -> None:
+    assert leaves({}, tmp_path) == {}
+
+
+def test_the_first_version_of_tensors(tmp_path: Path) -> None:
+    """`_rebuild_tensor`, which no torch writes into zip files any more, but still reads."""
+    first = Call(Name("torch._utils", "_rebuild_tensor"), (storage(), 1, (3,), (2,)))
+    path = archive(tmp_path / "saved.pt", document({"w": first}), {"data/0": bytes(range(8))})
+    assert torch.load(path, weights_only=True)["w"].tolist() == [1, 3, 5]
+    assert values(opened(path))["w"].tolist() == [1, 3, 5]
+
+
+def test_a_size_is_a_tuple_of_scalars(tmp_path: Path) -> None:
+    found = leaves({"size": torch.ones(2, 3).shape}, tmp_path)
+    assert {text: leaf.key.sequences for text, leaf in found.items()} == {
+        "size/0": (False, True),
+        "size/1": (False, True),
+    }
+
+
+def test_files_without_checksums(tmp_path: Path) -> None:
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = saved({"w": torch.arange(3)}, tmp_path / "saved.pt")
+    finally:
+        torch.serialization.set_crc32_options(before)
+    assert_same(values(opened(path)), {"w": np.arange(3)})
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: torch.float32, "`x/y`: is `torch.float32`, which is no leaf"),
+        (lambda: b"bytes", "asks for `_codecs.encode`"),
+        (lambda: 1j, "asks for `__builtin__.complex`"),
+        (lambda: {1, 2}, "asks for `__builtin__.set`"),
+        (lambda: torch.ones(2).untyped_storage(), "`x/y`: is a storage without a tensor"),
+        (lambda: COMPLEX.conj(), "`x/y`: is stored without its last operation: conj\n.*resolve_conj"),
+        (lambda: COMPLEX.conj().imag, "operation: neg\n.*resolve_neg"),
+        (
+            lambda: torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8),
+            "_rebuild_qtensor`.*\n.*dequantize",
+        ),
+        (lambda: torch.eye(2).to_sparse(), "_rebuild_sparse_tensor`.*\n.*to_dense"),
+        (lambda: torch.ones(2, device="meta"), "_rebuild_meta_tensor_no_storage`.*\n.*no values"),
+        (lambda: COMPLEX.to(torch.complex32), "asks for `torch.complex32`"),
+    ],
+    ids=["dtype", "bytes", "complex", "set", "storage", "conj", "neg", "quantized", "sparse", "meta", "half"],
+)
+@pytest.mark.filterwarnings("ignore")  # of what torch deprecates
+def test_what_is_no_leaf_is_refused(make: Callable[[], object], says: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=says):
+        leaves({"x": {"y": make()}}, tmp_path)
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_bytes_and_sets_are_refused_by_key(protocol: int, tmp_path: Path) -> None:
+    state = {"a": {1, 2}, "b": frozenset([1]), "c": b"x", "fine": 1, "d": torch.int8}
+    with pytest.raises(SourceError) as caught:
+        opened(saved(state, tmp_path / "saved.pt", pickle_protocol=protocol))
+    told = [problem.message.partition(": ")[2] for problem in caught.value.problems]
+    assert told == [
+        f"`{key}`: is {what}, which is no leaf of a checkpoint"
+        for key, what in (("a", "a set"), ("b", "a set"), ("c", "bytes"), ("d", "`torch.int8`"))
+    ]
+
+
+# --- views ------------------------------------------------------------------------------------------------
+
+BASE = torch.arange(4 * 5 * 6, dtype=torch.int32).reshape(4, 5, 6)
+VIEWS: Mapping[str, tuple[torch.Tensor, tuple[int, ...] | None]] = {
+    "whole": (BASE, (0, 1, 2)),
+    "first rows": (BASE[:2], (0, 1, 2)),
+    "last rows": (BASE[2:], (0, 1, 2)),
+    "one row": (BASE[1], (0, 1)),
+    "one element": (BASE[3, 4, 5], ()),
+    "reversed axes": (BASE.permute(2, 1, 0), (2, 1, 0)),
+    "permuted axes": (BASE.permute(1, 2, 0), (2, 0, 1)),
+    "permuted rows": (BASE[1:3].transpose(0, 2), (2, 1, 0)),
+    "axes of one": (BASE[:, None].permute(3, 1, 0, 2), (1, 2, 3, 0)),
+    "an axis of one with an odd stride": (BASE[:, 2:3, :][1], (0, 1)),
+    "none": (BASE[:, :0], (0, 1, 2)),
+    "none, permuted": (BASE[:0].permute(1, 2, 0), (0, 1, 2)),
+    "every other": (BASE[:, ::2], None),
+    "every other, permuted": (BASE[::2, :, 1::2].permute(2, 0, 1), None),
+    "columns": (BASE[..., 2], None),
+    "diagonal": (BASE.diagonal(), None),
+    "repeated": (BASE[:, :1].expand(4, 3, 6), None),
+    "one element repeated": (BASE[0, 0, 3].expand(3, 4), None),
+    "overlapping windows": (BASE.reshape(-1).unfold(0, 7, 2), None),
+    "as long as a block, with repetitions and gaps": (BASE.as_strided((2, 2, 2), (5, 1, 1), 3), None),
+}
+
+
+def torch_view(path: Path, name: str) -> np.ndarray:
+    found: np.ndarray = torch.load(path, weights_only=True)[name].numpy()
+    return found
+
+
+def test_views_share_one_storage(tmp_path: Path) -> None:
+    path = saved({name: value for name, (value, _) in VIEWS.items()}, tmp_path / "saved.pt")
+    with zipfile.ZipFile(path) as file:
+        assert [name for name in file.namelist() if "/data/" in name] == ["saved/data/0"]
+    source = opened(path)
+    for name, (value, order) in VIEWS.items():
+        leaf = source.leaves()[name]
+        assert leaf.spec == ArraySpec(tuple(value.shape), np.dtype(np.int32))
+        assert (leaf.manifest and leaf.manifest.codec.permutation) == order, name
+        for region in random_regions(tuple(value.shape), 30):
+            found = source.read(leaf, region)
+            assert same(
+                np.ascontiguousarray(found).reshape(found.shape), value.numpy()[region.slices].copy()
+            ), (name, region)
+
+
+def test_permuted_manifests_point_at_the_bytes(tmp_path: Path) -> None:
+    path = saved({name: value for name, (value, _) in VIEWS.items()}, tmp_path / "saved.pt")
+    for name, leaf in opened(path).leaves().items():
+        if leaf.manifest is None:
+            continue
+        order = leaf.manifest.codec.permutation
+        stored = [path.read_bytes()[c.offset :][: c.length] for c in leaf.manifest.chunks.values()]
+        assert leaf.manifest.codec.raw
+        assert b"".join(stored) == VIEWS[name][0].numpy().transpose(order).tobytes(), name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_views_of_every_dtype(dtype: str, tmp_path: Path) -> None:
+    value = array((6, 8), dtype)
+    source = opened(saved({"w": tensor(value)[1::2, 1:7:3], "t": tensor(value).T}, tmp_path / "saved.pt"))
+    assert_same(values(source), {"w": value[1::2, 1:7:3], "t": value.T})
+
+
+def test_views_of_bits(tmp_path: Path) -> None:
+    """Parts of complex numbers, and bits seen as another type: one storage under several types."""
+    value = torch.from_numpy(array((5, 3), "complex64"))
+    source = opened(saved({"im": value.imag, "bits": torch.ones(4).view(torch.int32)}, tmp_path / "saved.pt"))
+    assert_same(values(source), {"im": value.imag.numpy().copy(), "bits": np.full(4, 0x3F800000, np.int32)})
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda t: t[:, ::3],  # gaps in every row
+        lambda t: t[:, :1000].t(),  # rows with gaps between them
+        lambda t: t[:, 7],  # elements far from each other
+        lambda t: t[0].expand(900, 3000),  # the same row again and again
+        lambda t: t.reshape(-1).unfold(0, 1000, 700),  # windows that overlap
+    ],
+)
+def test_views_larger_than_one_read(cut: Callable[[torch.Tensor], torch.Tensor], tmp_path: Path) -> None:
+    value = cut(torch.arange(900 * 3000, dtype=torch.int32).reshape(900, 3000))
+    source = opened(saved({"w": value}, tmp_path / "saved.pt"))
+    leaf, wanted = source.leaves()["w"], value.numpy()
+    assert leaf.manifest is None
+    for region in random_regions(wanted.shape, 6):
+        assert same(source.read(leaf, region), np.array(wanted[region.slices], order="C")), region
+
+
+def test_a_region_of_a_view_takes_its_own_memory_only(tmp_path: Path) -> None:
+    value = torch.zeros(1, dtype=torch.uint8).expand(2**40, 2**10)
+    wide = torch.zeros(2**12, 2**12, dtype=torch.uint8)[:, ::2]
+    source = opened(saved({"huge": value, "wide": wide}, tmp_path / "saved.pt"))
+    read = {"huge": Region((2**39, 5), (2**39 + 1000, 1005)), "wide": Region((0, 7), (2**12, 250))}
+    for name, region in read.items():
+        with bounded(region.size + 3 * 2**20):
+            assert source.read(source.leaves()[name], region).shape == region.shape
+
+
+def test_a_file_that_changes_after_it_was_listed(tmp_path: Path) -> None:
+    path = saved({"w": torch.ones(4, 4)[:, ::2]}, tmp_path / "saved.pt")
+    source = opened(path)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SourceError, match=r"`w`: .* has changed since it was listed"):
+        values(source)
+
+
+# --- models of several files ------------------------------------------------------------------------------
+
+A, B = {"a.weight": array((2, 3), "float32")}, {"b.weight": array((4,), "bfloat16")}
+FIRST, SECOND = "pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"
+
+
+def sharded(directory: Path, changed: Mapping[str, Any] | None = None) -> Path:
+    """A model in two files, with an index whose names of files may be changed."""
+    directory.mkdir()
+    weights: dict[str, Any] = {}
+    for name, arrays in ((FIRST, A), (SECOND, B)):
+        saved(OrderedDict((key, tensor(value)) for key, value in arrays.items()), directory / name)
+        weights |= dict.fromkeys(arrays, name)
+    index = {"metadata": {"total_size": 32}, "weight_map": weights | dict(changed or {})}
+    (directory / INDEX).write_text(json.dumps(index))
+    return directory
+
+
+def test_shards(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "model")
+    for chosen in (path, path / INDEX):
+        assert FORMAT.detect(chosen)
+        assert_same(values(opened(chosen)), {**A, **B})
+    assert_same(values(opened(path / FIRST)), A)
+    before = opened(path).fingerprint()
+    os.utime(path / INDEX, ns=(1, 1))
+    assert opened(path).fingerprint() != before
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin"])
+def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
+    saved(nested(A), tmp_path / name)
+    saved({"lr": 0.5}, tmp_path / "optimizer.pt")
+    (tmp_path / "config.json").write_text("{}")
+    assert FORMAT.detect(tmp_path)
+    assert_same(values(opened(tmp_path)), A)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"a.weight": SECOND, "c": FIRST}, "has elsewhere"),
+        ({"a.weight": SECOND}, "`a.weight` is not in"),
+        ({"c": FIRST}, "`c` is not in"),
+        ({"a.weight": "pytorch_model-00003-of-00002.bin"}, "cannot be read"),
+        ({"a.weight": "../x.bin"}, "no plain file name"),
+        ({"a.weight": 3}, "no plain file name"),
+    ],
+)
+def test_indexes_that_lie(changed: Mapping[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=says), bounded(SLACK_BYTES):
+        opened(sharded(tmp_path / "model", changed))
+
+
+def test_shards_without_their_index(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "model")
+    (path / INDEX).unlink()
+    assert FORMAT.detect(path)
+    with pytest.raises(SourceError, match=f"shards .* without their index {INDEX}"):
+        opened(path)
+
+
+def test_two_models_in_a_directory(tmp_path: Path) -> None:
+    path = sharded(tmp_path / "model")
+    saved(nested(A), path / "pytorch_model.bin")
+    with pytest.raises(SourceError, match=r"2 PyTorch checkpoints: pytorch_model.bin, .*\n.*Name the file"):
+        opened(path)
+    assert_same(values(opened(path / "pytorch_model.bin")), A)
+
+
+def test_a_directory_without_a_model(tmp_path: Path) -> None:
+    saved(nested(A), tmp_path / "rng_state.pth")
+    assert not FORMAT.detect(tmp_path)
+    with pytest.raises(SourceError, match="holds 0 PyTorch checkpoints of those that are called"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("name", [FIRST, INDEX])
+def test_links_stay_within_the_directory(name: str, tmp_path: Path) -> None:
+    path = sharded(tmp_path / "model")
+    (path / name).rename(tmp_path / "aside")
+    (path / name).symlink_to(tmp_path / "aside")
+    with pytest.raises(SourceError, match="symbolic link"):
+        opened(path)
+
+
+def test_there_are_no_steps_and_items(tmp_path: Path) -> None:
+    path = os.fspath(saved(nested(A), tmp_path / "saved.pt"))
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(path, "torch", step=1)
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(path, "torch", item="default")
+
+
+# --- recognizing ------------------------------------------------------------------------------------------
+
+
+def test_files_are_recognized_by_content(tmp_path: Path) -> None:
+    path = saved(nested(A), tmp_path / "saved.pt")
+    for name in ("x.pt", "x.pth", "x.bin", "x.ckpt", "x", "x.npz"):
+        (tmp_path / name).write_bytes(path.read_bytes())
+        assert FORMAT.detect(tmp_path / name), name
+    (tmp_path / "cut.pt").write_bytes(path.read_bytes()[:100])
+    assert FORMAT.detect(tmp_path / "cut.pt")
+
+
+def test_packed_again_by_another_program(tmp_path: Path) -> None:
+    """The members in another order, under another prefix."""
+    with (
+        zipfile.ZipFile(saved(nested(A), tmp_path / "saved.pt")) as old,
+        zipfile.ZipFile(tmp_path / "new.pt", "w") as new,
+    ):
+        for name in sorted(old.namelist()):
+            new.writestr(name.replace("saved/", "other/"), old.read(name))
+    assert FORMAT.detect(tmp_path / "new.pt")
+    assert_same(values(opened(tmp_path / "new.pt")), A)
+
+
+def test_other_files_are_not_taken_for_torch(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.ones(2))
+    (tmp_path / "b.pt").write_bytes((tmp_path / "a.npz").read_bytes())
+    (tmp_path / "c.pt").write_bytes(pickle.dumps({}))
+    (tmp_path / "d.bin").write_bytes(b"")
+    with zipfile.ZipFile(tmp_path / "e.zip", "w") as file:
+        file.writestr("project/readme", "text")
+    (tmp_path / "f.bin").mkdir()
+    os.mkfifo(tmp_path / "g.pt")
+    found = sorted(tmp_path.iterdir())
+    assert [path.name for path in (*found, tmp_path, tmp_path / "missing.pt") if FORMAT.detect(path)] == []
+
+
+def test_torch_is_not_needed(tmp_path: Path) -> None:
+    path = saved(nested(B), tmp_path / "saved.pt")
+    program = (
+        "import sys\nsys.modules['torch'] = None\n"
+        "from ckpt_surgery.core.arrays import Region\nfrom ckpt_surgery.formats.registry import Selection\n"
+        "from ckpt_surgery.formats.torch import FORMAT\n"
+        "source = FORMAT.open_source(sys.argv[1], Selection())\n"
+        "print(source.read(source.leaves()['b.weight'], Region((0,), (4,))).tobytes().hex())\n"
+        "assert not {'jax', 'tensorstore', 'orbax'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, os.fspath(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == B["b.weight"].tobytes().hex()

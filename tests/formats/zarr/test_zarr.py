@@ -1,0 +1,736 @@
+"""Zarr groups, against zarr-python and TensorStore as writers and as readers."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output, Source
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader, Files, file_array, file_manifest
+from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
+from tests.formats import conformance
+from tests.formats.conformance import Arrays, Lie, array, assert_same, copy, files_of, output_of, same, values
+
+NO_PATHS = (
+    *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),
+    *("nul\0byte", "x" * 4000),
+)
+"""Of the names of other formats, those that are no paths of directories."""
+PATHS = tuple(name for name in conformance.NAMES if name not in NO_PATHS)
+
+
+def by_tensorstore(path: Path, value: np.ndarray, version: int, **metadata: Any) -> None:
+    spec = {
+        "driver": "zarr" if version == 2 else "zarr3",
+        "kvstore": {"driver": "file", "path": f"{path}/"},
+        "metadata": metadata,
+    }
+    stored = ts.open(spec, create=True, dtype=ts.dtype(value.dtype.name), shape=value.shape).result()
+    stored.write(value).result()
+
+
+def saved(arrays: Arrays, path: Path, version: int, **options: Any) -> Path:
+    """Arrays in a group, by zarr-python; those of types that it does not have by TensorStore."""
+    group = zarr.open_group(path, mode="w", zarr_format=version)
+    for name, value in arrays.items():
+        if value.dtype.name in NATIVE:
+            # Chunks of zeros are left out otherwise.
+            config = {"write_empty_chunks": True}
+            group.create_array(name, data=value, config=config, **options)
+        else:
+            by_tensorstore(path / name, value, version)
+    for file in path.rglob(".zattrs"):  # version 2 of zarr-python writes them only where there are some
+        if file.parent != path or json.loads(file.read_text()) == {}:
+            file.unlink()
+    return path
+
+
+def loaded(path: Path, version: int) -> dict[str, np.ndarray]:
+    """What TensorStore reads; and zarr-python the same, where it has the type."""
+    group = zarr.open_group(path, mode="r", zarr_format=version)
+    metadata = ".zarray" if version == 2 else "zarr.json"
+    found = {}
+    for file in sorted(path.rglob(metadata)):
+        about = json.loads(file.read_text())
+        if about.get("node_type") == "group":
+            assert isinstance(
+                group[str(file.parent.relative_to(path))] if file.parent != path else group, zarr.Group
+            )
+            continue
+        name = str(file.parent.relative_to(path))
+        spec = {
+            "driver": "zarr" if version == 2 else "zarr3",
+            "kvstore": {"driver": "file", "path": f"{file.parent}/"},
+            "fill_missing_data_reads": False,
+        }
+        found[name] = np.asarray(ts.open(spec, open=True, read=True).result().read().result())
+        if found[name].dtype.name in NATIVE:
+            again = group[name]
+            assert isinstance(again, zarr.Array)
+            assert same(np.asarray(again[...]), found[name]), name
+    return found
+
+
+def opened(path: Path) -> Source:
+    return open_source(os.fspath(path))
+
+
+# --- lies -------------------------------------------------------------------------------------------------
+
+
+def lie(
+    version: int, reason: str, says: str, change: Mapping[str, Any] | Callable[[Path], object], **options: Any
+) -> Lie:
+    """A group with the array `a/x`, [4, 6] in chunks of [2, 3], whose metadata or files are changed."""
+
+    def make(directory: Path) -> Path:
+        path = directory / "x.zarr"
+        value = array((4, 6), "float32")
+        saved({"a/x": value}, path, version, chunks=(2, 3), **options)
+        if callable(change):
+            change(path)
+        else:
+            edit(path / "a" / "x" / (".zarray" if version == 2 else "zarr.json"), change)
+        return path
+
+    return Lie(reason, make, says)
+
+
+def edit(file: Path, change: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | dict(change)))
+
+
+def replaced(name: str, text: str | bytes) -> Callable[[Path], object]:
+    data = text if isinstance(text, bytes) else text.encode()
+
+    def write(path: Path) -> None:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+
+    return write
+
+
+def removed(name: str) -> Callable[[Path], object]:
+    return lambda path: (path / name).unlink()
+
+
+GRID = {"name": "regular", "configuration": {"chunk_shape": [2**40, 3]}}
+
+LIES_3 = (
+    lie(3, "a shape that overflows", "should decode to", {"shape": [2**40, 6], "chunk_grid": GRID}),
+    lie(3, "another number of axes", "chunks of shape", {"shape": [4, 6, 2]}),
+    lie(3, "a negative axis", "malformed", {"shape": [-4, 6]}),
+    lie(
+        3,
+        "chunks of nothing",
+        "malformed",
+        {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0, 3]}}},
+    ),
+    lie(3, "another grid", "rectangular", {"chunk_grid": {"name": "rectangular"}}),
+    lie(3, "text", "`a/x`: its data type `string` cannot be read", {"data_type": "string"}),
+    lie(
+        3,
+        "a type with parameters",
+        "cannot be read",
+        {"data_type": {"name": "numpy.datetime64", "configuration": {}}},
+    ),
+    lie(
+        3,
+        "an unknown codec",
+        "`a/x`: its codec `numcodecs.lzma` cannot be read",
+        {"codecs": [{"name": "bytes"}, {"name": "numcodecs.lzma"}]},
+    ),
+    lie(3, "codecs that are none", "malformed", {"codecs": [1]}),
+    lie(
+        3,
+        "another codec than it was written with",
+        "cannot be read",
+        {"codecs": [{"name": "bytes"}, {"name": "gzip"}]},
+    ),
+    lie(3, "a key that must be understood", "cannot be read", {"surprise": {"must_understand": True}}),
+    lie(3, "an array that is neither", "neither a group nor an array", {"node_type": "rose"}),
+    lie(
+        3,
+        "a group of another version",
+        "neither a group nor an array",
+        replaced("a/zarr.json", '{"zarr_format": 4, "node_type": "group"}'),
+    ),
+    lie(3, "metadata that nest deeply", "not valid JSON", replaced("a/x/zarr.json", "[" * 10**6)),
+    lie(3, "metadata that are a list", "where an object belongs", replaced("a/x/zarr.json", "[]")),
+    lie(3, "chunks without an array", "looks like a chunk", removed("a/x/zarr.json")),
+    lie(3, "metadata of both versions", "has both", replaced("a/x/.zarray", "{}")),
+    lie(
+        3,
+        "attributes that are a list",
+        "no JSON object",
+        replaced("zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": [1]}'),
+    ),
+    lie(
+        3,
+        "consolidated metadata that are a list",
+        "malformed",
+        replaced("zarr.json", '{"zarr_format": 3, "node_type": "group", "consolidated_metadata": [1]}'),
+    ),
+    lie(3, "no metadata at the root", "no zarr.json", removed("zarr.json")),
+    lie(3, "directories without end", "64 directories", replaced("/".join(["d"] * 80) + "/x", "")),
+)
+
+LIES_2 = (
+    lie(2, "a shape that overflows", "should decode to", {"shape": [2**40, 6], "chunks": [2**40, 3]}),
+    lie(2, "objects", "`a/x`: its data type `object` cannot be read", {"dtype": "|O"}),
+    lie(2, "text", "cannot be read", {"dtype": "<U5"}),
+    lie(2, "times", "`datetime64.*cannot be read", {"dtype": "<M8[ns]"}),
+    lie(2, "fields", "cannot be read", {"dtype": [["a", "<f4"], ["b", "<i4"]]}),
+    lie(2, "filters", "`a/x`: it uses zarr filters", {"filters": [{"id": "delta", "dtype": "<f4"}]}),
+    lie(2, "an unknown compressor", "`a/x`: its codec `lzma` cannot be read", {"compressor": {"id": "lzma"}}),
+    lie(2, "another compressor than it was written with", "cannot be read", {"compressor": {"id": "zstd"}}),
+    lie(
+        2,
+        "a chunk that is missing and has no fill value",
+        "`a/x`: its chunk 1.0 is missing",
+        lambda path: (edit(path / "a/x/.zarray", {"fill_value": None}), (path / "a/x/1.0").unlink()),
+    ),
+    lie(
+        2,
+        "a grid without end and no fill value",
+        "its chunk 0.0 is missing",
+        {"fill_value": None, "shape": [2**50, 2**50], "chunks": [1, 1], "dimension_separator": "/"},
+    ),
+    lie(2, "a group of another version", "no group of zarr v2", replaced("a/.zgroup", '{"zarr_format": 3}')),
+    lie(2, "chunks without an array", "looks like a chunk", removed("a/x/.zarray")),
+    lie(
+        2,
+        "consolidated arrays that are gone",
+        "`a/y` is in the consolidated metadata",
+        replaced(".zmetadata", '{"metadata": {".zgroup": {}, "a/y/.zarray": {}}}'),
+    ),
+    lie(2, "consolidated metadata without nodes", "malformed", replaced(".zmetadata", "{}")),
+    lie(2, "consolidated metadata that are no JSON", "not valid JSON", replaced(".zmetadata", "{")),
+    lie(2, "attributes that are no JSON", "not valid JSON", replaced(".zattrs", "")),
+)
+
+
+# --- conformance ------------------------------------------------------------------------------------------
+
+
+class Group:
+    """What holds for zarr alone: a chunk without a file is the fill value."""
+
+    def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
+        path = copy(saved, tmp_path / "copy")
+        wanted: dict[str, np.ndarray] = self.sample()  # type: ignore[attr-defined]
+        for file in files_of(path):
+            file.rename(tmp_path / "aside")
+            found = self.outcome(path)  # type: ignore[attr-defined]
+            name = next((n for n in wanted if file.is_relative_to(path / n)), "")
+            if (name and file.parent != path / name) or file.name[0] in "0123456789c":
+                assert_same(found, wanted | {name: np.zeros_like(wanted[name])})
+            elif name == "none/of/it":  # of which there is nothing else
+                assert_same(found, {n: v for n, v in wanted.items() if n != name})
+            elif name or file.parent == path:
+                assert isinstance(found, SourceError), file
+            else:
+                assert_same(found, wanted)
+            (tmp_path / "aside").rename(file)
+        assert_same(values(opened(path)), wanted)
+
+
+class TestVersion3(Group, conformance.Writing):
+    format = "zarr"
+    dtypes = (*NATIVE, *EXTENDED)
+    names = PATHS
+    lies = LIES_3
+    raw = False
+    refused_names: ClassVar = NO_PATHS
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(arrays, path, 3)
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        return loaded(path, 3)
+
+
+class TestVersion2(Group, conformance.Writing):
+    format = "zarr"
+    dtypes = (*NATIVE, *EXTENDED)
+    names = PATHS
+    lies = LIES_2
+    raw = False
+    refused_names: ClassVar = NO_PATHS
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return saved(arrays, path, 2)
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        return loaded(path, 2)
+
+    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Any:
+        directory.mkdir(exist_ok=True)
+        return open_sink(self.format, directory, SinkOptions(metadata=metadata or {}, zarr=2))
+
+
+class TestRawChunks(Group, conformance.Reading):
+    """Chunks that are their elements, as large as the array."""
+
+    format = "zarr"
+    dtypes = ("float32", "bool", "complex64")
+    names = ("a",)
+    lies = (
+        lie(
+            3,
+            "a raw chunk that is too long",
+            "has 25 stored bytes, but should decode to 24",
+            replaced("a/x/c/0/0", b"x" * 25),
+            compressors=None,
+        ),
+        lie(
+            2,
+            "a raw chunk that is too short",
+            "has 23 stored bytes, but should decode to 24",
+            replaced("a/x/1.1", b"x" * 23),
+            compressors=None,
+        ),
+        lie(
+            3,
+            "an array that says it is larger",
+            "has 24 stored bytes, but should decode to 60",
+            {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [5, 3]}}},
+            compressors=None,
+        ),
+    )
+
+    def sample(self) -> dict[str, np.ndarray]:
+        return {n: v for n, v in super().sample().items() if n in ("dense/kernel", "count", "none/of/it")}
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        group = zarr.open_group(path, mode="w", zarr_format=3)
+        for name, value in arrays.items():
+            chunks = tuple(max(1, n) for n in value.shape)
+            group.create_array(name, data=value, chunks=chunks, compressors=None)
+        return path
+
+
+# --- what only zarr has: reading ----------------------------------------------------------------------------
+
+
+def group_of(path: Path, version: int, **options: Any) -> zarr.Group:
+    return zarr.open_group(path, mode="w", zarr_format=version, **options)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("options", "codec", "order"),
+    [
+        ({}, None, "C"),
+        ({"compressors": None}, "raw", "C"),
+        ({"order": "F"}, None, "C"),  # of version 2 alone
+        ({"dtype": ">f4"}, None, "C"),
+        ({"compressors": "gzip"}, "gzip", "C"),
+        ({"compressors": "blosc"}, "blosc", "C"),
+    ],
+)
+def test_what_zarr_python_can_vary(
+    version: int, options: dict[str, Any], codec: str | None, order: str, tmp_path: Path
+) -> None:
+    import numcodecs
+
+    named = {
+        2: {"gzip": numcodecs.GZip(), "blosc": numcodecs.Blosc()},
+        3: {"gzip": zarr.codecs.GzipCodec(), "blosc": zarr.codecs.BloscCodec()},
+    }[version]
+    if isinstance(options.get("compressors"), str):
+        options = options | {"compressors": named[options["compressors"]]}
+    if "order" in options:
+        if version == 3:
+            options = {"filters": [zarr.codecs.TransposeCodec(order=(2, 0, 1))]}
+        order = "F" if version == 2 else "2,0,1"
+    value = array((5, 7, 3), "float32")
+    options = {"dtype": "float32"} | options
+    x = group_of(tmp_path / "g", version).create_array("x", shape=value.shape, chunks=(2, 3, 3), **options)
+    x[...] = value
+    source = opened(tmp_path / "g")
+    manifest = source.leaves()["x"].manifest
+    assert manifest is not None
+    assert (manifest.codec.order, manifest.chunk_shape) == (order, (2, 3, 3))
+    assert codec is None or manifest.codec.name == codec
+    for region in conformance.random_regions(value.shape, 20):
+        assert same(source.read(source.leaves()["x"], region), value[region.slices])
+
+
+def test_shards_and_other_names_of_chunks(tmp_path: Path) -> None:
+    group, value = group_of(tmp_path / "g", 3), array((9, 8), "int16")
+    group.create_array("shards", data=value, chunks=(2, 2), shards=(4, 4))
+    group.create_array("v2", data=value, chunks=(4, 4), chunk_key_encoding={"name": "v2", "separator": "."})
+    group.create_array(
+        "dots", data=value, chunks=(4, 4), chunk_key_encoding={"name": "default", "separator": "."}
+    )
+    old = group_of(tmp_path / "old", 2)
+    old.create_array(
+        "slashes", data=value, chunks=(4, 4), chunk_key_encoding={"name": "v2", "separator": "/"}
+    )
+    assert_same(values(opened(tmp_path / "g")), dict.fromkeys(("shards", "v2", "dots"), value))
+    assert_same(values(opened(tmp_path / "old")), {"slashes": value})
+    assert len(opened(tmp_path / "old").leaves()["slashes"].manifest.chunks) == 6
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_lone_array(version: int, tmp_path: Path) -> None:
+    value = array((4, 3), "float64")
+    x = zarr.create_array(tmp_path / "x", data=value, chunks=(2, 2), zarr_format=version)
+    x.attrs["unit"] = "m"
+    source = opened(tmp_path / "x")
+    assert (source.format, source.metadata) == ("zarr", {"unit": "m"})
+    assert_same(values(source), {"array": value})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_attributes_of_the_group_are_the_metadata(version: int, tmp_path: Path) -> None:
+    group = group_of(tmp_path / "g", version, attributes={"step": 3, "nested": {"λ": [1, None]}})
+    group.create_array("a/x", data=np.ones(2), attributes={"its": "own"})
+    assert opened(tmp_path / "g").metadata == {"step": 3, "nested": {"λ": [1, None]}}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("fill", [0, 7, -0.5, np.nan, np.inf])
+def test_a_missing_chunk_is_the_fill_value(
+    version: int, compressed: bool, fill: float, tmp_path: Path
+) -> None:
+    group, wanted = group_of(tmp_path / "g", version), np.full((4, 6), fill, np.float32)
+    options: dict[str, Any] = {} if compressed else {"compressors": None}
+    x = group.create_array("x", shape=(4, 6), chunks=(2, 3), dtype="float32", fill_value=fill, **options)
+    x[2:, :3] = wanted[2:, :3] = array((2, 3), "float32")
+    source = opened(tmp_path / "g")
+    leaf = source.leaves()["x"]
+    assert leaf.manifest is not None
+    assert list(leaf.manifest.chunks) == [(1, 0)]
+    assert not leaf.manifest.complete
+    for region in conformance.random_regions((4, 6), 20):
+        assert same(source.read(leaf, region), wanted[region.slices])
+
+
+@pytest.mark.parametrize("nbytes", [2**12, 2**21])
+def test_large_raw_chunks_beside_missing_ones(nbytes: int, tmp_path: Path) -> None:
+    x = group_of(tmp_path / "g", 3).create_array(
+        "x", shape=(3 * nbytes,), chunks=(nbytes,), dtype="uint8", fill_value=9, compressors=None
+    )
+    wanted = np.full(3 * nbytes, 9, np.uint8)
+    x[nbytes : 2 * nbytes] = wanted[nbytes : 2 * nbytes] = array((nbytes,), "uint8")
+    source = opened(tmp_path / "g")
+    for start, stop in ((0, 5), (nbytes, nbytes + 5), (nbytes - 5, nbytes + 5), (0, 3 * nbytes)):
+        assert same(source.read(source.leaves()["x"], Region((start,), (stop,))), wanted[start:stop])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_chunk_that_vanishes_is_no_fill_value(sparse: bool, tmp_path: Path) -> None:
+    x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
+    x[:2] = [1, 2]
+    x[2:] = [0, 0] if sparse else [3, 4]
+    source = opened(tmp_path / "g")
+    leaf = source.leaves()["x"]
+    assert leaf.manifest.complete != sparse
+    (tmp_path / "g/x/c/0").unlink()
+    with pytest.raises(SourceError):
+        source.read(leaf, Region((0,), (2,)))
+
+
+def test_a_chunk_that_vanishes_and_was_never_looked_at(tmp_path: Path) -> None:
+    """Nothing is known of the file, so that TensorStore itself has to miss it."""
+    saved({"x": np.array([1, 2])}, tmp_path / "g", 3)
+    files = Files.of(os.fspath(tmp_path / "g"))
+    stored = file_array(files, "x")
+    manifest = file_manifest(files, "x", stored.definition)
+    leaf = Leaf(Key.of(["x"]), LeafKind.ARRAY, manifest.spec, manifest)
+    (tmp_path / "g/x/c/0").unlink()
+    with pytest.raises(SourceError, match="`x` cannot be read"):
+        ArrayReader(files.root, {"x": stored}).read(leaf, Region((0,), (2,)))
+
+
+def test_a_chunk_that_comes_into_being_changes_the_fingerprint(tmp_path: Path) -> None:
+    x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
+    source = opened(tmp_path / "g")
+    before = source.fingerprint()
+    x[:2] = [1, 2]
+    assert source.fingerprint() != before
+
+
+def test_a_huge_array_without_chunks_costs_nothing(tmp_path: Path) -> None:
+    group_of(tmp_path / "g", 3).create_array(
+        "x", shape=(2**50, 2**12), chunks=(1, 1), dtype="int8", fill_value=3
+    )
+    source = opened(tmp_path / "g")
+    with conformance.bounded(2**20):
+        leaf = source.leaves()["x"]
+        assert (leaf.spec.nbytes, leaf.manifest.chunks) == (2**62, {})
+        assert source.read(leaf, Region((2**49, 5), (2**49 + 1, 7))).tolist() == [[3, 3]]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_consolidated_metadata(version: int, tmp_path: Path) -> None:
+    arrays = {"a/x": array((4, 6), "float32"), "y": array((2,), "int8")}
+    path = saved(arrays, tmp_path / "g", version)
+    with pytest.warns(zarr.errors.ZarrUserWarning) if version == 3 else pytest.MonkeyPatch.context():
+        zarr.consolidate_metadata(path)
+    assert_same(values(opened(path)), arrays)
+    zarr.open_group(path, mode="a", use_consolidated=False).create_array("later", data=arrays["y"])
+    assert_same(values(opened(path)), arrays | {"later": arrays["y"]})
+    shutil.rmtree(path / "a" / "x")
+    with pytest.raises(SourceError, match="`a/x` is in the consolidated metadata"):
+        opened(path)
+
+
+def test_groups_without_metadata_and_files_of_others(tmp_path: Path) -> None:
+    """TensorStore makes no groups, and neither a README nor what lies in an array's directory is an array."""
+    group_of(tmp_path / "g", 3)
+    value = array((3,), "bfloat16")
+    by_tensorstore(tmp_path / "g/deep/down/x", value, 3)
+    for name in ("README.md", "deep/.DS_Store", "deep/down/x/c/notes", "deep/down/x/c/00", "deep/down/x/c/5"):
+        (tmp_path / "g" / name).write_text("3")
+    assert_same(values(opened(tmp_path / "g")), {"deep/down/x": value})
+
+
+def test_leaves_come_in_natural_order(tmp_path: Path) -> None:
+    path = saved({f"layer_{i}/{n}": np.ones(1) for i in (10, 9, 1) for n in "ba"}, tmp_path / "g", 3)
+    assert list(opened(path).leaves()) == [f"layer_{i}/{n}" for i in (1, 9, 10) for n in "ab"]
+
+
+def test_steps_items_and_files_are_refused(tmp_path: Path) -> None:
+    path = saved({"x": np.ones(2)}, tmp_path / "g", 3)
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(os.fspath(path), step=1)
+    with pytest.raises(UsageError, match="no steps or items"):
+        open_source(os.fspath(path), item="default")
+    with pytest.raises(SourceError, match="not a directory"):
+        open_source(os.fspath(path / "zarr.json"), "zarr")
+
+
+def test_what_is_taken_for_zarr(tmp_path: Path) -> None:
+    saved({"x": np.ones(2)}, tmp_path / "two", 2)
+    saved({"x": np.ones(2)}, tmp_path / "three", 3)
+    (tmp_path / "damaged.zarr").mkdir()
+    for name in ("two", "three", "two/x", "three/x", "damaged.zarr"):
+        assert detect_format(os.fspath(tmp_path / name)).name == "zarr", name
+    with pytest.raises(SourceError, match="no zarr group"):
+        opened(tmp_path / "damaged.zarr")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.safetensors").write_bytes(b"")
+    assert detect_format(os.fspath(tmp_path / "other")).name != "zarr"
+
+
+# --- what only zarr has: writing ----------------------------------------------------------------------------
+
+
+def sink_of(directory: Path, zarr: int = 3) -> Any:
+    directory.mkdir(exist_ok=True)
+    return open_sink("zarr", directory, SinkOptions(zarr=zarr))
+
+
+def written(directory: Path, arrays: Arrays, version: int, chunks: tuple[int, ...]) -> Path:
+    sink = sink_of(directory, version)
+    outputs = [output_of(name, value, chunks) for name, value in arrays.items()]
+    sink.create(outputs)
+    for output, value in zip(outputs, arrays.values(), strict=True):
+        sink.write(output, Region.whole(value.shape), value)
+    sink.finish()
+    return directory
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_chunks_lie_on_the_grid_that_was_asked_for(version: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "g", {"a/x": array((4, 6), "float32")}, version, (3, 4))
+    files = {os.fspath(file.relative_to(path)) for file in files_of(path)}
+    wanted = {
+        2: {".zgroup", "a/.zgroup", "a/x/.zarray", "a/x/0.0", "a/x/0.1", "a/x/1.0", "a/x/1.1"},
+        3: {"zarr.json", "a/zarr.json", "a/x/zarr.json", *(f"a/x/c/{i}/{j}" for i in (0, 1) for j in (0, 1))},
+    }
+    assert files == wanted[version]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zeros_are_stored_like_any_value(version: int, tmp_path: Path) -> None:
+    """So that a chunk that is lost later is missed."""
+    arrays = {"x": np.zeros((4, 6), np.float32)}
+    path = written(tmp_path / "g", arrays, version, (2, 3))
+    assert opened(path).leaves()["x"].manifest.complete
+    assert_same(loaded(path, version), arrays)
+
+
+def test_flipped_bits_are_found(tmp_path: Path) -> None:
+    path = written(tmp_path / "g", {"x": array((64,), "float32")}, 3, (64,))
+    chunk = path / "x" / "c" / "0"
+    whole = chunk.read_bytes()
+    for i in range(0, len(whole), 16):
+        chunk.write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
+        with pytest.raises(SourceError, match="`x` cannot be read"):
+            values(opened(path))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_group_without_arrays(version: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "g", {}, version, ())
+    assert loaded(path, version) == opened(path).leaves() == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "zarr", "says"),
+    [
+        ("a/zarr.json/b", 3, "has the part `zarr.json`, which is the name of a file"),
+        (".zarray", 3, "has the part `.zarray`, which is the name of a file"),
+        (".zgroup", 2, "which is the name of a file"),
+        ("a/.zattrs", 2, "which is the name of a file"),
+        ("x.__lock", 2, "has the part `x.__lock`, which is the name of a file"),
+        ("a/__params__", 3, "keeps names with `__` in front"),
+        ("a/../b", 3, "has the part `..`, which cannot be the name of a zarr node"),
+        ("...", 2, "which cannot be the name of a zarr node"),
+        ("", 3, "has an empty part"),
+        ("é" * 128, 3, "… of 256 bytes, and a name may have 255"),
+        ("/".join(["x" * 200] * 16), 3, "has 3215 bytes, too many for a path"),
+    ],
+)
+def test_names_that_are_no_paths(name: str, zarr: int, says: str, tmp_path: Path) -> None:
+    (told,) = sink_of(tmp_path / "g", zarr).refusals([output_of(name, np.ones(2)).leaf])
+    assert says in told
+    assert told.startswith(f"`{name}` ")
+    assert told.endswith("; rename it.")
+
+
+@pytest.mark.parametrize(
+    ("name", "zarr"), [("c", 3), ("c/0", 3), ("0", 2), ("0.0", 2), ("__x", 2), ("é" * 127, 3)]
+)
+def test_names_that_only_look_like_chunks(name: str, zarr: int, tmp_path: Path) -> None:
+    arrays = {name: array((4, 6), "float32"), "y": array((2, 3), "float32")}
+    assert sink_of(tmp_path / "g", zarr).refusals([output_of(n, v).leaf for n, v in arrays.items()]) == []
+    path = written(tmp_path / "g", arrays, zarr, (2, 3))
+    assert_same(loaded(path, zarr), arrays)
+    assert_same(values(opened(path)), arrays)
+
+
+def test_leaves_that_would_share_a_directory_are_refused(tmp_path: Path) -> None:
+    spec = ArraySpec((2,), np.dtype(np.float32))
+    keys = (Key.of(["a", "b"]), Key.of(["a/b"]), Key.parse("a/b/c/d"))
+    assert sink_of(tmp_path / "g").refusals([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
+        "2 leaves would have the name `a/b`; rename all but one.",
+    ]
+
+
+@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": {1, 2}}, {(1, 2): 3}])
+def test_metadata_that_is_no_json_is_refused(metadata: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not JSON"):
+        open_sink("zarr", tmp_path, SinkOptions(metadata=metadata))
+
+
+def test_options_that_make_no_group_are_refused(tmp_path: Path) -> None:
+    for options in (SinkOptions(step=1), SinkOptions(item="x"), SinkOptions(zarr=4), SinkOptions(zarr=1)):
+        with pytest.raises(UsageError):
+            open_sink("zarr", tmp_path, options)
+
+
+def test_directories_that_tensorstore_takes_for_others(tmp_path: Path) -> None:
+    """`a\\b` is one directory, and TensorStore reads and writes `a/b`."""
+    saved({"x": np.ones(2)}, tmp_path / "a" / "b", 3)
+    saved({"x": np.zeros(2)}, tmp_path / "c", 3).rename(tmp_path / "a\\b")
+    with pytest.raises(SourceError, match="backslash"):
+        opened(tmp_path / "a\\b")
+    with pytest.raises(UsageError, match="backslash"):
+        sink_of(tmp_path / "d\\e")
+
+
+# --- stored bytes -------------------------------------------------------------------------------------------
+
+
+def adopted(source: Source, directory: Path, version: int) -> Path:
+    """Every array by its stored bytes."""
+    sink = sink_of(directory, version)
+    outputs = []
+    for leaf in source.leaves().values():
+        assert leaf.manifest is not None
+        assert sink.adopts(leaf, leaf.manifest)
+        outputs.append(Output(leaf, leaf.manifest.chunk_shape, leaf.manifest, copied=True))
+    sink.create(outputs)
+    for output in outputs:
+        sink.adopt(output)
+    sink.finish()
+    return directory
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_chunks_are_copied_as_they_are(version: int, tmp_path: Path) -> None:
+    arrays = {
+        "a/x": array((4, 6), "float32"),
+        "count": array((), "int32"),
+        "none": array((0, 3), "float64"),
+        "b": array((5,), "bool"),
+    }
+    path = saved(arrays, tmp_path / "from", version)
+    copied = adopted(opened(path), tmp_path / "to", version)
+    assert_same(loaded(copied, version), arrays)
+    data = [f for f in files_of(path) if f.name[0] in "0123456789c"]
+    assert len(data) == 3
+    for file in data:
+        assert (copied / file.relative_to(path)).read_bytes() == file.read_bytes()
+
+
+def test_chunks_of_one_version_in_the_other(tmp_path: Path) -> None:
+    group, value = group_of(tmp_path / "from", 2), array((4, 6), "float32")
+    group.create_array("f", data=value, chunks=(2, 3), order="F", compressors=None)
+    group.create_array("c", data=value, chunks=(2, 3))
+    assert_same(loaded(adopted(opened(tmp_path / "from"), tmp_path / "to", 3), 3), {"f": value, "c": value})
+
+
+def test_inline_bytes_and_parts_of_files(tmp_path: Path) -> None:
+    """As Orbax stores small arrays, and safetensors all of them."""
+    import orbax.checkpoint as ocp
+
+    arrays = {"small": array((3,), "float32"), "large": array((300, 40), "float32")}
+    ocp.PyTreeCheckpointer().save(tmp_path / "orbax", arrays)
+    source = opened(tmp_path / "orbax")
+    assert any(
+        c.inline is not None for leaf in source.leaves().values() for c in leaf.manifest.chunks.values()
+    )
+    assert_same(loaded(adopted(source, tmp_path / "to", 2), 2), arrays)
+
+
+def test_what_is_not_all_there_is_not_adopted(tmp_path: Path) -> None:
+    x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
+    x[:2] = [1, 2]
+    leaf = opened(tmp_path / "g").leaves()["x"]
+    assert not sink_of(tmp_path / "to").adopts(leaf, leaf.manifest)
+    compressed = saved(
+        {"x": array((4,), "float32")},
+        tmp_path / "v3",
+        3,
+        compressors=[zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()],
+    )
+    leaf = opened(compressed).leaves()["x"]
+    assert sink_of(tmp_path / "to").adopts(leaf, leaf.manifest)
+    assert not sink_of(tmp_path / "to", 2).adopts(leaf, leaf.manifest)
+
+
+def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
+    path = saved({"x": array((4,), "float32")}, tmp_path / "from", 3)
+    source = opened(path)
+    leaf = source.leaves()["x"]
+    sink = sink_of(tmp_path / "to")
+
+    def output(index: int, file: Path) -> Output:
+        chunks = {(index,): conformance.Chunk(os.fspath(file), 0, 4)}
+        return Output(leaf, leaf.manifest.chunk_shape, replace(leaf.manifest, chunks=chunks), copied=True)
+
+    sink.create([output(0, tmp_path / "gone")])
+    with pytest.raises(SourceError, match="gone cannot be looked at: No such file"):
+        sink.adopt(output(0, tmp_path / "gone"))
+    with pytest.raises(StorageError, match="Is a directory"):
+        sink.adopt(output(1, tmp_path))

@@ -1,0 +1,138 @@
+"""Regions of plain arrays in files, however they are cut into reads and writes."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.storage import reading as byte_ranges
+from ckpt_surgery.storage.reading import opened, read_region, stat_file, write_region
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], Region]:
+    shape = tuple(draw(st.lists(st.integers(0, 7), max_size=4)))
+    ends = [sorted((draw(st.integers(0, n)), draw(st.integers(0, n)))) for n in shape]
+    return shape, Region(tuple(a for a, _ in ends), tuple(b for _, b in ends))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    box=boxes(),
+    dtype=st.sampled_from(["u1", "i2", "f4", "c16"]),
+    span=st.integers(1, 200),
+    run=st.integers(1, 200),
+)
+def test_regions_are_read_and_written_as_numpy_slices_them(
+    box: tuple[tuple[int, ...], Region],
+    dtype: str,
+    span: int,
+    run: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    shape, region = box
+    spec = ArraySpec(shape, np.dtype(dtype))
+    stored = (np.arange(spec.nbytes) % 251).astype(np.uint8).view(dtype).reshape(shape)
+    path = tmp_path_factory.getbasetemp() / "ranges"
+    path.write_bytes(b"before" + stored.tobytes() + b"after")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(byte_ranges, "SPAN_BYTES", span)
+        patch.setattr(byte_ranges, "RUN_BYTES", run)
+        with opened(str(path)) as file:
+            found = read_region(file, 6, spec, region)
+    assert (found.dtype, found.shape) == (stored.dtype, region.shape)
+    assert found.tobytes() == stored[region.slices].tobytes()
+    block = (
+        np.asfortranarray(~np.ascontiguousarray(found).view("u1").reshape(-1))
+        .view(dtype)
+        .reshape(region.shape)
+    )
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        write_region(descriptor, 6, spec, region, block)
+    finally:
+        os.close(descriptor)
+    wanted = stored.copy()
+    wanted[region.slices] = block
+    assert path.read_bytes() == b"before" + wanted.tobytes() + b"after"
+
+
+def counted_reads(monkeypatch: pytest.MonkeyPatch, path: Path, spec: ArraySpec, region: Region) -> list[int]:
+    """The lengths of the reads that a region takes."""
+    lengths: list[int] = []
+    original = os.preadv
+
+    def counting(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        lengths.append(original(descriptor, buffers, offset))
+        return lengths[-1]
+
+    monkeypatch.setattr(os, "preadv", counting)
+    with opened(str(path)) as file:
+        read_region(file, 0, spec, region)
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("region", "lengths"),
+    [
+        (Region((0, 0), (100, 1000)), [400_000]),  # all of it in one go
+        (Region((10, 0), (20, 1000)), [40_000]),  # whole rows, too
+        (Region((7, 100), (8, 200)), [400]),  # part of one row
+        (Region((0, 0), (100, 10)), [99 * 4000 + 40]),  # short runs: with the gaps between them
+    ],
+)
+def test_how_much_is_read(
+    region: Region, lengths: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").write_bytes(bytes(400_000))
+    spec = ArraySpec((100, 1000), np.dtype("f4"))
+    assert counted_reads(monkeypatch, tmp_path / "x", spec, region) == lengths
+
+
+def test_long_runs_are_read_without_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").write_bytes(bytes(40 * 80_000))
+    spec, region = ArraySpec((40, 80_000), np.dtype("u1")), Region((0, 0), (40, 40_000))
+    assert counted_reads(monkeypatch, tmp_path / "x", spec, region) == [40_000] * 40
+
+
+def test_reads_and_writes_that_do_a_part_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_ranges, "CALL_BYTES", 3)
+    spec, value = ArraySpec((5, 4), np.dtype("u2")), np.arange(20, dtype="u2").reshape(5, 4)
+    descriptor = os.open(tmp_path / "x", os.O_WRONLY | os.O_CREAT)
+    write_region(descriptor, 0, spec, Region.whole((5, 4)), value)
+    os.close(descriptor)
+    with opened(str(tmp_path / "x")) as file:
+        assert (read_region(file, 0, spec, Region.whole((5, 4))) == value).all()
+
+
+def test_a_file_that_ends_too_soon(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(10))
+    with (
+        opened(str(tmp_path / "x")) as file,
+        pytest.raises(SourceError, match="ends at byte 10, where 2 more"),
+    ):
+        read_region(file, 4, ArraySpec((2,), np.dtype("f4")), Region.whole((2,)))
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    for path, says in ((tmp_path, "not a regular file"), (tmp_path / "missing", "No such file")):
+        with pytest.raises(SourceError, match=says), opened(str(path)):
+            pass
+        with pytest.raises(SourceError, match=says):
+            stat_file(str(path))
+
+
+def test_an_error_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x").write_bytes(bytes(10))
+
+    def fail(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", fail)
+    with opened(str(tmp_path / "x")) as file, pytest.raises(SourceError, match="Input/output error"):
+        file.read(0, 4)
