@@ -60,7 +60,7 @@ bench: .venv/.bench
 	touch $@
 
 docs: $(STAMP)
-	$(BIN)/python -m ckpt_surgery.reference > docs/reference.md
+	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md
 
 schema: $(STAMP)
 	$(BIN)/ckpt-surgery schema > recipe.schema.json

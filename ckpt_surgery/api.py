@@ -23,15 +23,15 @@ from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
 from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.hooks import HookFile
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff
 from ckpt_surgery.inspections import inspect as inspect
+from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.language.loading import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
+from ckpt_surgery.language.loading import schema as schema
 from ckpt_surgery.listings import is_listing, read_listing
 from ckpt_surgery.planner import Input, Plan, make_plan
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.recipe import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
-from ckpt_surgery.recipe import schema as schema
 from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.requests import DestinationOptions, PathLike, Prepared, Request
 

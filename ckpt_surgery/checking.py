@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.linting import Finding
-from ckpt_surgery.recipe import Recipe, load_recipe
+from ckpt_surgery.language.checks import Finding
+from ckpt_surgery.language.loading import Recipe, load_recipe
 
 PathLike = str | os.PathLike[str]
 

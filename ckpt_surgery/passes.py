@@ -30,15 +30,15 @@ from ckpt_surgery.entries import (
     key_of,
     under,
 )
-from ckpt_surgery.expressions import Expression, Groups, Scope, Unavailable
+from ckpt_surgery.language.expressions import Expression, Groups, Scope, Unavailable
+from ckpt_surgery.language.loading import LoadedRecipe, Pass, Rule
+from ckpt_surgery.language.operations import truth
+from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.prefilters import Literals, Texts, literals
+from ckpt_surgery.language.scope import SOURCES, Scalar
+from ckpt_surgery.language.templates import Template
 from ckpt_surgery.ledger import Field, Ledger
 from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
-from ckpt_surgery.operations import truth
-from ckpt_surgery.prefilters import Literals, Texts, literals
-from ckpt_surgery.recipe import LoadedRecipe, Pass, Rule
-from ckpt_surgery.regexes import Watch, compile_pattern
-from ckpt_surgery.scope import SOURCES, Scalar
-from ckpt_surgery.templates import Template
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""

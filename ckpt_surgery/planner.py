@@ -25,10 +25,10 @@ from ckpt_surgery.dots import mistaken_dots
 from ckpt_surgery.entries import Claims, Entry
 from ckpt_surgery.entries import RuleRef as RuleRef
 from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.params import ParamValue, unsaid
 from ckpt_surgery.nodes import Node, Read, reads
 from ckpt_surgery.outputs import leaves_that_contain, without_empty
-from ckpt_surgery.params import ParamValue, unsaid
-from ckpt_surgery.recipe import LoadedRecipe
 from ckpt_surgery.resharding import lost_shardings, resharded
 from ckpt_surgery.transfers import Destination, transfers
 from ckpt_surgery.unused import unused_elements

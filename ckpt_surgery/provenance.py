@@ -10,15 +10,15 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt_surgery.configs import Config, Configs, Layer
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import config_place, read_config
-from ckpt_surgery.packaged import PREFIX
-from ckpt_surgery.recipe import LoadedRecipe
-from ckpt_surgery.scope import CONFIG, CONFIGS
+from ckpt_surgery.language.configs import Config, Configs, Layer
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.scope import CONFIG, CONFIGS
 
 RECORD = "ckpt_surgery"
 """The name of the record among custom metadata; in a config, `ckpt_surgery/recipes/NAME/params/PARAM`."""

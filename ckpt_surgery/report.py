@@ -5,7 +5,7 @@ from typing import Any
 
 from ckpt_surgery.core.folding import Entry, Fold
 from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
-from ckpt_surgery.params import ParamValue
+from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner import Dropped, Fate, Input, Plan, RuleRef, Step
 
 DROPPED = "dropped"

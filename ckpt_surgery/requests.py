@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ckpt_surgery.core.protocols import LinkMode, Source
-from ckpt_surgery.hooks import HookFile
+from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner import Plan
 
 PathLike = str | os.PathLike[str]

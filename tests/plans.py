@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.configs import Config, Configs, Layer
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.keys import Key
@@ -14,8 +13,9 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest, raw_codec
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.fitting import Target
+from ckpt_surgery.language.configs import Config, Configs, Layer
+from ckpt_surgery.language.loading import TargetPolicy, parse_recipe
 from ckpt_surgery.planner import Plan, make_plan
-from ckpt_surgery.recipe import TargetPolicy, parse_recipe
 from ckpt_surgery.transfers import Destination
 
 MEMORY = 1 << 30

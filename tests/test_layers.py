@@ -12,25 +12,10 @@ PACKAGE = Path(__file__).parent.parent / "ckpt_surgery"
 LAYERS = (
     "core",  # what a checkpoint is
     "storage",  # bytes at paths
-    "packaged",  # recipes by name
-    "documents",  # YAML with positions
     "functions",
     "nodes",
     "node_json",  # values in saved plans
-    "scope",  # what an expression sees
-    "configs",  # JSON beside a checkpoint
-    "operations",  # what its operators and calls do
-    "looking",  # look-ups of what may not be there
-    "expressions",
-    "templates",
-    "prefilters",  # what is known of a match before it
-    "regexes",
-    "language",  # the models of a recipe
-    "linting",
-    "params",  # their values, and where those come from
-    "recipe",
-    "hooks",  # the user's own functions
-    "reference",  # the language's documentation
+    "language",  # text, and the recipe that it says
     "entries",  # what passes hand to each other
     "dots",  # where slashes were meant
     "ledger",  # what a pass finds wrong
@@ -78,10 +63,10 @@ ONLY = {
     "locks": {"core"},
     "commit": {"core", "locks"},
     "descriptions": {"core"},
-    "report": {"core", "nodes", "entries", "params", "planner", "descriptions"},
+    "report": {"core", "nodes", "entries", "language", "planner", "descriptions"},
     "differences": {"core", "descriptions"},
     "compare": {"core", "descriptions", "differences"},
-    "checking": {"core", "linting", "recipe", "formats"},
+    "checking": {"core", "language", "formats"},
     "inspections": {"core", "formats", "engines", "compare", "descriptions", "differences"},
     "__main__": {"cli"},
 }

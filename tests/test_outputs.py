@@ -11,8 +11,8 @@ import pytest
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.registry import formats
+from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner import Plan, make_plan
-from ckpt_surgery.recipe import parse_recipe
 from ckpt_surgery.report import counts, plan_json
 from tests import checkpoints
 from tests.plans import COMPUTED, MEMORY, listing, plan_of

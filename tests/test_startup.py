@@ -65,7 +65,7 @@ def test_lint_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["ckpt_surgery", "ckpt_surgery.recipe", "ckpt_surgery.commit", "ckpt_surgery.api"]
+    "module", ["ckpt_surgery", "ckpt_surgery.language.loading", "ckpt_surgery.commit", "ckpt_surgery.api"]
 )
 def test_importing_the_library_imports_nothing_heavy(module: str) -> None:
     assert loaded_by(f"import {module}") == set()
@@ -111,13 +111,13 @@ def test_what_editors_run_all_the_time_imports_nothing_of_plans(command: str, tm
 
 def test_listing_recipes_needs_no_library() -> None:
     loaded = modules_after(COMMAND_LINE, "recipes")
-    assert loaded.isdisjoint({"numpy", "pydantic", "yaml", "regex", "ckpt_surgery.recipe"})
+    assert loaded.isdisjoint({"numpy", "pydantic", "yaml", "regex", "ckpt_surgery.language.loading"})
 
 
 @pytest.mark.parametrize("name", ["lint", "schema"])
 def test_the_package_imports_what_a_function_needs(name: str) -> None:
     loaded = modules_after(f"from ckpt_surgery import {name}")
-    assert "ckpt_surgery.recipe" in loaded
+    assert "ckpt_surgery.language.loading" in loaded
     assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
 
 

@@ -139,7 +139,7 @@ def make_plan(
 
 def source_names(recipe: str, assignments: tuple[str, ...]) -> tuple[str, ...]:
     """The sources that a recipe takes, in order. Raises RecipeError."""
-    from ckpt_surgery.recipe import load_recipe
+    from ckpt_surgery.language.loading import load_recipe
 
     return tuple(load_recipe(recipe, assignments).recipe.sources)
 

@@ -17,7 +17,7 @@ def command(ctx: click.Context, name: str | None) -> int:
     """
     from rich.text import Text
 
-    from ckpt_surgery.packaged import PREFIX, directory, packaged_recipes, recipe_path
+    from ckpt_surgery.language.packaged import PREFIX, directory, packaged_recipes, recipe_path
 
     terminal = open_terminal(ctx.find_root().obj)
     if name is not None:

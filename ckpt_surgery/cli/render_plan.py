@@ -17,7 +17,7 @@ from ckpt_surgery.cli.render import (
     tails_of,
 )
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.params import Origin, ParamValue
+from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner import Fate, Input, Plan
 from ckpt_surgery.remarks import version_text
 from ckpt_surgery.report import DROPPED, Row, counts, plan_rows

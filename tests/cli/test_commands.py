@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ckpt_surgery import api, checking, inspections
-from ckpt_surgery import recipe as recipes
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
 from ckpt_surgery.core.errors import (
@@ -27,6 +26,7 @@ from ckpt_surgery.core.errors import (
     VerificationError,
 )
 from ckpt_surgery.differences import diff_trees
+from ckpt_surgery.language import loading as recipes
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
@@ -582,7 +582,7 @@ def test_every_command_has_help():
 
 SLOW_READER = """
 import sys
-from ckpt_surgery import recipe
+from ckpt_surgery.language import loading as recipe
 from ckpt_surgery.cli import main
 recipe.schema = lambda: {str(i): "x" * 100 for i in range(10_000)}
 sys.argv = ["ckpt-surgery", "schema"]

@@ -6,7 +6,7 @@ import pytest
 
 from ckpt_surgery.core.arguments import assignments_of, bytes_of, parse_size
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.recipe import parse_recipe
+from ckpt_surgery.language.loading import parse_recipe
 
 
 @pytest.mark.parametrize(

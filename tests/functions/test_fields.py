@@ -23,7 +23,7 @@ from ckpt_surgery.functions.gathers import Index
 from ckpt_surgery.functions.layout import Pad, Transpose
 from ckpt_surgery.functions.merge import Stack
 from ckpt_surgery.functions.reductions import Reduction
-from ckpt_surgery.hooks import HookCall
+from ckpt_surgery.language.hooks import HookCall
 from tests.functions.evaluation import evaluate, same
 from tests.functions.test_laws import CASES, Case, arrays_of
 

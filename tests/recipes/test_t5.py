@@ -15,8 +15,8 @@ import transformers
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, PlanError
 from ckpt_surgery.execute import run
+from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner import Plan, make_plan
-from ckpt_surgery.recipe import parse_recipe
 from tests.memory import MemorySink, MemorySource
 from tests.oracle.trees import restore, save
 from tests.plans import COMPUTED, MEMORY, fates, plan_of

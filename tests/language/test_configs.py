@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.configs import Config, Configs, Layer
 from ckpt_surgery.core.errors import PlanError, SourceError
-from ckpt_surgery.expressions import ExpressionError, Scope, parse
-from ckpt_surgery.params import Origin, ParamValue, unsaid
-from ckpt_surgery.recipe import LoadedRecipe, parse_recipe
+from ckpt_surgery.language.configs import Config, Configs, Layer
+from ckpt_surgery.language.expressions import ExpressionError, Scope, parse
+from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
+from ckpt_surgery.language.params import Origin, ParamValue, unsaid
 
 MODEL: Mapping[str, Any] = {
     "model_type": "llama",

@@ -9,12 +9,13 @@ import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner, Result
 
-from ckpt_surgery import api, packaged
+from ckpt_surgery import api
 from ckpt_surgery.cli import cli
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.recipe import load_recipe
+from ckpt_surgery.language import packaged
+from ckpt_surgery.language.loading import load_recipe
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
 
 
@@ -48,7 +49,7 @@ def test_they_are_found_in_a_checkout_and_in_an_installed_package(
     assert packaged.directory() == ROOT / "recipes"
     (tmp_path / "ckpt_surgery" / "recipes").mkdir(parents=True)
     (tmp_path / "recipes").mkdir()  # somebody else's, in site-packages
-    monkeypatch.setattr(packaged, "__file__", str(tmp_path / "ckpt_surgery" / "packaged.py"))
+    monkeypatch.setattr(packaged, "__file__", str(tmp_path / "ckpt_surgery" / "language" / "packaged.py"))
     assert packaged.directory() == tmp_path / "ckpt_surgery" / "recipes"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
-from ckpt_surgery.documents import (
+from ckpt_surgery.language.yaml_document import (
     MAX_BYTES,
     MAX_PROBLEMS,
     Document,

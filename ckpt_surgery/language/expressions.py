@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions import Function, Plain, registry, signature_problem
-from ckpt_surgery.looking import LOOKING, within
-from ckpt_surgery.operations import (
+from ckpt_surgery.language.looking import LOOKING, within
+from ckpt_surgery.language.operations import (
     ATTRIBUTES,
     MAX_STRING,
     OF_VALUES,
@@ -34,7 +34,7 @@ from ckpt_surgery.operations import (
     truth,
     unary,
 )
-from ckpt_surgery.scope import (
+from ckpt_surgery.language.scope import (
     HOOKS,
     CallUse,
     Constant,

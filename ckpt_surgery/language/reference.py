@@ -1,4 +1,4 @@
-"""The reference of the recipe language, made from the code: `python -m ckpt_surgery.reference` prints it.
+"""The recipe language described from its code: `python -m ckpt_surgery.language.reference` prints the page.
 
 Fields come from the models, functions from their docstrings, limits from the constants that hold them.
 """
@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery import documents, expressions, operations, regexes
 from ckpt_surgery.functions import Function, arithmetic, gathers, names, reductions, registry
-from ckpt_surgery.recipe import schema
+from ckpt_surgery.language import expressions, operations
+from ckpt_surgery.language import patterns as regexes
+from ckpt_surgery.language import yaml_document as documents
+from ckpt_surgery.language.loading import schema
 
 HEAD = """\
 # Reference of the recipe language

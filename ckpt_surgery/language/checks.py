@@ -15,12 +15,12 @@ import regex
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.documents import DocumentPath
-from ckpt_surgery.expressions import Expression, Flaw, check, function_names
-from ckpt_surgery.language import ANY_MORE, Pass, Recipe, Rule, ShardingPolicy
-from ckpt_surgery.regexes import compile_pattern
-from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, SOURCES, ExpressionError
-from ckpt_surgery.templates import Template, check_groups, check_template
+from ckpt_surgery.language.expressions import Expression, Flaw, check, function_names
+from ckpt_surgery.language.models import ANY_MORE, Pass, Recipe, Rule, ShardingPolicy
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, SOURCES, ExpressionError
+from ckpt_surgery.language.templates import Template, check_groups, check_template
+from ckpt_surgery.language.yaml_document import DocumentPath
 
 TARGET = "target"
 EVERYWHERE = (TARGET, SOURCES, CONFIG, CONFIGS)

@@ -24,10 +24,10 @@ from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.shardings import Mesh, Spec
-from ckpt_surgery.expressions import Expression, parse
-from ckpt_surgery.regexes import compile_pattern
-from ckpt_surgery.scope import Constant, ExpressionError
-from ckpt_surgery.templates import Template, parse_template
+from ckpt_surgery.language.expressions import Expression, parse
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import Constant, ExpressionError
+from ckpt_surgery.language.templates import Template, parse_template
 
 SYNTAX = "recipe_syntax"
 """The type of pydantic errors that point at characters of the value."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ckpt_surgery.configs import NO_CONFIGS, Configs
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.documents import Document, DocumentPath, parse_document, path_text, read_text
-from ckpt_surgery.language import (
+from ckpt_surgery.language.checks import Finding, findings
+from ckpt_surgery.language.configs import NO_CONFIGS, Configs
+from ckpt_surgery.language.models import (
     SYNTAX,
     WRONG_TYPE,
     OutputPolicy,
@@ -26,10 +26,10 @@ from ckpt_surgery.language import (
     ShardingPolicy,
     TargetPolicy,
 )
-from ckpt_surgery.linting import Finding, findings
-from ckpt_surgery.packaged import recipe_path
-from ckpt_surgery.params import ParamValue, overridden, resolved
-from ckpt_surgery.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table
+from ckpt_surgery.language.packaged import recipe_path
+from ckpt_surgery.language.params import ParamValue, overridden, resolved
+from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table
+from ckpt_surgery.language.yaml_document import Document, DocumentPath, parse_document, path_text, read_text
 
 __all__ = [
     "LoadedRecipe",

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.configs import Config
 from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.documents import parse_document
-from ckpt_surgery.language import Param
-from ckpt_surgery.operations import bounded, told
-from ckpt_surgery.scope import Constant
+from ckpt_surgery.language.configs import Config
+from ckpt_surgery.language.models import Param
+from ckpt_surgery.language.operations import bounded, told
+from ckpt_surgery.language.scope import Constant
+from ckpt_surgery.language.yaml_document import parse_document
 
 
 class Origin(enum.StrEnum):

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ckpt_surgery.configs import MISSING, Config, Configs, Entries, reached
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.operations import key_text, subscripted, told
-from ckpt_surgery.scope import kind_of
+from ckpt_surgery.language.configs import MISSING, Config, Configs, Entries, reached
+from ckpt_surgery.language.operations import key_text, subscripted, told
+from ckpt_surgery.language.scope import kind_of
 
 
 def has(name: str, holder: Any, key: Any) -> bool:

@@ -17,8 +17,8 @@ from ckpt_surgery.functions.arithmetic import Binary, Unary
 from ckpt_surgery.functions.gathers import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.reductions import Matmul
+from ckpt_surgery.language.scope import Groups, Lookup, Scope, looked_up
 from ckpt_surgery.nodes import Apply, Array, Series
-from ckpt_surgery.scope import Groups, Lookup, Scope, looked_up
 
 MAX_BITS = 128
 """Of an integer that an expression computes."""

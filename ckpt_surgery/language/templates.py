@@ -11,9 +11,9 @@ import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.expressions import Expression, check, parse
-from ckpt_surgery.operations import MAX_STRING, told
-from ckpt_surgery.scope import ExpressionError, Flaw, Scope
+from ckpt_surgery.language.expressions import Expression, check, parse
+from ckpt_surgery.language.operations import MAX_STRING, told
+from ckpt_surgery.language.scope import ExpressionError, Flaw, Scope
 
 MAX_TEXT = 4096
 """Characters of a template."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.scope import Lookup
+from ckpt_surgery.language.scope import Lookup
 
 SEPARATOR = "/"
 """Between the names of a path: `text_config/num_hidden_layers`."""

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
-from ckpt_surgery.expressions import Table, parse
-from ckpt_surgery.language import Pass, Recipe, Rule
-from ckpt_surgery.recipe import LoadedRecipe, load_recipe, parse_recipe, schema
-from ckpt_surgery.templates import parse_template
+from ckpt_surgery.language.expressions import Table, parse
+from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe, schema
+from ckpt_surgery.language.models import Pass, Recipe, Rule
+from ckpt_surgery.language.templates import parse_template
 
 WHOLE = r"""# yaml-language-server: $schema=recipe.schema.json
 version: 1

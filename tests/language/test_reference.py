@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.expressions import BUILT_IN, function_names
 from ckpt_surgery.functions import Function, registry
-from ckpt_surgery.language import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
-from ckpt_surgery.linting import MEANINGS
-from ckpt_surgery.operations import ATTRIBUTES
-from ckpt_surgery.reference import ATTRIBUTES as DOCUMENTED_ATTRIBUTES
-from ckpt_surgery.reference import GROUPS, NAMES, reference
+from ckpt_surgery.language.checks import MEANINGS
+from ckpt_surgery.language.expressions import BUILT_IN, function_names
+from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
+from ckpt_surgery.language.operations import ATTRIBUTES
+from ckpt_surgery.language.reference import ATTRIBUTES as DOCUMENTED_ATTRIBUTES
+from ckpt_surgery.language.reference import GROUPS, NAMES, reference
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference.md"
 
 
 def test_the_page_is_current() -> None:
@@ -24,7 +24,7 @@ def test_the_page_is_current() -> None:
 
 def test_the_command_prints_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "ckpt_surgery.reference"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "ckpt_surgery.language.reference"], capture_output=True, text=True, check=True
     )
     assert done.stdout == reference()
 

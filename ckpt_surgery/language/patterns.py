@@ -14,8 +14,8 @@ import regex
 
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.prefilters import quick_length
-from ckpt_surgery.scope import ExpressionError
+from ckpt_surgery.language.prefilters import quick_length
+from ckpt_surgery.language.scope import ExpressionError
 
 REGEX_SECONDS = 1.0
 """Processor time that the matches of one pattern may take together."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery import regexes
 from ckpt_surgery.core.errors import RecipeError
-from ckpt_surgery.expressions import ExpressionError
-from ckpt_surgery.prefilters import literals
-from ckpt_surgery.regexes import Watch, compile_pattern
+from ckpt_surgery.language import patterns as regexes
+from ckpt_surgery.language.expressions import ExpressionError
+from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.prefilters import literals
 
 ALIKE = [
     (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),

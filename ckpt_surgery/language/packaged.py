@@ -26,7 +26,7 @@ class Packaged:
 
 def directory() -> Path:
     """Where they are: inside the installed package; beside it in a source checkout."""
-    package = Path(__file__).parent
+    package = Path(__file__).parent.parent
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parent / "recipes"
 
