@@ -75,24 +75,24 @@ def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> 
             _check_apart(source, destination)
         _check_absent(destination, overwrite)
         _check_parent(destination)
-        check(_lock_of(_absolute(destination)))
+        check(lock_of(absolute(destination)))
 
 
 def _check_apart(source: Path, destination: Path) -> None:
-    if _same(source, destination):
-        problem = f"{_text(destination)}: the destination is the source itself"
+    if same_place(source, destination):
+        problem = f"{path_text(destination)}: the destination is the source itself"
     elif _is_part(destination, source):
-        problem = f"{_text(destination)}: the destination is a file of the source {_text(source)}"
-    elif _lies_in(destination, source):
-        problem = f"{_text(destination)}: the destination lies inside the source {_text(source)}"
-    elif _lies_in(source, destination):
-        problem = f"{_text(source)}: the source lies inside the destination {_text(destination)}"
+        problem = f"{path_text(destination)}: the destination is a file of the source {path_text(source)}"
+    elif lies_in(destination, source):
+        problem = f"{path_text(destination)}: the destination lies inside the source {path_text(source)}"
+    elif lies_in(source, destination):
+        problem = f"{path_text(source)}: the source lies inside the destination {path_text(destination)}"
     else:
         return
     raise UsageError(problem, hint="Choose another destination; sources are never written to.")
 
 
-def _same(a: Path, b: Path) -> bool:
+def same_place(a: Path, b: Path) -> bool:
     """Whether both are one place; also for paths that do not exist, and through bind mounts."""
     if os.path.realpath(a) == os.path.realpath(b):
         return True
@@ -106,7 +106,7 @@ _PARTS = re.compile(r"\.(index|meta|data-[0-9]{5}-of-[0-9]{5})")
 def _is_part(path: Path, prefix: Path) -> bool:
     """Whether `prefix` is no file but what the names of a checkpoint's files begin with, `path`'s too."""
     begins = path.name.startswith(prefix.name) and _PARTS.fullmatch(path.name, len(prefix.name))
-    return bool(begins) and not prefix.exists() and _same(path.parent, prefix.parent)
+    return bool(begins) and not prefix.exists() and same_place(path.parent, prefix.parent)
 
 
 def check_files(files: Iterable[str], destination: Path) -> None:
@@ -114,44 +114,44 @@ def check_files(files: Iterable[str], destination: Path) -> None:
     if not destination.is_file():
         return
     for file in files:
-        if _same(Path(file), destination):
+        if same_place(Path(file), destination):
             raise UsageError(
-                f"{_text(destination)}: the destination is a file of a source",
+                f"{path_text(destination)}: the destination is a file of a source",
                 hint="Choose another destination; sources are never written to.",
             )
 
 
-def _lies_in(inner: Path, outer: Path) -> bool:
-    return any(_same(parent, outer) for parent in Path(os.path.realpath(inner)).parents)
+def lies_in(inner: Path, outer: Path) -> bool:
+    return any(same_place(parent, outer) for parent in Path(os.path.realpath(inner)).parents)
 
 
 def _check_absent(destination: Path, overwrite: bool) -> None:
-    if not _exists(destination):
+    if not exists(destination):
         return
     if not overwrite:
         raise DestinationError(
-            f"{_text(destination)}: exists already",
+            f"{path_text(destination)}: exists already",
             hint="Choose another destination, or replace it: `overwrite=True`.",
         )
     if destination.is_symlink():
         raise DestinationError(
-            f"{_text(destination)}: is a symbolic link; only what it points at could be replaced",
-            hint=f"Name {_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
+            f"{path_text(destination)}: is a symbolic link; only what it points at could be replaced",
+            hint=f"Name {path_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
         )
-    if _same(Path.cwd(), destination) or _lies_in(Path.cwd(), destination):
+    if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
         raise UsageError(
-            f"{_text(destination)}: holds the working directory and will not be replaced",
+            f"{path_text(destination)}: holds the working directory and will not be replaced",
             hint="Name the checkpoint's own directory.",
         )
 
 
 def _check_parent(destination: Path) -> None:
     """Raises UsageError where there is no directory to create it in, StorageError where that is read-only."""
-    parent = _absolute(destination).parent
+    parent = absolute(destination).parent
     if not parent.is_dir():
-        raise UsageError(f"{_text(parent)}: no such directory", hint="Create it first.")
+        raise UsageError(f"{path_text(parent)}: no such directory", hint="Create it first.")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise StorageError(f"{_text(parent)}: cannot be written to", hint="Check its permissions.")
+        raise StorageError(f"{path_text(parent)}: cannot be written to", hint="Check its permissions.")
 
 
 def check_document(document: Path, others: Iterable[Path]) -> None:
@@ -162,21 +162,22 @@ def check_document(document: Path, others: Iterable[Path]) -> None:
     with storage_errors(document):
         _check_parent(document)
         for other in others:
-            if _same(document, other) or _lies_in(document, other):
+            if same_place(document, other) or lies_in(document, other):
                 raise UsageError(
-                    f"{_text(document)}: a document cannot be written over or into {_text(other)}",
+                    f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
                     hint="Name a file elsewhere.",
                 )
 
 
 def check_space(destination: Path, bytes_needed: int) -> None:
     """Raise StorageError where the destination's file system has less than `bytes_needed` bytes free."""
-    parent = _absolute(destination).parent
+    parent = absolute(destination).parent
     with storage_errors(parent):
         free = shutil.disk_usage(parent).free
     if free < bytes_needed:
         raise StorageError(
-            f"{_text(parent)}: {bytes_needed / 2**30:.2f} GiB are to be written, {free / 2**30:.2f} are free",
+            f"{path_text(parent)}: {bytes_needed / 2**30:.2f} GiB are to be written, "
+            f"{free / 2**30:.2f} are free",
             hint="Free some space, or choose a destination on another file system.",
         )
 
@@ -198,13 +199,13 @@ def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
     Raises DestinationError where a living run holds the lock, StorageError for what the file system
     refuses.
     """
-    destination = _absolute(destination)
-    lock = _lock_of(destination)
+    destination = absolute(destination)
+    lock = lock_of(destination)
     directory = destination.with_name(f".{destination.name}.ckpt-surgery-{secrets.token_hex(8)}")
     staging = Staging(destination, directory, directory / destination.name if one_file else directory)
     held = False
     try:
-        with storage_errors(lock), _deferred():
+        with storage_errors(lock), deferred():
             staging.notices = acquire(lock)
             held = True
         with storage_errors(destination):
@@ -223,35 +224,35 @@ def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
         raise
 
 
-def _lock_of(destination: Path) -> Path:
+def lock_of(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.ckpt-surgery-lock")
 
 
 def _clear(destination: Path, lock: Path, failure: BaseException) -> None:
     """Remove temporary and lock after a failure; what cannot be removed is added to its message."""
     try:
-        with _unhindered():
+        with unhindered():
             _tidy(destination)
             os.unlink(lock)
     except OSError as error:
         reason = error.strerror or str(error)
-        _add(failure, f"{_text(lock)} and its directory stay behind ({reason}); the next run removes them")
+        _add(
+            failure, f"{path_text(lock)} and its directory stay behind ({reason}); the next run removes them"
+        )
 
 
 def _tell_outcome(staging: Staging, failure: BaseException) -> None:
     """Say so where a run is stopped after all that matters was done."""
     destination, made = staging.destination, staging.made
     try:
-        published = (
-            made is not None and _exists(destination) and os.path.samestat(made, os.lstat(destination))
-        )
+        published = made is not None and exists(destination) and os.path.samestat(made, os.lstat(destination))
     except OSError as error:
-        _add(failure, f"{_text(destination)} cannot be looked at ({error.strerror})")
+        _add(failure, f"{path_text(destination)} cannot be looked at ({error.strerror})")
         return
     if published:
-        _add(failure, f"{_text(destination)} itself is new and complete")
+        _add(failure, f"{path_text(destination)} itself is new and complete")
     elif isinstance(failure, Interrupted):
-        _add(failure, f"nothing was published: {_text(destination)} is as it was before")
+        _add(failure, f"nothing was published: {path_text(destination)} is as it was before")
 
 
 def _add(failure: BaseException, sentence: str) -> None:
@@ -269,14 +270,14 @@ def _tidy(destination: Path) -> tuple[str, ...]:
     """
     pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + "([0-9a-f]{16}|old)")
     notices = []
-    if _exists(_aside(destination)) and not _exists(destination):
-        os.rename(_aside(destination), destination)
-        notices.append(f"put {_text(destination)} back, which a run had moved aside before it ended")
+    if exists(aside(destination)) and not exists(destination):
+        os.rename(aside(destination), destination)
+        notices.append(f"put {path_text(destination)} back, which a run had moved aside before it ended")
     with os.scandir(destination.parent) as entries:
         found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
     for path in found:
         _remove(path)
-        notices.append(f"removed {_text(path)}, which an unfinished run left behind")
+        notices.append(f"removed {path_text(path)}, which an unfinished run left behind")
     return tuple(notices)
 
 
@@ -307,9 +308,9 @@ def publish(staging: Staging, overwrite: bool) -> None:
             _check_alone(product)
         _sync_tree(staging.directory)
         staging.made = os.lstat(product)
-    with _deferred(), storage_errors(destination):
-        swapped = overwrite and _exists(destination)
-        (_exchange if swapped else _move)(product, destination)
+    with deferred(), storage_errors(destination):
+        swapped = overwrite and exists(destination)
+        (exchange if swapped else move)(product, destination)
         try:
             # All directories that have changed; the temporary one has if it is not what was renamed.
             for directory in dict.fromkeys((destination.parent, product.parent)):
@@ -317,9 +318,9 @@ def publish(staging: Staging, overwrite: bool) -> None:
         except OSError:
             # Not durable means not published: put things back before the old one could be removed.
             if swapped:
-                _exchange(product, destination)
+                exchange(product, destination)
             else:
-                _move(destination, product)
+                move(destination, product)
             raise
 
 
@@ -353,20 +354,20 @@ def _sync(path: Path, flags: int) -> None:
         os.close(handle)
 
 
-def _move(product: Path, destination: Path) -> None:
+def move(product: Path, destination: Path) -> None:
     """Rename, refusing a destination that exists."""
     try:
         _rename(product, destination, _RENAME_NOREPLACE)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise DestinationError(
-                f"{_text(destination)}: came into being while this run was at work; it was left alone",
+                f"{path_text(destination)}: came into being while this run was at work; it was left alone",
                 hint="Choose another destination, or replace it: `overwrite=True`.",
             ) from None
         raise
 
 
-def _exchange(product: Path, destination: Path) -> None:
+def exchange(product: Path, destination: Path) -> None:
     """Let the two change places."""
     _rename(product, destination, _RENAME_EXCHANGE)
 
@@ -380,7 +381,7 @@ def _rename(source: Path, target: Path, flags: int) -> None:
             raise
         if flags == _RENAME_EXCHANGE:
             _exchange_in_steps(source, target)
-        elif _exists(target):
+        elif exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         else:
             os.rename(source, target)
@@ -401,17 +402,17 @@ def _libc() -> ctypes.CDLL:
 
 
 def _exchange_in_steps(product: Path, destination: Path) -> None:
-    aside = _aside(destination)
-    os.rename(destination, aside)
+    kept = aside(destination)
+    os.rename(destination, kept)
     try:
         os.rename(product, destination)
     except BaseException:
-        os.rename(aside, destination)
+        os.rename(kept, destination)
         raise
-    os.rename(aside, product)
+    os.rename(kept, product)
 
 
-def _aside(destination: Path) -> Path:
+def aside(destination: Path) -> Path:
     """Where the old checkpoint is for a moment, on file systems without RENAME_EXCHANGE."""
     return destination.with_name(f".{destination.name}.ckpt-surgery-old")
 
@@ -475,7 +476,7 @@ def _interrupted(number: int) -> Interrupted:
 
 
 @contextlib.contextmanager
-def _deferred() -> Iterator[None]:
+def deferred() -> Iterator[None]:
     """Signals wait until the end of this short section. Sections do not nest.
 
     Where the section fails, its error ends the run anyway, and a signal that came meanwhile is let go.
@@ -494,10 +495,10 @@ def _deferred() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _unhindered() -> Iterator[None]:
+def unhindered() -> Iterator[None]:
     """Signals during the cleaning up after a failure are let go: it is short, and ends the run anyway."""
     try:
-        with _deferred():
+        with deferred():
             yield
     except Interrupted:
         return
@@ -524,10 +525,10 @@ def storage_errors(path: Path) -> Iterator[None]:
         named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
         where = named if named.is_absolute() else path
         reason = error.strerror or str(error) or type(error).__name__
-        raise StorageError(f"{_text(where)}: {reason}", hint=_HINTS.get(error.errno or 0)) from error
+        raise StorageError(f"{path_text(where)}: {reason}", hint=_HINTS.get(error.errno or 0)) from error
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether anything is there, a dangling link too. Unlike os.path.lexists, an I/O error is no `False`."""
     try:
         os.lstat(path)
@@ -536,11 +537,11 @@ def _exists(path: Path) -> bool:
     return True
 
 
-def _absolute(path: Path) -> Path:
+def absolute(path: Path) -> Path:
     """The path with its parent's links and `..` resolved, its own name left alone."""
     path = Path(os.path.abspath(path)) if path.name in ("", "..") else path
     return Path(os.path.realpath(path.parent), path.name)
 
 
-def _text(path: Path) -> str:
+def path_text(path: Path) -> str:
     return shown(os.fspath(path))

@@ -75,7 +75,7 @@ def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
     manifest = node.leaf.manifest
     if manifest is None or manifest.ranged:
         return "anywhere"
-    chunk, length = _positive(manifest)[axis], node.spec.shape[axis]
+    chunk, length = chunk_shape_of(manifest)[axis], node.spec.shape[axis]
     in_whole_chunks = stop <= length // chunk * chunk  # the last one may be shorter
     return ("in a chunk at", start % chunk) if in_whole_chunks else ("at", start)
 
@@ -127,7 +127,7 @@ def _why_so_much(value: Node) -> str:
     reads = list(needed(value, Region.whole((1,) * value.spec.ndim)))
     if any(region.size == read.spec.size > 1 for read, region in reads):
         return "all of what it reads is needed at once"
-    if any(_decoded(read, region) > READ_SPAN // 2 for read, region in reads):
+    if any(decoded_bytes(read, region) > READ_SPAN // 2 for read, region in reads):
         return "the chunks of its sources are that large"
     return "reading a file takes that much"
 
@@ -239,7 +239,9 @@ def _shrink(value: Node, block: Shape, periods: Shape, share: int) -> Shape:
 def _reading(value: Node, shape: Shape, block: Shape) -> int:
     """Decoded bytes that all tasks of this block shape read, taken to cost what the first one does."""
     tasks = math.prod(grid_counts(shape, block))
-    return tasks * sum(_decoded(read, region) for read, region in needed(value, _first_block(shape, block)))
+    return tasks * sum(
+        decoded_bytes(read, region) for read, region in needed(value, _first_block(shape, block))
+    )
 
 
 def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
@@ -251,14 +253,16 @@ def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
         yield from needed(node.inputs[index], part)
 
 
-def _decoded(read: Read, region: Region) -> int:
+def decoded_bytes(read: Read, region: Region) -> int:
     """Bytes that reading a region takes: of whole chunks, or of its runs in them."""
     manifest = read.leaf.manifest
     if manifest is None:
         return region.size * read.spec.dtype.itemsize
     if manifest.ranged:
         return _fetched(manifest, region)
-    return covering_chunks(region, manifest.spec.shape, _positive(manifest)).size * read.spec.dtype.itemsize
+    return (
+        covering_chunks(region, manifest.spec.shape, chunk_shape_of(manifest)).size * read.spec.dtype.itemsize
+    )
 
 
 def _fetched(manifest: Manifest, region: Region) -> int:
@@ -273,7 +277,7 @@ def _fetched(manifest: Manifest, region: Region) -> int:
     return runs * min(max(run, SHORT_RUN), stride)
 
 
-def _positive(manifest: Manifest) -> Shape:
+def chunk_shape_of(manifest: Manifest) -> Shape:
     return tuple(max(1, c) for c in manifest.chunk_shape)
 
 
@@ -297,7 +301,7 @@ def working_set(node: Node, region: Region) -> int:
             return 2 * result + READ_SPAN
         if manifest.ranged:
             return result + min(result, manifest.chunk_nbytes) + min(READ_SPAN, manifest.chunk_nbytes)
-        return result + 2 * _decoded(node, region)
+        return result + 2 * decoded_bytes(node, region)
     held = peak = 0
     for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
         source = node.inputs[index]

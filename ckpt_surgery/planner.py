@@ -22,8 +22,7 @@ from ckpt_surgery.core.notices import Notice, sentences, told
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.dots import mistaken_dots
-from ckpt_surgery.entries import Claims, Entry
-from ckpt_surgery.entries import RuleRef as RuleRef
+from ckpt_surgery.entries import Claims, Entry, RuleRef
 from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.params import ParamValue, unsaid

@@ -5,8 +5,9 @@ from typing import Any
 
 from ckpt_surgery.core.folding import Entry, Fold
 from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
+from ckpt_surgery.entries import RuleRef
 from ckpt_surgery.language.params import ParamValue
-from ckpt_surgery.planner import Dropped, Fate, Input, Plan, RuleRef, Step
+from ckpt_surgery.planner import Dropped, Fate, Input, Plan, Step
 
 DROPPED = "dropped"
 """The fate of a source leaf that feeds no output, beside those of `Fate`."""

@@ -32,8 +32,8 @@ from ckpt_surgery.costs import (
     READ_SPAN,
     SHORT_RUN,
     WRITE_BUFFER,
-    _decoded,
     cut,
+    decoded_bytes,
     grid_of,
     needed,
     output_chunks,
@@ -251,7 +251,7 @@ def test_what_regions_of_raw_chunks_take(region: Region, order: str, fetched: in
     read = raw_leaf((1024, 1024), order)
     assert read.leaf.manifest is not None
     assert read.leaf.manifest.ranged
-    assert _decoded(read, region) == fetched
+    assert decoded_bytes(read, region) == fetched
     nbytes = region.size * 4
     assert working_set(read, region) == 2 * nbytes + READ_SPAN
 

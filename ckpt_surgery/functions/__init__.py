@@ -82,11 +82,7 @@ class Function:
 
     def takes(self, inputs: int) -> bool:
         """Whether it can have so many inputs."""
-        signature = _signature(type(self), self.kind)  # type: ignore[arg-type]
-        roles = [(p.role, getattr(self, p.name, None)) for p in signature.parameters]
-        single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
-        lists = sum(role == "arrays" for role, _ in roles)
-        return inputs >= single + lists if lists else inputs == single
+        return takes(self, inputs)
 
     def infer(self, ins: Specs) -> ArraySpec:
         """Shape and dtype of what `apply` gives. Raises FunctionError where the inputs do not fit."""
@@ -158,8 +154,9 @@ def plain(function: Plain) -> Plain:
 
 def _offers() -> Iterator[Any]:
     """Everything that the modules of this package and of entry points have."""
-    for found in pkgutil.iter_modules(__path__):
-        yield from vars(importlib.import_module(f"{__name__}.{found.name}")).values()
+    package = importlib.import_module("ckpt_surgery.functions")
+    for found in pkgutil.iter_modules(package.__path__):
+        yield from vars(importlib.import_module(f"{package.__name__}.{found.name}")).values()
     for entry in importlib.metadata.entry_points(group="ckpt_surgery.functions"):
         yield from vars(entry.load()).values()
 
@@ -207,7 +204,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class _Parameter:
+class Parameter:
     name: str
     role: str
     """`array`, `arrays` (a list of them), `operand` (an array or a number), or `static`."""
@@ -218,10 +215,10 @@ class _Parameter:
 
 
 @dataclass(frozen=True)
-class _Signature:
+class Signature:
     name: str
     """What the call is called."""
-    parameters: tuple[_Parameter, ...]
+    parameters: tuple[Parameter, ...]
     """In positional order."""
     collects: bool = False
     """The last parameter takes all the remaining positional arguments."""
@@ -235,7 +232,7 @@ class _Signature:
 
 
 @functools.cache
-def _signature(cls: type[Function], called: str) -> _Signature:
+def signature_of(cls: type[Function], called: str) -> Signature:
     hints = typing.get_type_hints(cls, include_extras=True)
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     names = cls.parameters
@@ -250,26 +247,35 @@ def _signature(cls: type[Function], called: str) -> _Signature:
     )
     # `tuple[tuple[str, value], ...]`
     free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
-    return _Signature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
+    return Signature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
 
 
-def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> _Parameter:
+def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> Parameter:
     if name not in defaults:
-        return _Parameter(name.lstrip("*"), "arrays" if name.startswith("*") else "array", required=True)
+        return Parameter(name.lstrip("*"), "arrays" if name.startswith("*") else "array", required=True)
     if typing.get_origin(hint) is Annotated and "operand" in hint.__metadata__:
-        return _Parameter(name, "operand", required=True)
-    return _Parameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
+        return Parameter(name, "operand", required=True)
+    return Parameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
 
 
-def _plain_signature(function: Plain) -> _Signature:
+def _plain_signature(function: Plain) -> Signature:
     parameters = tuple(
-        _Parameter(p.name, "static", p.default is inspect.Parameter.empty)
+        Parameter(p.name, "static", p.default is inspect.Parameter.empty)
         for p in inspect.signature(function).parameters.values()
         if p.kind is not inspect.Parameter.VAR_POSITIONAL
     )
     kinds = {p.kind for p in inspect.signature(function).parameters.values()}
     collects = inspect.Parameter.VAR_POSITIONAL in kinds
-    return _Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
+    return Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
+
+
+def takes(function: Function, inputs: int) -> bool:
+    """Whether a function, as it is called, can have so many inputs."""
+    signature = signature_of(type(function), function.kind)  # type: ignore[arg-type]
+    roles = [(p.role, getattr(function, p.name, None)) for p in signature.parameters]
+    single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
+    lists = sum(role == "arrays" for role, _ in roles)
+    return inputs >= single + lists if lists else inputs == single
 
 
 def signature_problem(
@@ -280,11 +286,11 @@ def signature_problem(
     None: the call fits the signature.
     """
     if isinstance(function, type) and issubclass(function, Function):
-        return _problem(_signature(function, function.name), positional, tuple(keywords))  # type: ignore[arg-type]
-    return _problem(_plain_signature(function), positional, tuple(keywords))
+        return call_problem(signature_of(function, function.name), positional, tuple(keywords))  # type: ignore[arg-type]
+    return call_problem(_plain_signature(function), positional, tuple(keywords))
 
 
-def _problem(signature: _Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
+def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
     names = [p.name for p in signature.parameters]
     if positional > len(names) and not signature.collects:
         return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {_usage(signature)}"
@@ -305,7 +311,7 @@ def _counted(arguments: int) -> str:
     return {0: "no arguments", 1: "at most one argument"}.get(arguments, f"at most {arguments} arguments")
 
 
-def _usage(signature: _Signature) -> str:
+def _usage(signature: Signature) -> str:
     """`pad(x, axis, to, [value])`."""
     shown = [p.name if p.required else f"[{p.name}]" for p in signature.parameters]
     return f"{signature.name}({', '.join(shown)})"
@@ -328,8 +334,8 @@ def bind(
     called = cls.name
     if cls.list_form is not None and arguments and isinstance(arguments[0], list | tuple):
         cls = cls.list_form
-    signature = _signature(cls, called)  # type: ignore[arg-type]
-    if problem := _problem(signature, len(arguments), tuple(keywords)):
+    signature = signature_of(cls, called)  # type: ignore[arg-type]
+    if problem := call_problem(signature, len(arguments), tuple(keywords)):
         raise FunctionError(problem)
     given = _given(signature, arguments, keywords)
     fields = _context_fields(cls, called, context)
@@ -345,7 +351,7 @@ def bind(
     return _bound(cls, signature, fields, tuple(inputs))
 
 
-def _given(signature: _Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _given(signature: Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by the name of their parameter."""
     names = [p.name for p in signature.parameters]
     named = {name: value for name, value in keywords.items() if name in signature.keywords}
@@ -364,7 +370,7 @@ def _context_fields(cls: type[Function], called: str, context: Mapping[str, Any]
 
 
 def _place(
-    parameter: _Parameter,
+    parameter: Parameter,
     value: Any,
     called: str,
     is_array: Callable[[Any], bool],
@@ -400,7 +406,7 @@ def _array_list(value: Any, where: str, is_array: Callable[[Any], bool]) -> list
 
 
 def _bound(
-    cls: type[Function], signature: _Signature, fields: Mapping[str, Any], inputs: tuple[Any, ...]
+    cls: type[Function], signature: Signature, fields: Mapping[str, Any], inputs: tuple[Any, ...]
 ) -> Bound:
     if cls.parts:
         return Bound(tuple(cls(**{**fields, "part": part}) for part in cls.parts), inputs, listed=True)
