@@ -13,9 +13,9 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.functions.create import Full
+from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.language.operations import told
 from ckpt_surgery.language.templates import Component
-from ckpt_surgery.nodes import Apply, Array, Node, Read, Series, reads
 
 
 @dataclass(frozen=True)

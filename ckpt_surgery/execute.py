@@ -10,19 +10,14 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.cancellation import check_wanted
-from ckpt_surgery.core.errors import DataError, Problem, SurgeryError, VerificationError
+from ckpt_surgery.core.errors import Problem, SurgeryError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.core.tiles import straightened
 from ckpt_surgery.engines import local
-from ckpt_surgery.fusion import fused
-from ckpt_surgery.nodes import Node, Read
+from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, batches, make_tasks
-
-Reader = Callable[[str, Leaf, Region], np.ndarray]
-"""(source name, leaf, region) → the elements."""
 
 
 @dataclass(frozen=True)
@@ -32,34 +27,6 @@ class Progress:
     done_bytes: int
     """Bytes of finished output regions."""
     total_bytes: int
-
-
-def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
-    """The elements of one region of a node, laid out so that rows are quick to write."""
-    return straightened(_block(node, region, read))
-
-
-def _block(node: Node, region: Region, read: Reader) -> np.ndarray:
-    if isinstance(node, Read):
-        return read(node.source, node.leaf, region)
-    block = _block_in_tiles(node, region, read)
-    if block is not None:
-        return block
-    specs = [n.spec for n in node.inputs]
-    blocks = [_block(node.inputs[i], part, read) for i, part in node.function.needs(region, specs)]
-    return node.function.apply(region, specs, blocks)
-
-
-def _block_in_tiles(node: Node, region: Region, read: Reader) -> np.ndarray | None:
-    """None where the region is to be evaluated as a whole."""
-    together = fused(node, region)
-    if together is None:
-        return None
-    blocks = [_block(part, needed, read) for part, needed in together.parts]
-    try:
-        return together.apply(blocks)
-    except DataError:
-        return None  # the whole tells of the value that is furthest out, a tile of its own one
 
 
 def output_of(step: Step) -> Output:

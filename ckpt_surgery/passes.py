@@ -30,6 +30,7 @@ from ckpt_surgery.entries import (
     key_of,
     under,
 )
+from ckpt_surgery.graph.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.language.expressions import Expression, Groups, Scope, Unavailable
 from ckpt_surgery.language.loading import LoadedRecipe, Pass, Rule
 from ckpt_surgery.language.operations import truth
@@ -38,7 +39,6 @@ from ckpt_surgery.language.prefilters import Literals, Texts, literals
 from ckpt_surgery.language.scope import SOURCES, Scalar
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.ledger import Field, Ledger
-from ckpt_surgery.nodes import Apply, Array, Node, Series, reads
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""

@@ -18,13 +18,13 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.costs import Cut, budget_for, measured, room_of, signature, size
+from ckpt_surgery.cutting import Cut, budget_for, measured, room_of, signature, size
 from ckpt_surgery.entries import RuleRef
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
+from ckpt_surgery.graph.node_json import NodeReader
+from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.params import ParamValue
-from ckpt_surgery.node_json import NodeReader
-from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.plan_document import (
     SAVED,
     DroppedForm,

@@ -20,13 +20,13 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, sentences, told
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.costs import WRITE_BUFFER, Cut, cut, signature
+from ckpt_surgery.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.dots import mistaken_dots
 from ckpt_surgery.entries import Claims, Entry, RuleRef
 from ckpt_surgery.fitting import TARGET, Target
+from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.params import ParamValue, unsaid
-from ckpt_surgery.nodes import Node, Read, reads
 from ckpt_surgery.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.resharding import lost_shardings, resharded
 from ckpt_surgery.transfers import Destination, transfers

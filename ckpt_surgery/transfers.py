@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile
-from ckpt_surgery.nodes import Node, relinked
+from ckpt_surgery.graph.nodes import Node, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""

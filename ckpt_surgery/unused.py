@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.selections import Positions, Selection, as_array, count, whole
-from ckpt_surgery.nodes import Node, Read
+from ckpt_surgery.graph.nodes import Node, Read
 
 MOST_MARKS = 2**24
 """How many places and cells are looked at for one leaf before its elements are only estimated."""

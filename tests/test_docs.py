@@ -16,8 +16,9 @@ import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner
 
-from ckpt_surgery import api, cli, functions
+from ckpt_surgery import api, cli
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.functions import registry as functions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

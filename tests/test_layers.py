@@ -13,8 +13,7 @@ LAYERS = (
     "core",  # what a checkpoint is
     "storage",  # bytes at paths
     "functions",
-    "nodes",
-    "node_json",  # values in saved plans
+    "graph",  # an output's value
     "language",  # text, and the recipe that it says
     "entries",  # what passes hand to each other
     "dots",  # where slashes were meant
@@ -24,9 +23,8 @@ LAYERS = (
     "resharding",  # which sharding each leaf gets
     "listings",  # a target without values
     "claims",
-    "costs",
+    "cutting",
     "unused",  # elements that no output reads
-    "fusion",  # elementwise functions in tiles
     "transfers",  # linked, copied or computed
     "outputs",  # what they are in every destination
     "planner",
@@ -59,11 +57,14 @@ LAYERS = (
 ONLY = {
     "storage": {"core"},
     "formats": {"core", "storage"},
+    "functions": {"core"},
+    "graph": {"core", "functions"},
+    "language": {"core", "functions", "graph"},
     "engines": {"core"},
     "locks": {"core"},
     "commit": {"core", "locks"},
     "descriptions": {"core"},
-    "report": {"core", "nodes", "entries", "language", "planner", "descriptions"},
+    "report": {"core", "entries", "language", "planner", "descriptions"},
     "differences": {"core", "descriptions"},
     "compare": {"core", "descriptions", "differences"},
     "checking": {"core", "language", "formats"},

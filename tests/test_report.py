@@ -23,8 +23,8 @@ from ckpt_surgery.descriptions import (
     short_spec,
 )
 from ckpt_surgery.entries import RuleRef
+from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.params import Origin, ParamValue
-from ckpt_surgery.nodes import Read
 from ckpt_surgery.planner import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.report import counts, has_changes, plan_json, plan_rows
 

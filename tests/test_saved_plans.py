@@ -21,7 +21,7 @@ import ckpt_surgery
 from ckpt_surgery import api, plan_document, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.costs import WRITE_BUFFER
+from ckpt_surgery.cutting import WRITE_BUFFER
 from ckpt_surgery.execute import output_of
 from ckpt_surgery.plan_from_document import restored
 from ckpt_surgery.planner import Plan, Transfer

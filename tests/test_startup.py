@@ -90,7 +90,7 @@ PLANNING = {
     "claims",
     "commit",
     "compare",
-    "costs",
+    "cutting",
     "engines",
     "execute",
     "formats",

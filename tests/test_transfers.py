@@ -15,8 +15,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, bytes_codec, encoding_of
 from ckpt_surgery.core.manifests import raw_codec as raw
 from ckpt_surgery.core.protocols import DataFile
+from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.nodes import Node, Read
 from ckpt_surgery.planner import Plan, Transfer, make_plan
 from ckpt_surgery.report import plan_json
 from ckpt_surgery.transfers import Destination, Transfers, transfers

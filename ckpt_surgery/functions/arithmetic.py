@@ -22,7 +22,7 @@ from ckpt_surgery.core.dtypes import (
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.rounding import as_float
-from ckpt_surgery.functions import Blocks, Function, Number, Operand, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Number, Operand, Specs
 from ckpt_surgery.functions.dtypes import (
     number_as,
 )

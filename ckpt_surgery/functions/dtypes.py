@@ -27,7 +27,7 @@ from ckpt_surgery.core.rewrites import reinterpreted
 from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.core.selections import Selection, bounds
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:

@@ -18,7 +18,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.text import did_you_mean
 
 if TYPE_CHECKING:
-    from ckpt_surgery.functions import Function
+    from ckpt_surgery.functions.base import Function
 
 
 class Mismatch(Exception):

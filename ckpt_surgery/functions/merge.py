@@ -22,7 +22,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites import concatenated, replaced, stacked
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.tiles import copy_into
-from ckpt_surgery.functions import Blocks, Function, Number, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import (
     number_as,
 )

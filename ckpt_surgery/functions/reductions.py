@@ -18,8 +18,8 @@ from ckpt_surgery.core.dtypes import computation, converted, is_integer, nominal
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
 from ckpt_surgery.core.tiles import straightened
-from ckpt_surgery.functions import Blocks, Function, Specs
 from ckpt_surgery.functions.arithmetic import broadcast_shapes
+from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import bound, check_sums
 from ckpt_surgery.functions.layout import axes_of
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation

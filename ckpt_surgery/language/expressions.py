@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.functions import Function, Plain, registry, signature_problem
+from ckpt_surgery.functions.base import Function, Plain
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.functions.signatures import signature_problem
 from ckpt_surgery.language.looking import LOOKING, within
 from ckpt_surgery.language.operations import (
     ATTRIBUTES,

@@ -25,9 +25,9 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.functions import Blocks, Function, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Specs
+from ckpt_surgery.graph.nodes import Array, Series
 from ckpt_surgery.language.operations import applied, bounded, gathered, told
-from ckpt_surgery.nodes import Array, Series
 
 INFER = "infer_"
 """`infer_NAME` says what `NAME` gives."""

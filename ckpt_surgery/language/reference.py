@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.functions import Function, arithmetic, gathers, names, reductions, registry
+from ckpt_surgery.functions import arithmetic, indexing, reductions, text
+from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language import expressions, operations
 from ckpt_surgery.language import patterns as regexes
 from ckpt_surgery.language import yaml_document as documents
@@ -65,7 +67,7 @@ the attributes below, and calls of the functions below. An error that a function
 found while planning; a `DataError` only the values can tell: it ends the run, and nothing is published."""
 
 OPERATORS: Sequence[tuple[str, type[Function]]] = (
-    ("Subscripts", gathers.Index),
+    ("Subscripts", indexing.Index),
     ("Two operands", arithmetic.Binary),
     ("Matrix product", reductions.Matmul),
     ("One operand", arithmetic.Unary),
@@ -73,14 +75,15 @@ OPERATORS: Sequence[tuple[str, type[Function]]] = (
 
 GROUPS: Mapping[str, str] = {
     "layout": "Layout",
-    "gathers": "Elements by their places",
+    "rearranging": "Layout by a pattern",
+    "indexing": "Elements by their places",
     "merge": "Lists of arrays",
     "dtypes": "Types",
     "arithmetic": "Arithmetic",
     "reductions": "Sums and products",
     "create": "New arrays",
     "quantize": "Quantization",
-    "names": "Names and conditions",
+    "text": "Names and conditions",
 }
 """Module → heading, in the order of the page."""
 
@@ -91,7 +94,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ("an integer that is computed", f"{operations.MAX_BITS} bits"),
     ("a text that is computed", f"{operations.MAX_STRING} characters"),
     ("a list", f"{operations.MAX_LIST} values"),
-    ("`range`", f"{names.LONGEST_RANGE} numbers"),
+    ("`range`", f"{text.LONGEST_RANGE} numbers"),
     ("a regular expression", f"{regexes.MAX_PATTERN} characters"),
     (
         "matching it",
@@ -160,7 +163,7 @@ def _functions() -> Iterator[str]:
             list_form = getattr(function, "list_form", None)
             if list_form is not None:
                 yield f"Of a list, {_documented(list_form)}"
-        if module == "names":
+        if module == "text":
             for name, text in expressions.BUILT_IN.items():
                 yield f"#### {name}"
                 yield text
@@ -168,7 +171,7 @@ def _functions() -> Iterator[str]:
 
 def _of_module(module: str) -> list[tuple[str, Any]]:
     """Its functions by name; what other packages add under an entry point is not part of the page."""
-    whole = f"{Function.__module__}.{module}"
+    whole = f"ckpt_surgery.functions.{module}"
     return [(name, f) for name, f in sorted(registry().items()) if f.__module__ == whole]
 
 

@@ -10,7 +10,7 @@ import regex
 
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.nodes import Array
+from ckpt_surgery.graph.nodes import Array
 
 Scalar = str | int | float | bool
 Constant = Scalar | tuple[Scalar, ...]

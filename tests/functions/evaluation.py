@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named, kind
 from ckpt_surgery.core.selections import Selection, distinct
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.base import Function
 
 
 def spec_of(array: np.ndarray) -> ArraySpec:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.arithmetic import (
     Abs,
     Binary,
@@ -27,6 +26,7 @@ from ckpt_surgery.functions.arithmetic import (
     Where,
     broadcast_needs,
 )
+from ckpt_surgery.functions.base import Function
 from tests.functions.evaluation import evaluate, numbers, same, spec_of
 
 F32 = np.dtype(np.float32)

@@ -11,7 +11,7 @@ from jax.nn import initializers
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
 from tests.functions.evaluation import evaluate, same
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions import Function, products
+from ckpt_surgery.functions import products
 from ckpt_surgery.functions.arithmetic import Abs, Binary, Unary
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.merge import MeanOfList, SumOfList
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Mean, Sum

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions import Function
-from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
-from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
+from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
+from ckpt_surgery.functions.rearranging import Rearrange
 from tests.functions.evaluation import evaluate, numbers, same
 
 F32 = np.dtype(np.float32)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from tests.functions.evaluation import evaluate, numbers, same, spec_of
 

@@ -6,7 +6,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Max, Mean, Min, Norm, Sum
 from tests.functions.evaluation import evaluate, numbers, same, spec_of
 

@@ -14,14 +14,15 @@ from ckpt_surgery.core.dtypes import bits, dtype_named
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Codec, Manifest
-from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.arithmetic import Binary
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast
-from ckpt_surgery.functions.gathers import ExpandDims, Flip, Index, Item, Repeat, Squeeze, Take, Tile
-from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
+from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Item, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
-from ckpt_surgery.nodes import Apply, Node, Read, relinked
+from ckpt_surgery.functions.rearranging import Rearrange
+from ckpt_surgery.graph.nodes import Apply, Node, Read, relinked
 from tests.functions.evaluation import evaluate, same
 from tests.stored_arrays import Files, codec_of, decoded, sharded_codec, store
 

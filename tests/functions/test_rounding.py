@@ -23,8 +23,8 @@ from ckpt_surgery.core.dtypes import (
     kind,
 )
 from ckpt_surgery.core.errors import DataError
-from ckpt_surgery.functions import Function
 from ckpt_surgery.functions.arithmetic import Binary
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full
 from ckpt_surgery.functions.dtypes import (
     Cast,

@@ -21,11 +21,12 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.create import Init
 from ckpt_surgery.functions.dtypes import Bitcast, Rounded
-from ckpt_surgery.functions.gathers import Index
+from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.merge import MeanOfList, Stack
 from ckpt_surgery.functions.quantize import Quantize
 from ckpt_surgery.functions.reductions import Matmul
+from ckpt_surgery.graph.nodes import Apply, Array, Read, Series
 from ckpt_surgery.language.expressions import (
     Expression,
     ExpressionError,
@@ -37,7 +38,6 @@ from ckpt_surgery.language.expressions import (
     function_names,
     parse,
 )
-from ckpt_surgery.nodes import Apply, Array, Read, Series
 
 
 def stored(shape: tuple[int, ...], dtype: Any = np.float32, name: str = "a/b") -> Array:

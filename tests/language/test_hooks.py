@@ -16,9 +16,9 @@ from ckpt_surgery import api
 from ckpt_surgery.cli import cli
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, UsageError
-from ckpt_surgery.execute import evaluate
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.nodes import Array, Read
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.nodes import Array, Read
 from ckpt_surgery.planner import Plan
 from ckpt_surgery.report import plan_json
 from tests.checkpoints import random

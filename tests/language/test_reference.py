@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.functions import Function, registry
+from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.checks import MEANINGS
 from ckpt_surgery.language.expressions import BUILT_IN, function_names
 from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy

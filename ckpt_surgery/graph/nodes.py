@@ -14,7 +14,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
 
 

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery import fusion
 from ckpt_surgery.core import tiles
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.costs import task_bytes
-from ckpt_surgery.execute import evaluate
-from ckpt_surgery.functions import registry
 from ckpt_surgery.functions.arithmetic import Abs, Binary, Clip, Exp, Log, Maximum, Sqrt, Unary, Where
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.gathers import ExpandDims
+from ckpt_surgery.functions.indexing import ExpandDims
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, SumOfList
-from ckpt_surgery.fusion import Fused, fused
-from ckpt_surgery.nodes import Apply, Array, Node, Read
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.graph import fusion
+from ckpt_surgery.graph.costs import task_bytes
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.fusion import Fused, fused
+from ckpt_surgery.graph.nodes import Apply, Array, Node, Read
 
 BF16, F16, F32, F64 = (np.dtype(t) for t in (ml_dtypes.bfloat16, np.float16, np.float32, np.float64))
 I8, I32 = np.dtype(np.int8), np.dtype(np.int32)

@@ -28,27 +28,17 @@ from ckpt_surgery.core.manifests import (
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.costs import (
-    READ_SPAN,
-    SHORT_RUN,
-    WRITE_BUFFER,
-    cut,
-    decoded_bytes,
-    grid_of,
-    needed,
-    output_chunks,
-    signature,
-    size,
-    working_set,
-)
-from ckpt_surgery.execute import evaluate
-from ckpt_surgery.functions import Function
+from ckpt_surgery.cutting import WRITE_BUFFER, cut, grid_of, output_chunks, signature, size
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.gathers import Flip, Index, Item
-from ckpt_surgery.functions.layout import Pad, Rearrange, Reshape, Transpose
+from ckpt_surgery.functions.indexing import Flip, Index, Item
+from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
+from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Sum
-from ckpt_surgery.nodes import Apply, Node, Read
+from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.nodes import Apply, Node, Read
 
 F32 = np.dtype(np.float32)
 MIB = 1 << 20

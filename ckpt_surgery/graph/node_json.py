@@ -14,9 +14,9 @@ from typing import Any
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.functions import Function
+from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import fields_json, function_of
-from ckpt_surgery.nodes import Apply, Node, Read
+from ckpt_surgery.graph.nodes import Apply, Node, Read
 
 LEAF = "leaf"
 """The kind of a leaf, which no function has."""

@@ -4,7 +4,7 @@ from collections.abc import Sized
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions import plain
+from ckpt_surgery.functions.base import plain
 
 LONGEST_RANGE = 1_000_000
 """Most numbers that `range` gives."""

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions import registry
-from ckpt_surgery.functions.names import int_, len_, lower, range_, replace, require, str_, upper
+from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.functions.text import int_, len_, lower, range_, replace, require, str_, upper
 
 
 @pytest.mark.parametrize(

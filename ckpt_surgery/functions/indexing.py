@@ -22,7 +22,7 @@ from ckpt_surgery.core.selections import (
     of_region,
     whole,
 )
-from ckpt_surgery.functions import Blocks, Function, Specs
+from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.layout import axes_of, axis_of
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None

@@ -1,0 +1,51 @@
+"""Every function that expressions can call, found by discovery.
+
+The modules of this package are looked through, and those of the entry point group `ckpt_surgery.functions`.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.functions.base import Function, Plain
+
+
+def _offers() -> Iterator[Any]:
+    """Everything that the modules of this package and of entry points have."""
+    package = importlib.import_module("ckpt_surgery.functions")
+    for found in pkgutil.iter_modules(package.__path__):
+        yield from vars(importlib.import_module(f"{package.__name__}.{found.name}")).values()
+    for entry in importlib.metadata.entry_points(group="ckpt_surgery.functions"):
+        yield from vars(entry.load()).values()
+
+
+@functools.cache
+def registry() -> dict[str, type[Function] | Plain]:
+    """Every callable name, from the modules of this package and from entry points."""
+    found: dict[str, type[Function] | Plain] = {}
+    for value in _offers():
+        if isinstance(value, type) and issubclass(value, Function) and value.name:
+            found[value.name] = value
+        elif (name := getattr(value, "expression_name", None)) is not None:
+            found[name] = value
+    return found
+
+
+@functools.cache
+def kinds() -> dict[str, type[Function]]:
+    """Every class of functions by its `kind`. Raises UsageError where two classes have one kind."""
+    found: dict[str, type[Function]] = {}
+    for value in _offers():
+        if not (isinstance(value, type) and issubclass(value, Function) and value.kind):
+            continue
+        if found.setdefault(value.kind, value) is not value:
+            raise UsageError(
+                f"Two functions are of the kind `{value.kind}`: that of {found[value.kind].__module__}, "
+                f"and that of {value.__module__}",
+                hint="Uninstall the package that one of them comes with, or give it a `kind` of its own.",
+            )
+    return found

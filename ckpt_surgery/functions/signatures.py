@@ -1,0 +1,129 @@
+"""Which arguments a call of a function takes, and what is wrong with a call that does not fit."""
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from ckpt_surgery.core.text import did_you_mean
+
+if TYPE_CHECKING:  # which imports this module
+    from ckpt_surgery.functions.base import Function, Plain
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    role: str
+    """`array`, `arrays` (a list of them), `operand` (an array or a number), or `static`."""
+    required: bool
+    annotation: Any = None
+    by_name: bool = True
+    """It can be given as a keyword."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    name: str
+    """What the call is called."""
+    parameters: tuple[Parameter, ...]
+    """In positional order."""
+    collects: bool = False
+    """The last parameter takes all the remaining positional arguments."""
+    free: Any = None
+    """The annotation of the values of keywords of free names; None where there are none."""
+
+    @property
+    def keywords(self) -> frozenset[str]:
+        """The names of parameters that are not free."""
+        return frozenset(p.name for p in self.parameters if p.by_name)
+
+
+@functools.cache
+def signature_of(cls: "type[Function]", called: str) -> Signature:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = cls.parameters
+    if names is None:
+        hidden = {*cls.context, cls.remaining, "part" if cls.parts else None}
+        names = ("x", *(name for name in defaults if name not in hidden))
+    unnamed = names.index("/") if "/" in names else 0
+    names = tuple(name for name in names if name != "/")
+    parameters = tuple(
+        replace(_parameter(name, hints.get(name), defaults), by_name=i >= unnamed)
+        for i, name in enumerate(names)
+    )
+    # `tuple[tuple[str, value], ...]`
+    free = None if cls.remaining is None else hints[cls.remaining].__args__[0].__args__[1]
+    return Signature(called, parameters, len(names) > 1 and names[-1].startswith("*"), free)
+
+
+def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> Parameter:
+    if name not in defaults:
+        return Parameter(name.lstrip("*"), "arrays" if name.startswith("*") else "array", required=True)
+    if typing.get_origin(hint) is Annotated and "operand" in hint.__metadata__:
+        return Parameter(name, "operand", required=True)
+    return Parameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
+
+
+def _plain_signature(function: "Plain") -> Signature:
+    parameters = tuple(
+        Parameter(p.name, "static", p.default is inspect.Parameter.empty)
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is not inspect.Parameter.VAR_POSITIONAL
+    )
+    kinds = {p.kind for p in inspect.signature(function).parameters.values()}
+    collects = inspect.Parameter.VAR_POSITIONAL in kinds
+    return Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
+
+
+def takes(function: "Function", inputs: int) -> bool:
+    """Whether a function, as it is called, can have so many inputs."""
+    signature = signature_of(type(function), function.kind)  # type: ignore[arg-type]
+    roles = [(p.role, getattr(function, p.name, None)) for p in signature.parameters]
+    single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
+    lists = sum(role == "arrays" for role, _ in roles)
+    return inputs >= single + lists if lists else inputs == single
+
+
+def signature_problem(
+    function: "type[Function] | Plain", positional: int, keywords: Iterable[str]
+) -> str | None:
+    """What is wrong with a call of this many positional arguments and these keywords, whatever the values.
+
+    None: the call fits the signature.
+    """
+    if isinstance(function, type):
+        cls = cast("type[Function]", function)
+        return call_problem(signature_of(cls, cls.name), positional, tuple(keywords))  # type: ignore[arg-type]
+    return call_problem(_plain_signature(function), positional, tuple(keywords))
+
+
+def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
+    names = [p.name for p in signature.parameters]
+    if positional > len(names) and not signature.collects:
+        return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {_usage(signature)}"
+    for keyword in keywords:
+        if keyword in names[:positional] and keyword in signature.keywords:
+            return f"`{signature.name}`: `{keyword}` is given twice"
+        if keyword not in names and signature.free is None:
+            return f"`{signature.name}` has no argument `{keyword}`{did_you_mean(keyword, names)}"
+    for parameter in signature.parameters[positional:]:
+        if not parameter.by_name and parameter.name in keywords:
+            return f"`{signature.name}`: `{parameter.name}` is given by its place: {_usage(signature)}"
+        if parameter.required and parameter.name not in keywords:
+            return f"`{signature.name}` needs `{parameter.name}`: {_usage(signature)}"
+    return None
+
+
+def _counted(arguments: int) -> str:
+    return {0: "no arguments", 1: "at most one argument"}.get(arguments, f"at most {arguments} arguments")
+
+
+def _usage(signature: Signature) -> str:
+    """`pad(x, axis, to, [value])`."""
+    shown = [p.name if p.required else f"[{p.name}]" for p in signature.parameters]
+    return f"{signature.name}({', '.join(shown)})"

@@ -1,0 +1,150 @@
+"""Put the arguments of a call in their places: arrays are inputs, everything else fields of the function."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.base import Function, Number
+from ckpt_surgery.functions.fields import Mismatch, typed, wanted
+from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A call with its arguments in place."""
+
+    functions: tuple[Function, ...]
+    """One, or one for each of the function's `parts`. Empty where the call has a `constant`."""
+    inputs: tuple[Any, ...]
+    """The arrays among the arguments, as they were given: the inputs of each of the functions."""
+    listed: bool = False
+    """The call's value is a list, even of one."""
+    constant: Number | None = None
+    """The value of a call without arrays that is a number."""
+
+
+def bind(
+    cls: type[Function],
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+    is_array: Callable[[Any], bool],
+    context: Mapping[str, Any],
+) -> Bound:
+    """Put the arguments of a call in their places.
+
+    `arguments` and `keywords` hold arrays (whatever `is_array` says is one), numbers, strings, None, and
+    lists or tuples of them. `context` has values for the fields that functions name in their `context`;
+    those that `cls` does not name are ignored. Raises FunctionError for arguments that are missing,
+    unexpected or of the wrong type, and for what the function's own checks refuse.
+    """
+    called = cls.name
+    if cls.list_form is not None and arguments and isinstance(arguments[0], list | tuple):
+        cls = cls.list_form
+    signature = signature_of(cls, called)  # type: ignore[arg-type]
+    if problem := call_problem(signature, len(arguments), tuple(keywords)):
+        raise FunctionError(problem)
+    given = _given(signature, arguments, keywords)
+    fields = _context_fields(cls, called, context)
+    inputs: list[Any] = []
+    for parameter in signature.parameters:
+        if parameter.name in given:
+            _place(parameter, given[parameter.name], called, is_array, fields, inputs)
+    if cls.remaining is not None:
+        free = {k: v for k, v in keywords.items() if k not in signature.keywords}
+        fields[cls.remaining] = tuple(
+            (k, _static(v, signature.free, f"`{k}` of `{called}`", is_array)) for k, v in free.items()
+        )
+    return _bound(cls, signature, fields, tuple(inputs))
+
+
+def _given(signature: Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by the name of their parameter."""
+    names = [p.name for p in signature.parameters]
+    named = {name: value for name, value in keywords.items() if name in signature.keywords}
+    given = {**dict(zip(names, arguments, strict=False)), **named}
+    rest = arguments[len(names) - 1 :] if signature.collects else ()
+    if rest and not (len(rest) == 1 and isinstance(rest[0], list | tuple)):
+        given[names[-1]] = list(rest)
+    return given
+
+
+def _context_fields(cls: type[Function], called: str, context: Mapping[str, Any]) -> dict[str, Any]:
+    required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}  # type: ignore[arg-type]
+    if missing := [name for name in cls.context if name in required and name not in context]:
+        raise FunctionError(f"`{called}` cannot be called here: there is no `{missing[0]}`")
+    return {name: context[name] for name in cls.context if name in context}
+
+
+def _place(
+    parameter: Parameter,
+    value: Any,
+    called: str,
+    is_array: Callable[[Any], bool],
+    fields: dict[str, Any],
+    inputs: list[Any],
+) -> None:
+    """Append to `inputs` what is an array, enter in `fields` what is not."""
+    where = f"`{parameter.name}` of `{called}`"
+    if parameter.role == "static":
+        fields[parameter.name] = _static(value, parameter.annotation, where, is_array)
+    elif parameter.role == "arrays":
+        inputs.extend(_array_list(value, where, is_array))
+    elif is_array(value):
+        inputs.append(value)
+    elif parameter.role == "operand" and isinstance(value, bool | int | float):
+        fields[parameter.name] = value
+    else:
+        wanted = "an array" if parameter.role == "array" else "an array or a number"
+        listed = isinstance(value, list | tuple) and bool(value) and all(map(is_array, value))
+        hint = "stack(…) makes one array of them." if listed else None
+        raise FunctionError(f"{where} has to be {wanted}, not {_told(value, is_array)}", hint=hint)
+
+
+def _array_list(value: Any, where: str, is_array: Callable[[Any], bool]) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise FunctionError(f"{where} has to be a list of arrays, not {_told(value, is_array)}")
+    if not value:
+        raise FunctionError(f"{where} is an empty list; it has to have one array at least")
+    for item in value:
+        if not is_array(item):
+            raise FunctionError(f"{where} has to be a list of arrays; {_told(item, is_array)} is in it")
+    return list(value)
+
+
+def _bound(
+    cls: type[Function], signature: Signature, fields: Mapping[str, Any], inputs: tuple[Any, ...]
+) -> Bound:
+    if cls.parts:
+        return Bound(tuple(cls(**{**fields, "part": part}) for part in cls.parts), inputs, listed=True)
+    function = cls(**fields)
+    if not inputs and any(p.role == "operand" for p in signature.parameters):
+        return Bound((), (), constant=function.constant())
+    return Bound((function,), inputs)
+
+
+def _static(value: Any, annotation: Any, where: str, is_array: Callable[[Any], bool]) -> Any:
+    """`value` as the annotation has it: lists become tuples, names dtypes. FunctionError where it is not."""
+    try:
+        return typed(value, annotation)
+    except Mismatch:
+        told = _told(value, is_array)
+        raise FunctionError(f"{where} has to be {wanted(annotation)}, not {told}") from None
+
+
+def _told(value: Any, is_array: Callable[[Any], bool]) -> str:
+    if is_array(value):
+        return "an array"
+    if isinstance(value, list | tuple) and _has_array(value, is_array):
+        return f"a list of {len(value)} {'arrays' if all(map(is_array, value)) else 'values'}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _has_array(values: Iterable[Any], is_array: Callable[[Any], bool]) -> bool:
+    """Whether there is one in a list, or in a list of the list."""
+    return any(
+        is_array(value) or (isinstance(value, list | tuple) and _has_array(value, is_array))
+        for value in values
+    )

@@ -1,0 +1,43 @@
+"""Evaluate one region of a value."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import DataError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.tiles import straightened
+from ckpt_surgery.graph.fusion import fused
+from ckpt_surgery.graph.nodes import Node, Read
+
+Reader = Callable[[str, Leaf, Region], np.ndarray]
+"""(source name, leaf, region) → the elements."""
+
+
+def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
+    """The elements of one region of a node, laid out so that rows are quick to write."""
+    return straightened(_block(node, region, read))
+
+
+def _block(node: Node, region: Region, read: Reader) -> np.ndarray:
+    if isinstance(node, Read):
+        return read(node.source, node.leaf, region)
+    block = _block_in_tiles(node, region, read)
+    if block is not None:
+        return block
+    specs = [n.spec for n in node.inputs]
+    blocks = [_block(node.inputs[i], part, read) for i, part in node.function.needs(region, specs)]
+    return node.function.apply(region, specs, blocks)
+
+
+def _block_in_tiles(node: Node, region: Region, read: Reader) -> np.ndarray | None:
+    """None where the region is to be evaluated as a whole."""
+    together = fused(node, region)
+    if together is None:
+        return None
+    blocks = [_block(part, needed, read) for part, needed in together.parts]
+    try:
+        return together.apply(blocks)
+    except DataError:
+        return None  # the whole tells of the value that is furthest out, a tile of its own one
