@@ -21,7 +21,6 @@ from ckpt_surgery.destinations import destination, is_file, open_sink, published
 from ckpt_surgery.engines.local import default_memory, default_workers
 from ckpt_surgery.execute import Progress as Progress
 from ckpt_surgery.execute import run
-from ckpt_surgery.fitting import TARGET, Target
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.inspections import Inspection as Inspection
 from ckpt_surgery.inspections import diff as diff
@@ -29,11 +28,13 @@ from ckpt_surgery.inspections import inspect as inspect
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.language.loading import schema as schema
-from ckpt_surgery.listings import is_listing, read_listing
-from ckpt_surgery.planner import Input, Plan, make_plan
+from ckpt_surgery.planner.listings import is_listing, read_listing
+from ckpt_surgery.planner.options import DestinationOptions, PathLike, Prepared, Request
+from ckpt_surgery.planner.plan import Input, Plan
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks
-from ckpt_surgery.requests import DestinationOptions, PathLike, Prepared, Request
 
 NO_RECIPE = "(none)"
 """What plans call the empty recipe, for there is no file of it."""
@@ -385,7 +386,7 @@ def _destination_options(request: Request, loaded: LoadedRecipe) -> DestinationO
 
 def _document(prepared: Prepared) -> bytes:
     """What `plan --out` saves."""
-    from ckpt_surgery.plan_document import plan_file, saved_plan  # imports what only saved plans need
+    from ckpt_surgery.planner.document import plan_file, saved_plan  # imports what only saved plans need
 
     plan = prepared.plan
     saved = saved_plan(plan, prepared.destination, prepared.memory, prepared.workers, prepared.hooks)

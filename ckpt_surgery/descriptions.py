@@ -1,20 +1,16 @@
 """What leaves and listings are in words and in JSON: what `inspect` tells, and all reports have in common."""
 
 import functools
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
 from ckpt_surgery.core.folding import Entry, Fold, fold, unfolded
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.shardings import sharding_text
-
-JSON_SCHEMA = 1
-
 
 _SHORT_DTYPES = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
 
@@ -104,12 +100,6 @@ def folded(entries: Sequence[Entry], full: bool) -> list[Fold]:
     return unfolded(entries) if full else fold(entries)
 
 
-def spec_json(leaf: Leaf) -> dict[str, Any]:
-    if leaf.spec is None:
-        return {"shape": None, "dtype": None}
-    return {"shape": list(leaf.spec.shape), "dtype": leaf.spec.dtype.name}
-
-
 def leaf_rows(leaves: Iterable[Leaf], *, full: bool = False) -> list[LeafRow]:
     """What is in a checkpoint. Every leaf is in exactly one row; with `full`, in one of its own."""
     listed = list(leaves)
@@ -170,25 +160,3 @@ def _leaf_json(leaf: Leaf, statistics: Mapping[str, Statistics | Unread] | None)
         return {**listed, "unread": stats.why}
     numbers = {"min": stats.minimum, "max": stats.maximum, "mean": stats.mean, "std": stats.std}
     return {**listed, **numbers, "nan": stats.nan, "inf": stats.inf}
-
-
-def json_text(document: Mapping[str, Any], *, indent: int | None = 1) -> str:
-    """One JSON document in ASCII, ending in a line break; NaN and infinities, unknown to JSON, as strings."""
-    return json.dumps(_plain(document), indent=indent, allow_nan=False) + "\n"
-
-
-def _plain(value: object) -> object:
-    """The same value of JSON's types only; what has no such form, as text."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return (
-            value
-            if math.isfinite(value)
-            else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-        )
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value)

@@ -9,9 +9,9 @@ from typing import Any
 from ckpt_surgery.core.protocols import LinkMode, Sink
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
-from ckpt_surgery.requests import DestinationOptions
+from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.storage.listing import data_file
-from ckpt_surgery.transfers import Destination
 
 
 def destination(

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
 from ckpt_surgery.core.folding import Entry, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.descriptions import JSON_SCHEMA, describe, folded, spec_json
+from ckpt_surgery.descriptions import describe, folded
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engines import local
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.planner import Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.schedule import Task, batches, make_tasks
 
 

@@ -9,7 +9,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.descriptions import folded
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
-from ckpt_surgery.planner import Plan
+from ckpt_surgery.planner.plan import Plan
 
 MOST_PATTERNS = 3
 """So many patterns of keys are told."""

@@ -11,9 +11,9 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import destination
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.plan_document import SavedPlan, destination_options, read_plan_file
-from ckpt_surgery.plan_from_document import restored
-from ckpt_surgery.requests import DestinationOptions, PathLike, Prepared
+from ckpt_surgery.planner.document import SavedPlan, destination_options, read_plan_file
+from ckpt_surgery.planner.document_reading import restored
+from ckpt_surgery.planner.options import DestinationOptions, PathLike, Prepared
 
 
 @dataclass(frozen=True)

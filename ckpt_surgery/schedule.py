@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
-from ckpt_surgery.planner import Plan, Step
+from ckpt_surgery.planner.plan import Plan, Step
 
 T = TypeVar("T")
 

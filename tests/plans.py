@@ -12,11 +12,12 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest, raw_codec
 from ckpt_surgery.core.protocols import DataFile
-from ckpt_surgery.fitting import Target
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import TargetPolicy, parse_recipe
-from ckpt_surgery.planner import Plan, make_plan
-from ckpt_surgery.transfers import Destination
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.target import Target
+from ckpt_surgery.planner.transfers import Destination
 
 MEMORY = 1 << 30
 COMPUTED = Destination(

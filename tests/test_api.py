@@ -33,9 +33,9 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.planner import Fate
+from ckpt_surgery.planner.plan import Fate
+from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
-from ckpt_surgery.report import plan_json
 from tests import checkpoints
 from tests.checkpoints import (
     CUSTOM,

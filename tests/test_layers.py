@@ -15,22 +15,10 @@ LAYERS = (
     "functions",
     "graph",  # an output's value
     "language",  # text, and the recipe that it says
-    "entries",  # what passes hand to each other
-    "dots",  # where slashes were meant
-    "ledger",  # what a pass finds wrong
-    "passes",
-    "fitting",  # the target
-    "resharding",  # which sharding each leaf gets
-    "listings",  # a target without values
-    "claims",
-    "cutting",
-    "unused",  # elements that no output reads
-    "transfers",  # linked, copied or computed
-    "outputs",  # what they are in every destination
     "planner",
-    "schedule",
     "formats",
     "provenance",  # what a conversion notes of itself
+    "schedule",
     "engines",
     "execute",
     "locks",
@@ -42,10 +30,7 @@ LAYERS = (
     "checking",  # what needs a recipe only
     "report",
     "remarks",  # what a plan tells besides its rows
-    "requests",  # what a plan is asked for
     "destinations",  # where it goes
-    "plan_document",  # plans as JSON
-    "plan_from_document",
     "saved_plans",
     "api",
     "cli",
@@ -60,11 +45,12 @@ ONLY = {
     "functions": {"core"},
     "graph": {"core", "functions"},
     "language": {"core", "functions", "graph"},
+    "planner": {"core", "functions", "graph", "language"},
     "engines": {"core"},
     "locks": {"core"},
     "commit": {"core", "locks"},
     "descriptions": {"core"},
-    "report": {"core", "entries", "language", "planner", "descriptions"},
+    "report": {"core", "planner", "descriptions"},
     "differences": {"core", "descriptions"},
     "compare": {"core", "descriptions", "differences"},
     "checking": {"core", "language", "formats"},

@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from ckpt_surgery import api
-from ckpt_surgery.planner import Plan
+from ckpt_surgery.planner.plan import Plan
 from tests.checkpoints import assert_same, quiet, restored_leaves
 from tests.linked_sources import written
 

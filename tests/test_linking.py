@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from orbax.checkpoint import v1
 
 import ckpt_surgery
-from ckpt_surgery import api, transfers
+from ckpt_surgery import api
 from ckpt_surgery.core import manifests
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.planner import Plan, Transfer
-from ckpt_surgery.report import plan_json
+from ckpt_surgery.planner import transfers
+from ckpt_surgery.planner.plan import Plan, Transfer
+from ckpt_surgery.planner.plan_json import plan_json
 from tests import checkpoints, linked_sources
 from tests.checkpoints import assert_same, random, restored_leaves
 from tests.linked_sources import (

@@ -12,7 +12,7 @@ import pytest
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
-from ckpt_surgery.planner import Plan
+from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import adopting as data_files
 from tests import checkpoints, linked_sources
 from tests.checkpoints import assert_same

@@ -26,7 +26,7 @@ from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.execute import run
 from ckpt_surgery.formats.orbax.unsupported import refusals
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner import make_plan
+from ckpt_surgery.planner.planning import make_plan
 from tests.memory import MemorySink, MemorySource
 from tests.plans import COMPUTED, MEMORY, plan_of
 

@@ -10,8 +10,8 @@ import zarr
 
 from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
+from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.remarks import filled_chunks, version_text
-from ckpt_surgery.report import plan_json
 from tests import checkpoints
 
 SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"

@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api, plan_document, saved_plans
+from ckpt_surgery import api, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.cutting import WRITE_BUFFER
 from ckpt_surgery.execute import output_of
-from ckpt_surgery.plan_from_document import restored
-from ckpt_surgery.planner import Plan, Transfer
-from ckpt_surgery.report import plan_json
-from ckpt_surgery.requests import Prepared
+from ckpt_surgery.planner import document as plan_document
+from ckpt_surgery.planner.cutting import WRITE_BUFFER
+from ckpt_surgery.planner.document_reading import restored
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.plan import Plan, Transfer
+from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.schedule import make_tasks
 from ckpt_surgery.storage.listing import data_file
 from tests import checkpoints

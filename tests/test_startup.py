@@ -87,14 +87,11 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
 
 PLANNING = {
     "api",
-    "claims",
     "commit",
     "compare",
-    "cutting",
     "engines",
     "execute",
     "formats",
-    "passes",
     "planner",
 }
 """Of this package: what only those commands need that open a checkpoint."""

@@ -34,7 +34,7 @@ from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
     from ckpt_surgery import api
-    from ckpt_surgery.planner import Plan
+    from ckpt_surgery.planner.plan import Plan
 
 
 @click.command("apply", cls=Command, short_help="Run a recipe: write DST from SRC.")
@@ -175,7 +175,7 @@ def _finish(result: "api.Result", terminal: Terminal, json_to: str | None) -> No
     """Notices, the summary, and the JSON that was asked for."""
     from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_plan import result_line
-    from ckpt_surgery.report import plan_json
+    from ckpt_surgery.planner.plan_json import plan_json
 
     terminal.warn(warning_lines(result.notices))
     terminal.show([result_line(result)])

@@ -152,7 +152,7 @@ def _shown_place(place: Place | None) -> Place | None:
 
 def write_document(document: Mapping[str, Any], target: str) -> None:
     """One JSON document, to stdout (`-`) or to a file. Raises StorageError."""
-    from ckpt_surgery.descriptions import json_text
+    from ckpt_surgery.core.documents import json_text
 
     text = json_text(document)
     if target == STDOUT:

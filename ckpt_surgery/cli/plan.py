@@ -19,7 +19,7 @@ from ckpt_surgery.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ckpt_surgery.planner import Plan
+    from ckpt_surgery.planner.plan import Plan
 
 CHANGES = 2
 
@@ -161,7 +161,7 @@ def show_plan(terminal: Terminal, plan: "Plan", full: bool) -> None:
 
 def finish_plan(plan: "Plan", json_to: str | None, detailed: bool) -> int:
     """Write the JSON that was asked for, and say by the exit code what the plan means."""
-    from ckpt_surgery.report import plan_json
+    from ckpt_surgery.planner.plan_json import plan_json
 
     if json_to is not None:
         write_document(plan_json(plan), json_to)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
+from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.descriptions import LeafRow, Statistics, Unread, json_text, leaf_rows
+from ckpt_surgery.descriptions import LeafRow, Statistics, Unread, leaf_rows
 from ckpt_surgery.differences import (
     Difference,
     DifferenceRow,

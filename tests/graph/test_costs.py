@@ -28,7 +28,6 @@ from ckpt_surgery.core.manifests import (
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.cutting import WRITE_BUFFER, cut, grid_of, output_chunks, signature, size
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Flip, Index, Item
@@ -39,6 +38,7 @@ from ckpt_surgery.functions.reductions import Sum
 from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, grid_of, output_chunks, signature, size
 
 F32 = np.dtype(np.float32)
 MIB = 1 << 20

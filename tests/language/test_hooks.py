@@ -19,8 +19,8 @@ from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, UsageE
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Array, Read
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner import Plan
-from ckpt_surgery.report import plan_json
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan_json import plan_json
 from tests.checkpoints import random
 from tests.memory import MemorySource
 

@@ -8,7 +8,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.planner import Plan
+from ckpt_surgery.planner.plan import Plan
 from tests.checkpoints import quiet, restored_leaves
 from tests.plans import plan_of
 

@@ -16,7 +16,8 @@ import pytest
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.execute import run
 from ckpt_surgery.language.loading import load_recipe
-from ckpt_surgery.planner import Plan, make_plan
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.planning import make_plan
 from tests.memory import MemorySink, MemorySource
 from tests.plans import COMPUTED, plan_of
 from tests.recipes.decoder_layouts import (

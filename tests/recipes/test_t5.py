@@ -16,7 +16,8 @@ from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, PlanError
 from ckpt_surgery.execute import run
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner import Plan, make_plan
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.planning import make_plan
 from tests.memory import MemorySink, MemorySource
 from tests.oracle.trees import restore, save
 from tests.plans import COMPUTED, MEMORY, fates, plan_of

@@ -12,8 +12,9 @@ from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.registry import formats
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner import Plan, make_plan
-from ckpt_surgery.report import counts, plan_json
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan_json import counts, plan_json
+from ckpt_surgery.planner.planning import make_plan
 from tests import checkpoints
 from tests.plans import COMPUTED, MEMORY, listing, plan_of
 

@@ -17,9 +17,10 @@ from ckpt_surgery.core.manifests import raw_codec as raw
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner import Plan, Transfer, make_plan
-from ckpt_surgery.report import plan_json
-from ckpt_surgery.transfers import Destination, Transfers, transfers
+from ckpt_surgery.planner.plan import Plan, Transfer
+from ckpt_surgery.planner.plan_json import plan_json
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 
 HERE, ELSEWHERE = 7, 8
 """Numbers of file systems."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ckpt_surgery import passes
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax.unsupported import refusals
 from ckpt_surgery.language import patterns as regexes
+from ckpt_surgery.planner import passes
 from tests.plans import fates, plan_of
 
 HEAD = "version: 1\n"

@@ -9,11 +9,11 @@ from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, told
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
-from ckpt_surgery.fitting import Target
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import ShardingPolicy
 from ckpt_surgery.language.patterns import Watch
+from ckpt_surgery.planner.target import Target
 
 WHERE = ("output", "sharding")
 

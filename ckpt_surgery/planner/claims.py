@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
-from ckpt_surgery.entries import Claims, Drop, Entry, Tree
-from ckpt_surgery.fitting import Target, fitted, target_leaves
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.expressions import ExpressionError, Scope
 from ckpt_surgery.language.loading import LoadedRecipe, Pass
 from ckpt_surgery.language.operations import truth
 from ckpt_surgery.language.scope import SOURCES
-from ckpt_surgery.ledger import Ledger
-from ckpt_surgery.passes import PassRun, SourceLeaves, count_of
+from ckpt_surgery.planner.entries import Claims, Drop, Entry, Tree
+from ckpt_surgery.planner.passes import PassRun, SourceLeaves, count_of
+from ckpt_surgery.planner.problems import Ledger
+from ckpt_surgery.planner.target import Target, fitted, target_leaves
 
 KEEP = "A checkpoint has to have one leaf at least."
 

@@ -18,7 +18,15 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice, few
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.entries import (
+from ckpt_surgery.graph.nodes import Apply, Array, Node, Series, reads
+from ckpt_surgery.language.expressions import Expression, Groups, Scope, Unavailable
+from ckpt_surgery.language.loading import LoadedRecipe, Pass, Rule
+from ckpt_surgery.language.operations import truth
+from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.prefilters import Literals, Texts, literals
+from ckpt_surgery.language.scope import SOURCES, Scalar
+from ckpt_surgery.language.templates import Template
+from ckpt_surgery.planner.entries import (
     HAS_ARRAY,
     KINDS,
     Drop,
@@ -30,15 +38,7 @@ from ckpt_surgery.entries import (
     key_of,
     under,
 )
-from ckpt_surgery.graph.nodes import Apply, Array, Node, Series, reads
-from ckpt_surgery.language.expressions import Expression, Groups, Scope, Unavailable
-from ckpt_surgery.language.loading import LoadedRecipe, Pass, Rule
-from ckpt_surgery.language.operations import truth
-from ckpt_surgery.language.patterns import Watch, compile_pattern
-from ckpt_surgery.language.prefilters import Literals, Texts, literals
-from ckpt_surgery.language.scope import SOURCES, Scalar
-from ckpt_surgery.language.templates import Template
-from ckpt_surgery.ledger import Field, Ledger
+from ckpt_surgery.planner.problems import Field, Ledger
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""

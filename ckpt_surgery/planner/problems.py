@@ -7,10 +7,10 @@ from typing import Any
 
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import FEW, Notice, few, told
-from ckpt_surgery.entries import Drop, Entry, RuleRef
 from ckpt_surgery.language.expressions import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml_document import DocumentPath
+from ckpt_surgery.planner.entries import Drop, Entry, RuleRef
 
 Field = tuple[str, ...]
 """A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery import unused
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.functions import layout
+from ckpt_surgery.planner import unused
 from tests.functions.evaluation import selections
 from tests.plans import plan_of
 

@@ -16,14 +16,14 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few, sentences
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.dots import slashed
-from ckpt_surgery.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.expressions import Unavailable
 from ckpt_surgery.language.loading import Rule, TargetPolicy
-from ckpt_surgery.ledger import MANY
-from ckpt_surgery.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
+from ckpt_surgery.planner.dots import slashed
+from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
+from ckpt_surgery.planner.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
+from ckpt_surgery.planner.problems import MANY
 
 TARGET = "target"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner import Plan
+from ckpt_surgery.planner.plan import Plan
 
 PathLike = str | os.PathLike[str]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few
-from ckpt_surgery.entries import Claims, Drop, Entry
-from ckpt_surgery.transfers import Destination
+from ckpt_surgery.planner.entries import Claims, Drop, Entry
+from ckpt_surgery.planner.transfers import Destination
 
 
 def without_empty(claims: Claims, destination: Destination) -> Claims:

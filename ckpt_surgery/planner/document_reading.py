@@ -18,14 +18,13 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.cutting import Cut, budget_for, measured, room_of, signature, size
-from ckpt_surgery.entries import RuleRef
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
 from ckpt_surgery.graph.node_json import NodeReader
 from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.params import ParamValue
-from ckpt_surgery.plan_document import (
+from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature, size
+from ckpt_surgery.planner.document import (
     SAVED,
     DroppedForm,
     OutputForm,
@@ -35,9 +34,11 @@ from ckpt_surgery.plan_document import (
     known_kinds,
     not_saved,
 )
-from ckpt_surgery.planner import Dropped, Input, Plan, Step, Transfer, ambiguous, costs_of, origin
-from ckpt_surgery.requests import PathLike
-from ckpt_surgery.transfers import Destination, adopted, dead_bytes
+from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.options import PathLike
+from ckpt_surgery.planner.plan import Dropped, Input, Plan, Step, Transfer
+from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
+from ckpt_surgery.planner.transfers import Destination, adopted, dead_bytes
 
 T = TypeVar("T")
 U = TypeVar("U")

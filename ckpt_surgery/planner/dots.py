@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.notices import Notice, few
-from ckpt_surgery.entries import Entry, RuleRef
+from ckpt_surgery.planner.entries import Entry, RuleRef
 
 _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
 """A dot between words; not that of a number or a version."""

@@ -20,16 +20,16 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.core.version import VERSION
-from ckpt_surgery.entries import RuleRef
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import value_json
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.node_json import nodes_json
 from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.params import Origin
-from ckpt_surgery.planner import Plan, Step, Transfer
-from ckpt_surgery.report import plan_json
-from ckpt_surgery.requests import DestinationOptions, PathLike
+from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.options import DestinationOptions, PathLike
+from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.plan_json import plan_json
 
 T = TypeVar("T")
 

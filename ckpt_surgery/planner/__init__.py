@@ -1,0 +1,1 @@
+"""Recipe, listings, target and destination to a plan; and the plan's document."""

@@ -1,0 +1,69 @@
+"""The JSON document of a plan: every leaf, unfolded."""
+
+from typing import Any
+
+from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.language.params import ParamValue
+from ckpt_surgery.planner.plan import Dropped, Fate, Input, Plan, Step
+
+DROPPED = "dropped"
+"""The fate of a source leaf that feeds no output, beside those of `Fate`."""
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    """Number of leaves by fate, `dropped` last."""
+    found = {fate.value: 0 for fate in Fate} | {DROPPED: len(plan.dropped)}
+    for step in plan.steps:
+        found[step.fate.value] += 1
+    return found
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The JSON document of `plan`: every leaf, unfolded. Sizes in bytes."""
+    costs = plan.costs
+    hooks = {} if plan.hooks_sha256 is None else {"hooks_sha256": plan.hooks_sha256}
+    return {
+        "schema": JSON_SCHEMA,
+        "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256, **hooks},
+        "params": {value.name: _param_json(value) for value in plan.params},
+        "sources": {source.name: _input_json(source) for source in plan.inputs},
+        "summary": {
+            **counts(plan),
+            "bytes_out": costs.bytes_out,
+            "bytes_linked": costs.bytes_linked,
+            "bytes_copied": costs.bytes_copied,
+            "bytes_computed": costs.bytes_computed,
+            "bytes_dead": costs.bytes_dead,
+            "peak_memory": costs.peak_memory,
+        },
+        "leaves": [_step_json(step) for step in plan.steps],
+        "dropped": [_dropped_json(gone) for gone in plan.dropped],
+        "warnings": list(plan.warnings),
+        "restorable_by": dict(plan.restorable_by),
+    }
+
+
+def _param_json(value: ParamValue) -> dict[str, Any]:
+    return {"value": value.value, "origin": value.origin.value, "entry": value.entry, "note": value.note}
+
+
+def _input_json(source: Input) -> dict[str, Any]:
+    chosen = {"step": source.step, "item": source.item}
+    return {"path": source.path, "format": source.format, **chosen, "leaves": source.leaves}
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    return {
+        "key": step.leaf.key.text,
+        "fate": step.fate.value,
+        "sources": [f"{source}:{key}" for source, key in step.sources],
+        "rule": None if step.rule is None else step.rule.path,
+        "line": None if step.rule is None else step.rule.line,
+        **spec_json(step.leaf),
+        "transfer": step.transfer.value,
+    }
+
+
+def _dropped_json(gone: Dropped) -> dict[str, Any]:
+    rule = None if gone.rule is None else gone.rule.path
+    return {"source": f"{gone.source}:{gone.leaf.key.text}", "rule": rule, "why": gone.why}
