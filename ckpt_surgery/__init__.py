@@ -14,7 +14,7 @@ __all__ = ["apply", "convert", "diff", "inspect", "lint", "plan", "schema"]
 if TYPE_CHECKING:
     from ckpt_surgery.api import apply, convert, diff, inspect, lint, plan, schema
 
-_MODULES = {"diff": "inspections", "inspect": "inspections", "lint": "checking", "schema": "language.loading"}
+_MODULES = {"diff": "inspecting", "inspect": "inspecting", "lint": "checking", "schema": "language.loading"}
 """Where the functions are that need no plan; the others are in `api`."""
 
 

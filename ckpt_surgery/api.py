@@ -11,20 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ckpt_surgery import commit
 from ckpt_surgery.checking import format_findings
 from ckpt_surgery.checking import lint as lint
 from ckpt_surgery.core.arguments import Assignments, Size, assignments_of, bytes_of
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.destinations import destination, is_file, open_sink, published_unit
-from ckpt_surgery.engines.local import default_memory, default_workers
-from ckpt_surgery.execute import Progress as Progress
-from ckpt_surgery.execute import run
+from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.resources import default_memory, default_workers
+from ckpt_surgery.engine.staging import checks, local
+from ckpt_surgery.engine.worker import Progress as Progress
+from ckpt_surgery.engine.worker import run
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.inspections import Inspection as Inspection
-from ckpt_surgery.inspections import diff as diff
-from ckpt_surgery.inspections import inspect as inspect
+from ckpt_surgery.inspecting import Inspection as Inspection
+from ckpt_surgery.inspecting import diff as diff
+from ckpt_surgery.inspecting import inspect as inspect
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, OutputPolicy, TargetPolicy, load_recipe, parse_recipe
 from ckpt_surgery.language.loading import schema as schema
@@ -35,6 +36,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks
+from ckpt_surgery.storage import failures
 
 NO_RECIPE = "(none)"
 """What plans call the empty recipe, for there is no file of it."""
@@ -105,7 +107,7 @@ def plan(
     )
     if out is not None:
         named = [*_inputs_of(request), request.recipe, request.dst]
-        commit.check_document(Path(out), [Path(path) for path in named if path is not None])
+        checks.check_document(Path(out), [Path(path) for path in named if path is not None])
     prepare = functools.partial(_prepare, request)
     if request.dst is None:
         prepared = prepare()
@@ -114,7 +116,7 @@ def plan(
         prepared = _prepared_for(where, _inputs_of(request), prepare, overwrite)
     if out is not None:
         document = _document(prepared)
-        with commit.storage_errors(Path(out)):
+        with failures.storage_errors(Path(out)):
             Path(out).write_bytes(document)
     return prepared.plan
 
@@ -230,7 +232,7 @@ def _applied(
     started = time.monotonic()
     if dst is None:
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
-    with commit.interruptible():
+    with signals.interruptible():
         where = published_unit(dst, dst_step)
         prepared = _prepared_for(where, inputs, prepare, overwrite)
         if on_plan is not None:
@@ -253,12 +255,12 @@ def _prepared_for(
 
     Raises UsageError, DestinationError or StorageError where it cannot be.
     """
-    commit.check_paths([Path(path) for path in inputs], where, overwrite)
+    checks.check_paths([Path(path) for path in inputs], where, overwrite)
     prepared = prepare()
     if overwrite:
-        commit.check_files((file for s in prepared.sources.values() for file in s.files()), where)
+        checks.check_files((file for s in prepared.sources.values() for file in s.files()), where)
     costs = prepared.plan.costs
-    commit.check_space(where, costs.bytes_copied + costs.bytes_computed)
+    checks.check_space(where, costs.bytes_copied + costs.bytes_computed)
     return prepared
 
 
@@ -405,11 +407,11 @@ def _carry_out(
 ) -> tuple[str, ...]:
     """`step_only`: what is published is one step of a directory that exists."""
     plan = prepared.plan
-    with commit.staged(where, is_file(prepared.destination)) as staging:
+    with local.staged(where, is_file(prepared.destination)) as staging:
         sink = open_sink(prepared.destination, plan.metadata, staging.directory, step_only)
         run(plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
         _check_unchanged(prepared)
-        commit.publish(staging, overwrite)
+        local.publish(staging, overwrite)
         return staging.notices
 
 

@@ -6,10 +6,10 @@ from math import prod
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.folding import Entry
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.descriptions import folded
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.report.leaves import folded
 
 MOST_PATTERNS = 3
 """So many patterns of keys are told."""

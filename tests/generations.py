@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from ckpt_surgery import commit, locks
+from ckpt_surgery.engine.staging import local, locks
 
 OLD, NEW = "old", "new"
 LINES = 3
@@ -40,9 +40,9 @@ def found(destination: Path) -> str | None:
 def put(
     destination: Path, generation: str, overwrite: bool = False, one_file: bool = False
 ) -> tuple[str, ...]:
-    with commit.staged(destination, one_file) as staging:
+    with local.staged(destination, one_file) as staging:
         (fill_file if one_file else fill)(staging.product, generation)
-        commit.publish(staging, overwrite)
+        local.publish(staging, overwrite)
     return staging.notices
 
 

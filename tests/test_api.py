@@ -725,7 +725,8 @@ def test_an_index_is_no_listing(model: Path, tmp_path: Path) -> None:
 
 KILLED = """
     import os, signal, sys
-    from ckpt_surgery import api, commit
+    from ckpt_surgery import api
+    from ckpt_surgery.engine.staging import renaming
     calls = [int(sys.argv[3])]
     def dying(real):
         def call(*args, **keywords):
@@ -736,7 +737,7 @@ KILLED = """
         return call
     for name in ("open", "fsync", "mkdir", "unlink", "rmdir", "pwrite", "pwritev"):
         setattr(os, name, dying(getattr(os, name)))
-    commit._renameat2 = dying(commit._renameat2)
+    renaming._renameat2 = dying(renaming._renameat2)
     api.convert(sys.argv[1], sys.argv[2], overwrite=True)
 """
 

@@ -18,12 +18,13 @@ import zarr
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
-from ckpt_surgery import api, cli, execute
+from ckpt_surgery import api, cli
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError, VerificationError
-from ckpt_surgery.differences import difference_rows
+from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
+from ckpt_surgery.report.differences import difference_rows
 from tests import checkpoints
 from tests.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
 from tests.formats.tensorflow.bundles import Piece, save_pieces

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from ckpt_surgery import api, cli
+from ckpt_surgery.cli import commands
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.functions import registry as functions
 
@@ -246,10 +247,10 @@ def test_the_format_of_the_page(tmp_path: Path) -> None:
 
 def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "count.py").write_text(code("command"))
-    monkeypatch.setattr(cli, "__path__", [*cli.__path__, str(tmp_path)])
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
     save(tmp_path / "checkpoint", {"a": "float32[2]", "b/c": "int64[]"})
     result = CliRunner().invoke(cli.cli, ["count", str(tmp_path / "checkpoint")])
-    monkeypatch.delitem(sys.modules, "ckpt_surgery.cli.count")
+    monkeypatch.delitem(sys.modules, "ckpt_surgery.cli.commands.count")
     assert (result.exit_code, result.output) == (0, "2\n")
 
 

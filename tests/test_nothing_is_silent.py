@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import DataError, SurgeryError
-from ckpt_surgery.execute import run
+from ckpt_surgery.engine.worker import run
 from ckpt_surgery.formats.orbax.unsupported import refusals
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan

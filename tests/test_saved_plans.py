@@ -21,14 +21,14 @@ import ckpt_surgery
 from ckpt_surgery import api, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.execute import output_of
+from ckpt_surgery.engine.tasks import make_tasks
+from ckpt_surgery.engine.worker import output_of
 from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER
 from ckpt_surgery.planner.document_reading import restored
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
-from ckpt_surgery.schedule import make_tasks
 from ckpt_surgery.storage.listing import data_file
 from tests import checkpoints
 from tests.checkpoints import LAYOUTS, assert_same, random, values

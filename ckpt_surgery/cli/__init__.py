@@ -1,7 +1,7 @@
-"""The command line: one module per command, each a thin layer on `ckpt_surgery.api`.
+"""The command line: one module of `commands` per command, each a thin layer on `ckpt_surgery.api`.
 
-A module of this package is a command if it is not one of `SHARED`; it defines `command`, whose callback
-returns the exit code. Importing one is cheap: NumPy, rich and the library are imported when it runs.
+A command's module defines `command`, whose callback returns the exit code. Importing one is cheap: NumPy,
+rich and the library are imported when it runs.
 """
 
 import gc
@@ -15,13 +15,13 @@ from typing import NoReturn
 
 import click
 
+from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.console import Settings, print_error, problem_text
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
 from ckpt_surgery.core.text import did_you_mean, shown
 
 PROGRAM = "ckpt-surgery"
-SHARED = frozenset({"console", "options", "progress", "render", "render_plan"})
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
@@ -35,12 +35,12 @@ class Commands(click.Group):
     """Finds the commands, and is the one place where an exception becomes a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in SHARED)
+        return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found = importlib.import_module(f"{__name__}.{cmd_name}").command
+        found = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
         assert isinstance(found, click.Command)
         return found
 

@@ -92,7 +92,7 @@ def document_path(ctx: click.Context, param: click.Parameter, value: str | None)
 
 def check_documents(documents: Sequence[str | None], paths: Sequence[str | None]) -> None:
     """Refuse documents that would be written over one another, or over or into one of the paths."""
-    from ckpt_surgery.commit import check_document
+    from ckpt_surgery.engine.staging.checks import check_document
 
     files = [document for document in documents if document not in (None, STDOUT)]
     for i, file in enumerate(files):

@@ -10,8 +10,7 @@ from rich.text import Text
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.descriptions import LeafRow, Statistics, Unread, leaf_rows
-from ckpt_surgery.differences import (
+from ckpt_surgery.report.differences import (
     Difference,
     DifferenceRow,
     Holds,
@@ -19,9 +18,10 @@ from ckpt_surgery.differences import (
     difference_rows,
     why_missing,
 )
+from ckpt_surgery.report.leaves import LeafRow, Statistics, Unread, leaf_rows
 
 if TYPE_CHECKING:
-    from ckpt_surgery.inspections import Inspection
+    from ckpt_surgery.inspecting import Inspection
 
 WORD = 13
 """Width of the first column."""

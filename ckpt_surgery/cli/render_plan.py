@@ -21,7 +21,7 @@ from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Fate, Input, Plan
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.remarks import version_text
-from ckpt_surgery.report import Row, plan_rows
+from ckpt_surgery.report.plan import Row, plan_rows
 
 if TYPE_CHECKING:
     from ckpt_surgery.api import Result

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ckpt_surgery import api, checking, inspections
+from ckpt_surgery import api, checking
+from ckpt_surgery import inspecting as inspections
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
 from ckpt_surgery.core.errors import (
@@ -25,8 +26,8 @@ from ckpt_surgery.core.errors import (
     UsageError,
     VerificationError,
 )
-from ckpt_surgery.differences import diff_trees
 from ckpt_surgery.language import loading as recipes
+from ckpt_surgery.report.differences import diff_trees
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"

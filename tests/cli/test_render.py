@@ -11,8 +11,8 @@ from ckpt_surgery.api import Inspection, Progress, Result
 from ckpt_surgery.cli import progress, render, render_plan
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.descriptions import Statistics, Unread
-from ckpt_surgery.differences import Holds, Uncompared, ValueDifference, diff_trees
+from ckpt_surgery.report.differences import Holds, Uncompared, ValueDifference, diff_trees
+from ckpt_surgery.report.leaves import Statistics, Unread
 
 
 def shown(lines) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.execute import run
+from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import load_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan

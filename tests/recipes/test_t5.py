@@ -14,7 +14,7 @@ import transformers
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, PlanError
-from ckpt_surgery.execute import run
+from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan

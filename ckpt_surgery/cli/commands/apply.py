@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ckpt_surgery.cli.commands.plan import (
+    Choices,
+    change_code,
+    finish_plan,
+    is_saved_plan,
+    make_plan,
+    show_plan,
+    source_names,
+)
 from ckpt_surgery.cli.console import (
     Terminal,
     expect_arrays,
@@ -20,15 +29,6 @@ from ckpt_surgery.cli.options import (
     recipe_options,
     run_options,
     split_paths,
-)
-from ckpt_surgery.cli.plan import (
-    Choices,
-    change_code,
-    finish_plan,
-    is_saved_plan,
-    make_plan,
-    show_plan,
-    source_names,
 )
 from ckpt_surgery.core.errors import UsageError
 

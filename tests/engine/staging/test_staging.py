@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery import commit
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
@@ -23,6 +22,9 @@ from ckpt_surgery.core.errors import (
     UsageError,
     VerificationError,
 )
+from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.staging import checks, local, renaming
+from ckpt_surgery.storage import failures
 from tests.generations import NEW, OLD, fill, fill_file, found, lock_of, names, put, write_lock
 
 # --- success --------------------------------------------------------------------------------------
@@ -35,7 +37,7 @@ def test_publishes_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 
 def test_nothing_is_visible_before_publication(tmp_path: Path) -> None:
-    with commit.staged(tmp_path / "out") as staging:
+    with local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
         assert found(tmp_path / "out") is None
         assert staging.directory.parent == tmp_path
@@ -68,11 +70,11 @@ def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
 
 
 def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="came into being"), commit.staged(tmp_path / "out") as staging:
+    with pytest.raises(DestinationError, match="came into being"), local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
         (tmp_path / "out").mkdir()
         fill(tmp_path / "out", OLD)
-        commit.publish(staging, overwrite=False)
+        local.publish(staging, overwrite=False)
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == ["out"]
 
@@ -81,7 +83,7 @@ def test_every_file_and_directory_is_synced_before_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    fsync, rename = os.fsync, commit._renameat2
+    fsync, rename = os.fsync, renaming._renameat2
 
     def recording_fsync(handle: int) -> None:
         done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
@@ -92,20 +94,20 @@ def test_every_file_and_directory_is_synced_before_the_rename(
         rename(source, target, flags)
 
     monkeypatch.setattr(os, "fsync", recording_fsync)
-    monkeypatch.setattr(commit, "_renameat2", recording_rename)
-    with commit.staged(tmp_path / "out") as staging:
+    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    with local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
-        commit.publish(staging, overwrite=False)
+        local.publish(staging, overwrite=False)
     assert done == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
 
 
 def test_a_file_is_published_alone(tmp_path: Path) -> None:
-    with commit.staged(tmp_path / "out.bin", one_file=True) as staging:
+    with local.staged(tmp_path / "out.bin", one_file=True) as staging:
         assert staging.product == staging.directory / "out.bin"
         fill_file(staging.product, NEW)
         assert names(tmp_path)[0].startswith(".out.bin.ckpt-surgery-")
         assert found(tmp_path / "out.bin") is None
-        commit.publish(staging, overwrite=False)
+        local.publish(staging, overwrite=False)
     assert found(tmp_path / "out.bin") == NEW
     assert (tmp_path / "out.bin").is_file()
     assert names(tmp_path) == ["out.bin"]
@@ -118,7 +120,7 @@ def test_overwrite_between_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, stepwise: bool
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(commit, "_renameat2", unsupported)
+        monkeypatch.setattr(renaming, "_renameat2", unsupported)
     put(tmp_path / "out", OLD, one_file=before)
     with pytest.raises(DestinationError, match="came into being"):
         put(tmp_path / "out", NEW, one_file=after)
@@ -142,11 +144,11 @@ def test_what_is_more_or_less_than_the_one_file_is_an_error(
     tmp_path: Path, written: list[str], says: str
 ) -> None:
     put(tmp_path / "out", OLD)
-    with pytest.raises(VerificationError, match=says), commit.staged(tmp_path / "out", True) as staging:
+    with pytest.raises(VerificationError, match=says), local.staged(tmp_path / "out", True) as staging:
         for name in written:
             path = staging.directory / name
             path.mkdir() if name.endswith("/") else path.write_text("x")
-        commit.publish(staging, overwrite=True)
+        local.publish(staging, overwrite=True)
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == ["out"]
 
@@ -155,7 +157,7 @@ def test_a_file_is_synced_before_the_rename_and_both_directories_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    fsync, rename = os.fsync, commit._renameat2
+    fsync, rename = os.fsync, renaming._renameat2
 
     def recording_fsync(handle: int) -> None:
         done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
@@ -166,16 +168,16 @@ def test_a_file_is_synced_before_the_rename_and_both_directories_after(
         rename(source, target, flags)
 
     monkeypatch.setattr(os, "fsync", recording_fsync)
-    monkeypatch.setattr(commit, "_renameat2", recording_rename)
-    with commit.staged(tmp_path / "out.bin", one_file=True) as staging:
+    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    with local.staged(tmp_path / "out.bin", one_file=True) as staging:
         fill_file(staging.product, NEW)
-        commit.publish(staging, overwrite=False)
+        local.publish(staging, overwrite=False)
     staged = staging.directory.name
     assert done == ["out.bin", staged, "rename", tmp_path.name, staged]
 
 
 def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), commit.staged(tmp_path / "out") as staging:
+    with pytest.raises(ZeroDivisionError), local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
         _ = 1 // 0
     assert names(tmp_path) == []
@@ -207,7 +209,7 @@ def test_destinations_that_would_harm_the_source(
     (tmp_path / "other").mkdir()
     (tmp_path / "link").symlink_to("src")
     with pytest.raises(UsageError, match="source"):
-        commit.check_paths(
+        checks.check_paths(
             [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
         )
 
@@ -216,9 +218,9 @@ def test_destinations_that_would_harm_the_source(
 def test_the_files_of_a_source_that_is_a_prefix(tmp_path: Path, name: str) -> None:
     (tmp_path / "model.index").touch()
     with pytest.raises(UsageError, match=f"{name}: the destination is a file of the source"):
-        commit.check_paths([tmp_path / "model"], tmp_path / name, overwrite=True)
-    commit.check_paths([tmp_path / "model"], tmp_path / "model.safetensors", overwrite=True)
-    commit.check_paths([tmp_path / "model"], tmp_path / "model2.index", overwrite=True)
+        checks.check_paths([tmp_path / "model"], tmp_path / name, overwrite=True)
+    checks.check_paths([tmp_path / "model"], tmp_path / "model.safetensors", overwrite=True)
+    checks.check_paths([tmp_path / "model"], tmp_path / "model2.index", overwrite=True)
 
 
 def test_the_files_that_a_source_names(tmp_path: Path) -> None:
@@ -226,57 +228,57 @@ def test_the_files_that_a_source_names(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("part")
     for name in ("part", "link"):
         with pytest.raises(UsageError, match="part: the destination is a file of a source"):
-            commit.check_files(["nowhere", str(tmp_path / name)], tmp_path / "part")
-    commit.check_files([str(tmp_path / "part")], tmp_path / "other")
+            checks.check_files(["nowhere", str(tmp_path / name)], tmp_path / "part")
+    checks.check_files([str(tmp_path / "part")], tmp_path / "other")
 
 
 def test_neighbours_are_fine(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
-    commit.check_paths([tmp_path / "src"], tmp_path / "src2", overwrite=False)
-    commit.check_paths([tmp_path / "src"], tmp_path / "src" / ".." / "out", overwrite=False)
+    checks.check_paths([tmp_path / "src"], tmp_path / "src2", overwrite=False)
+    checks.check_paths([tmp_path / "src"], tmp_path / "src" / ".." / "out", overwrite=False)
 
 
 def test_every_source_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with pytest.raises(UsageError, match="/b"):
-        commit.check_paths([tmp_path / "a", tmp_path / "b"], tmp_path / "b" / "out", overwrite=False)
+        checks.check_paths([tmp_path / "a", tmp_path / "b"], tmp_path / "b" / "out", overwrite=False)
 
 
 def test_an_existing_destination(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(DestinationError, match="`overwrite=True`") as caught:
-        commit.check_paths([], tmp_path / "out", overwrite=False)
+        checks.check_paths([], tmp_path / "out", overwrite=False)
     assert caught.value.exit_code == 4
-    commit.check_paths([], tmp_path / "out", overwrite=True)
+    checks.check_paths([], tmp_path / "out", overwrite=True)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_link_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "latest").symlink_to("gone")
     with pytest.raises(DestinationError, match="latest"):
-        commit.check_paths([], tmp_path / "latest", overwrite=overwrite)
+        checks.check_paths([], tmp_path / "latest", overwrite=overwrite)
 
 
 def test_the_working_directory_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home" / "work").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "home" / "work")
     with pytest.raises(UsageError, match="working directory"):
-        commit.check_paths([], tmp_path / "home", overwrite=True)
+        checks.check_paths([], tmp_path / "home", overwrite=True)
     with pytest.raises(UsageError, match="working directory"):
-        commit.check_paths([], Path("/"), overwrite=True)
+        checks.check_paths([], Path("/"), overwrite=True)
 
 
 def test_a_missing_parent(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such directory") as caught:
-        commit.check_paths([], tmp_path / "no" / "out", overwrite=False)
+        checks.check_paths([], tmp_path / "no" / "out", overwrite=False)
     assert caught.value.exit_code == 2
 
 
 def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(StorageError, match="cannot be written"):
-        commit.check_paths([], tmp_path / "out", overwrite=False)
+        checks.check_paths([], tmp_path / "out", overwrite=False)
 
 
 def test_documents_are_written_over_nothing_that_a_command_names(tmp_path: Path) -> None:
@@ -286,20 +288,20 @@ def test_documents_are_written_over_nothing_that_a_command_names(tmp_path: Path)
     others = [tmp_path / name for name in ("src", "recipe.yaml", "new.npz")]
     for name in ("recipe.yaml", "src/x.json", "link/x.json", "src/../new.npz", "src"):
         with pytest.raises(UsageError, match="a document cannot be written over or into"):
-            commit.check_document(tmp_path / name, others)
-    commit.check_document(tmp_path / "src.json", others)
+            checks.check_document(tmp_path / name, others)
+    checks.check_document(tmp_path / "src.json", others)
     with pytest.raises(UsageError, match="no such directory"):
-        commit.check_document(tmp_path / "gone" / "x.json", others)
+        checks.check_document(tmp_path / "gone" / "x.json", others)
 
 
 def test_space(tmp_path: Path) -> None:
-    commit.check_space(tmp_path / "out", 1)
+    checks.check_space(tmp_path / "out", 1)
     with pytest.raises(StorageError, match=r"1073741824\.00 GiB are to be written, [0-9.]+ are free"):
-        commit.check_space(tmp_path / "out", 2**60)
+        checks.check_space(tmp_path / "out", 2**60)
 
 
 def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StorageError) as caught, commit.storage_errors(tmp_path):
+    with pytest.raises(StorageError) as caught, failures.storage_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "d" / "0"))
     assert str(caught.value) == (
         f"{tmp_path}/d/0: No space left on device\n"
@@ -310,12 +312,12 @@ def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:
 def test_names_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[31m").mkdir()
     with pytest.raises(DestinationError) as caught:
-        commit.check_paths([], tmp_path / "a\x1b[31m", overwrite=False)
+        checks.check_paths([], tmp_path / "a\x1b[31m", overwrite=False)
     assert r"a\x1b[31m" in str(caught.value)
 
 
 def test_a_name_that_is_too_long(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="shorter name"), commit.staged(tmp_path / ("x" * 240)):
+    with pytest.raises(StorageError, match="shorter name"), local.staged(tmp_path / ("x" * 240)):
         pass
     assert names(tmp_path) == []
 
@@ -348,15 +350,15 @@ def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Ite
     with monkeypatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, faulty(name, getattr(os, name)))
-        patch.setattr(commit, "_renameat2", faulty("renameat2", commit._renameat2))
+        patch.setattr(renaming, "_renameat2", faulty("renameat2", renaming._renameat2))
         yield made
 
 
 def one_run(destination: Path, one_file: bool) -> None:
     """What is under test; the files are written without going through the faulty calls."""
-    with commit.staged(destination, one_file) as staging:
+    with local.staged(destination, one_file) as staging:
         faultless_fill(staging.product, one_file)
-        commit.publish(staging, overwrite=True)
+        local.publish(staging, overwrite=True)
 
 
 def faultless_fill(product: Path, one_file: bool) -> None:
@@ -388,7 +390,7 @@ def test_a_fault_at_every_system_call(
     one_file: bool,
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(commit, "_renameat2", unsupported)
+        monkeypatch.setattr(renaming, "_renameat2", unsupported)
     outcomes = set()
     for n in range(200):
         parent = tmp_path / str(n)
@@ -439,7 +441,7 @@ def test_what_is_not_durable_is_taken_back(
     """Each directory that the rename changes is synced after it; where one fails, nothing has happened."""
     if before:
         put(tmp_path / "out", before, one_file=one_file)
-    fsync, rename, renamed = os.fsync, commit._renameat2, []
+    fsync, rename, renamed = os.fsync, renaming._renameat2, []
 
     def recording_rename(*arguments: Any) -> None:
         renamed.append(arguments)
@@ -451,7 +453,7 @@ def test_what_is_not_durable_is_taken_back(
             raise OSError(errno.EIO, "Input/output error")
         fsync(handle)
 
-    monkeypatch.setattr(commit, "_renameat2", recording_rename)
+    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
     monkeypatch.setattr(os, "fsync", failing_fsync)
     with pytest.raises(StorageError) as caught:
         put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
@@ -467,14 +469,14 @@ def test_a_checkpoint_that_was_moved_aside_is_put_back(
     put(tmp_path / "out", OLD)
     (tmp_path / "out").rename(tmp_path / ".out.ckpt-surgery-old")
     write_lock(tmp_path / "out", started="1")
-    with commit.staged(tmp_path / "out") as staging:
+    with local.staged(tmp_path / "out") as staging:
         assert found(tmp_path / "out") == OLD
     assert "put" in staging.notices[1]
     assert found(tmp_path / "out") == OLD
 
 
 def test_plain_rename_refuses_what_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "_renameat2", unsupported)
+    monkeypatch.setattr(renaming, "_renameat2", unsupported)
     (tmp_path / "out").mkdir()
     with pytest.raises(DestinationError, match="came into being"):
         put(tmp_path / "out", NEW)
@@ -486,7 +488,7 @@ def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pyte
     def refused(path: object, **keywords: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(StorageError, match="the next run removes them"), commit.staged(tmp_path / "out"):
+    with pytest.raises(StorageError, match="the next run removes them"), local.staged(tmp_path / "out"):
         monkeypatch.setattr(os, "rmdir", refused)
         raise StorageError("no space")
     monkeypatch.undo()
@@ -499,7 +501,9 @@ CHILD = textwrap.dedent(
     """
     import os, select, signal, sys
     from pathlib import Path
-    from ckpt_surgery import commit
+    import ckpt_surgery
+    from ckpt_surgery.engine import signals
+    from ckpt_surgery.engine.staging import local, renaming
     from ckpt_surgery.core.errors import Interrupted, SurgeryError
 
     # Tests that run in the background of a shell inherit that SIGINT is ignored.
@@ -509,7 +513,7 @@ CHILD = textwrap.dedent(
     one_file = destination.suffix == ".bin"
 
     def run():
-        with commit.interruptible(), commit.staged(destination, one_file) as staging:
+        with signals.interruptible(), local.staged(destination, one_file) as staging:
             if one_file:
                 staging.product.write_text((generation + "\\n") * 3)
             else:
@@ -523,7 +527,7 @@ CHILD = textwrap.dedent(
                 print("staged", flush=True)
                 while not select.select([sys.stdin], [], [], 0.01)[0]:
                     pass
-            commit.publish(staging, overwrite=mode in ("lines", "die", "late"))
+            local.publish(staging, overwrite=mode in ("lines", "die", "late"))
         for notice in staging.notices:
             print(notice)
 
@@ -538,9 +542,9 @@ CHILD = textwrap.dedent(
     if mode == "die":
         for name in ("open", "write", "mkdir", "fsync", "unlink", "rmdir"):
             setattr(os, name, dying(getattr(os, name)))
-        commit._renameat2 = dying(commit._renameat2)
+        renaming._renameat2 = dying(renaming._renameat2)
     def counted(frame, event, argument, left=[int(sys.argv[4]) if mode == "lines" else 0]):
-        if Path(frame.f_code.co_filename).parent != package:
+        if package not in Path(frame.f_code.co_filename).parents:
             return None
         if event == "line":
             if left[0] == 0:
@@ -548,13 +552,13 @@ CHILD = textwrap.dedent(
             left[0] -= 1
         return counted
 
-    package = Path(commit.__file__).parent
+    package = Path(ckpt_surgery.__file__).parent
     if mode == "late":
-        rename = commit._renameat2
+        rename = renaming._renameat2
         def late(*args):
             os.kill(os.getpid(), signal.SIGTERM)
             rename(*args)
-        commit._renameat2 = late
+        renaming._renameat2 = late
     if mode == "limited":
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -628,14 +632,14 @@ def test_a_signal_during_the_rename_comes_after_it(tmp_path: Path, child: Child,
 def test_a_signal_while_a_failure_is_cleaned_up_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    real = commit._remove
+    real = local._remove
 
     def remove(path: Path) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         real(path)
 
-    monkeypatch.setattr(commit, "_remove", remove)
-    with pytest.raises(type(failure)) as caught, commit.interruptible(), commit.staged(tmp_path / "out"):
+    monkeypatch.setattr(local, "_remove", remove)
+    with pytest.raises(type(failure)) as caught, signals.interruptible(), local.staged(tmp_path / "out"):
         raise failure
     assert caught.value is failure
     assert names(tmp_path) == []
@@ -646,7 +650,7 @@ def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
     """As `nohup` and shells ignore them for what runs in the background."""
     before = signal.signal(number, signal.SIG_IGN)
     try:
-        with commit.interruptible():
+        with signals.interruptible():
             os.kill(os.getpid(), number)
     finally:
         signal.signal(number, before)
@@ -654,7 +658,7 @@ def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
 
 def test_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(Interrupted) as caught, commit.interruptible():
+    with pytest.raises(Interrupted) as caught, signals.interruptible():
         signal.raise_signal(signal.SIGTERM)
     assert caught.value.signal_number == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before

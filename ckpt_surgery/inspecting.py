@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ckpt_surgery import compare
 from ckpt_surgery.core.arguments import Size, bytes_of
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.differences import Difference, Holds, diff_trees
-from ckpt_surgery.engines.local import default_memory
+from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.report import values as compare
+from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 
 PathLike = str | os.PathLike[str]
 

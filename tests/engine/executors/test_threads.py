@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery import commit
 from ckpt_surgery.core.cancellation import check_wanted
 from ckpt_surgery.core.errors import DataError, Interrupted
-from ckpt_surgery.engines import local
-from ckpt_surgery.engines.local import run_all
+from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.executors import threads
+from ckpt_surgery.engine.executors.threads import run_all
 
 
 class Load:
@@ -97,9 +97,9 @@ def test_signals_do_not_leave_a_task_running(monkeypatch: pytest.MonkeyPatch) ->
     """The first one stops the run; another comes while it waits for what still runs."""
     begun, finish, ended = threading.Event(), threading.Event(), threading.Event()
     settled = threading.Semaphore(0)  # one for each signal, once the main thread has dealt with it
-    wait_for_none, on_signal = local._Active.wait_for_none, commit._on_signal
+    wait_for_none, on_signal = threads._Active.wait_for_none, signals._on_signal
 
-    def waiting(active: local._Active) -> None:
+    def waiting(active: threads._Active) -> None:
         settled.release()
         wait_for_none(active)
 
@@ -121,16 +121,16 @@ def test_signals_do_not_leave_a_task_running(monkeypatch: pytest.MonkeyPatch) ->
             signal.pthread_kill(main, signal.SIGTERM)  # one that comes just before it waits goes unnoticed
         finish.set()
 
-    monkeypatch.setattr(local._Active, "wait_for_none", waiting)
-    monkeypatch.setattr(local, "ThreadPoolExecutor", Forgetful)
-    monkeypatch.setattr(commit, "_on_signal", told)
+    monkeypatch.setattr(threads._Active, "wait_for_none", waiting)
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", Forgetful)
+    monkeypatch.setattr(signals, "_on_signal", told)
     main = threading.main_thread().ident
     assert main is not None
     sender = threading.Thread(target=stop_twice)
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         sender.start()
-        with pytest.raises(Interrupted), commit.interruptible():
+        with pytest.raises(Interrupted), signals.interruptible():
             run_all(work, [1], lambda _: 1, budget=1, workers=1)
         left_alone = not ended.is_set()
         settled.release(2)

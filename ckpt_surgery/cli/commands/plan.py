@@ -170,6 +170,6 @@ def finish_plan(plan: "Plan", json_to: str | None, detailed: bool) -> int:
 
 def change_code(plan: "Plan", detailed: bool) -> int:
     """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
-    from ckpt_surgery.report import has_changes
+    from ckpt_surgery.report.plan import has_changes
 
     return CHANGES if detailed and has_changes(plan) else 0

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ckpt_surgery import compare
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Codec, Manifest
-from ckpt_surgery.descriptions import Statistics, Unread
-from ckpt_surgery.differences import Uncompared, ValueDifference
+from ckpt_surgery.report import values as compare
+from ckpt_surgery.report.differences import Uncompared, ValueDifference
+from ckpt_surgery.report.leaves import Statistics, Unread
 
 MEMORY = 1 << 30
 

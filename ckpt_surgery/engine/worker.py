@@ -14,10 +14,10 @@ from ckpt_surgery.core.errors import Problem, SurgeryError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.engines import local
+from ckpt_surgery.engine.executors import threads
+from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
-from ckpt_surgery.schedule import Task, batches, make_tasks
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ def run(
             written.add(step, Region.whole(step.value.spec.shape))
 
     adopted = (step for step in plan.steps if step.stored is not None)
-    local.run_all(adopt, batches(adopted, lambda step: step.leaf.nbytes), lambda steps: 0, memory, workers)
+    threads.run_all(adopt, batches(adopted, lambda step: step.leaf.nbytes), lambda steps: 0, memory, workers)
     tasks = batches(make_tasks(plan), lambda task: task.nbytes)
-    local.run_all(compute, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
+    threads.run_all(compute, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
     written.check(plan.steps)
     sink.finish()
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
 from ckpt_surgery.core.folding import Entry, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.descriptions import describe, folded
+from ckpt_surgery.report.leaves import describe, folded
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import commit, locks
 from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.engine.staging import local, locks
 from tests.generations import NEW, fill, found, lock_of, names, put, write_lock
 
 
 def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
-    with commit.staged(tmp_path / "out") as staging:
+    with local.staged(tmp_path / "out") as staging:
         with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
             put(tmp_path / "out", "second")
         assert caught.value.exit_code == 4
         fill(staging.directory, NEW)
-        commit.publish(staging, overwrite=False)
+        local.publish(staging, overwrite=False)
     assert found(tmp_path / "out") == NEW
 
 
 def test_runs_to_other_destinations_are_independent(tmp_path: Path) -> None:
-    with commit.staged(tmp_path / "a") as staging:
+    with local.staged(tmp_path / "a") as staging:
         put(tmp_path / "b", NEW)
         put(tmp_path / "a.ckpt-surgery-0123456789abcdef", NEW)
         assert staging.directory.is_dir()

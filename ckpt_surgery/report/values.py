@@ -19,8 +19,8 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.descriptions import Statistics, Unread
-from ckpt_surgery.differences import Uncompared, ValueDifference
+from ckpt_surgery.report.differences import Uncompared, ValueDifference
+from ckpt_surgery.report.leaves import Statistics, Unread
 
 READ_BYTES = 32 << 20
 """Bytes of one leaf that are read at once at most, where its chunks allow."""

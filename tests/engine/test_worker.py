@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery import execute
 from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
-from ckpt_surgery.execute import Progress, run
+from ckpt_surgery.engine import worker as execute
+from ckpt_surgery.engine.tasks import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks
+from ckpt_surgery.engine.worker import Progress, run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target
-from ckpt_surgery.schedule import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks
 from tests.memory import MemorySink, MemorySource
 from tests.plans import COMPUTED
 

@@ -16,7 +16,7 @@ from ckpt_surgery.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from ckpt_surgery.descriptions import Statistics, Unread
+    from ckpt_surgery.report.leaves import Statistics, Unread
 
 
 @click.command("inspect", cls=Command, short_help="Show what is in a checkpoint.")
@@ -47,9 +47,9 @@ def command(
     Keys that differ in indices only share a line: {0..47} stands for each of these numbers. With --stats the
     exit code is 1 if numbers could not be read; those of the other arrays are shown.
     """
-    from ckpt_surgery import inspections
+    from ckpt_surgery import inspecting as inspections
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
-    from ckpt_surgery.descriptions import Unread, inspect_json
+    from ckpt_surgery.report.leaves import Unread, inspect_json
 
     check_documents([json_to], [path])
     found = inspections.inspect(path, step=step, item=item, format=src_format)
@@ -70,9 +70,9 @@ def command(
 def _statistics(
     path: str, step: int | None, item: str | None, format: str | None
 ) -> "dict[str, Statistics | Unread]":
-    from ckpt_surgery import compare
-    from ckpt_surgery.engines.local import default_memory
+    from ckpt_surgery.engine.resources import default_memory
     from ckpt_surgery.formats import registry as formats
+    from ckpt_surgery.report import values as compare
 
     expect_arrays()
     source = formats.open_source(path, format, step, item)

@@ -14,13 +14,13 @@ from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
-from ckpt_surgery.descriptions import Statistics, Unread, describe, inspect_json, leaf_rows, short_spec
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import counts, plan_json
-from ckpt_surgery.report import has_changes, plan_rows
+from ckpt_surgery.report.leaves import Statistics, Unread, describe, inspect_json, leaf_rows, short_spec
+from ckpt_surgery.report.plan import has_changes, plan_rows
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)

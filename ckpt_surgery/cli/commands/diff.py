@@ -46,9 +46,9 @@ def command(
     json_to: str | None,
 ) -> int:
     """Show which keys only A or only B has, and where kind, container, shape or dtype differ."""
-    from ckpt_surgery import inspections
+    from ckpt_surgery import inspecting as inspections
     from ckpt_surgery.cli.render import difference_lines, warning_lines
-    from ckpt_surgery.differences import difference_json
+    from ckpt_surgery.report.differences import difference_json
 
     check_documents([json_to], [a, b])
     if values:

@@ -1,6 +1,5 @@
-"""Tasks on threads of this process, bounded by bytes in flight, not by count."""
+"""Run tasks in threads of this process."""
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -10,22 +9,8 @@ from typing import TypeVar
 from ckpt_surgery.core.cancellation import until
 
 T = TypeVar("T")
-
-DEFAULT_MEMORY = 2 << 30
 POLL = 0.2
 """Seconds after which the waiting thread looks up, so that a signal is noticed."""
-
-
-def default_memory() -> int:
-    """Bytes: the smaller of 2 GiB and a quarter of what is available."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    return min(DEFAULT_MEMORY, available // 4)
-
-
-def default_workers() -> int:
-    """One thread per core that this process may use, and one more to overlap reading and writing."""
-    return len(os.sched_getaffinity(0)) + 1
 
 
 def run_all(

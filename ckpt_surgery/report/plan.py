@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from ckpt_surgery.core.folding import Entry, Fold
-from ckpt_surgery.descriptions import describe, folded
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step
 from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.report.leaves import describe, folded
 
 
 @dataclass(frozen=True)

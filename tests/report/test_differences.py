@@ -11,7 +11,7 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.differences import (
+from ckpt_surgery.report.differences import (
     Holds,
     Uncompared,
     ValueDifference,

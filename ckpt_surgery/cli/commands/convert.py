@@ -2,10 +2,10 @@
 
 import click
 
-from ckpt_surgery.cli.apply import Report, carry_out, rehearse
+from ckpt_surgery.cli.commands.apply import Report, carry_out, rehearse
+from ckpt_surgery.cli.commands.plan import Choices
 from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.options import Command, check_documents, global_options, plan_options, run_options
-from ckpt_surgery.cli.plan import Choices
 
 
 @click.command("convert", cls=Command, short_help="Write SRC in another format.")

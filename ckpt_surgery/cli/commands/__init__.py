@@ -1,0 +1,1 @@
+"""One module per command: each defines `command`, a thin layer on `ckpt_surgery.api`."""

@@ -1,0 +1,1 @@
+"""Plan to checkpoint: tasks, workers, executors, staging and publication."""

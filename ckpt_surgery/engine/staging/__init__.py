@@ -1,0 +1,1 @@
+"""Where a checkpoint is written before it is published, all at once."""

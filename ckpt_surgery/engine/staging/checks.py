@@ -1,0 +1,130 @@
+"""What is checked before anything is written: the destination's place, and its space."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ckpt_surgery.core.errors import (
+    DestinationError,
+    StorageError,
+    UsageError,
+)
+from ckpt_surgery.engine.staging.locks import check
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.paths import absolute, exists, lies_in, path_text, same_place
+
+# --- before anything is written -------------------------------------------------------------------
+
+
+def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> None:
+    """Refuse destinations that would harm a source, exist already, or cannot be created.
+
+    Links, `..` and trailing slashes are seen through. Raises UsageError where destination and source
+    are one or lie in one another, or the parent directory is missing, DestinationError where something is
+    in the way or another run is writing there, StorageError where the parent is read-only.
+    """
+    with storage_errors(destination):
+        for source in sources:
+            _check_apart(source, destination)
+        _check_absent(destination, overwrite)
+        _check_parent(destination)
+        check(lock_of(absolute(destination)))
+
+
+def _check_apart(source: Path, destination: Path) -> None:
+    if same_place(source, destination):
+        problem = f"{path_text(destination)}: the destination is the source itself"
+    elif _is_part(destination, source):
+        problem = f"{path_text(destination)}: the destination is a file of the source {path_text(source)}"
+    elif lies_in(destination, source):
+        problem = f"{path_text(destination)}: the destination lies inside the source {path_text(source)}"
+    elif lies_in(source, destination):
+        problem = f"{path_text(source)}: the source lies inside the destination {path_text(destination)}"
+    else:
+        return
+    raise UsageError(problem, hint="Choose another destination; sources are never written to.")
+
+
+_PARTS = re.compile(r"\.(index|meta|data-[0-9]{5}-of-[0-9]{5})")
+"""How the names of TensorFlow's files go on after the prefix that stands for all of them."""
+
+
+def _is_part(path: Path, prefix: Path) -> bool:
+    """Whether `prefix` is no file but what the names of a checkpoint's files begin with, `path`'s too."""
+    begins = path.name.startswith(prefix.name) and _PARTS.fullmatch(path.name, len(prefix.name))
+    return bool(begins) and not prefix.exists() and same_place(path.parent, prefix.parent)
+
+
+def check_files(files: Iterable[str], destination: Path) -> None:
+    """Refuse to replace one of the sources' `files`, which may lie in any directory. Raises UsageError."""
+    if not destination.is_file():
+        return
+    for file in files:
+        if same_place(Path(file), destination):
+            raise UsageError(
+                f"{path_text(destination)}: the destination is a file of a source",
+                hint="Choose another destination; sources are never written to.",
+            )
+
+
+def _check_absent(destination: Path, overwrite: bool) -> None:
+    if not exists(destination):
+        return
+    if not overwrite:
+        raise DestinationError(
+            f"{path_text(destination)}: exists already",
+            hint="Choose another destination, or replace it: `overwrite=True`.",
+        )
+    if destination.is_symlink():
+        raise DestinationError(
+            f"{path_text(destination)}: is a symbolic link; only what it points at could be replaced",
+            hint=f"Name {path_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
+        )
+    if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
+        raise UsageError(
+            f"{path_text(destination)}: holds the working directory and will not be replaced",
+            hint="Name the checkpoint's own directory.",
+        )
+
+
+def _check_parent(destination: Path) -> None:
+    """Raises UsageError where there is no directory to create it in, StorageError where that is read-only."""
+    parent = absolute(destination).parent
+    if not parent.is_dir():
+        raise UsageError(f"{path_text(parent)}: no such directory", hint="Create it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"{path_text(parent)}: cannot be written to", hint="Check its permissions.")
+
+
+def check_document(document: Path, others: Iterable[Path]) -> None:
+    """Refuse to write a document over one of the other paths of a command, or into it. Raises UsageError.
+
+    The others are what is read and the destination; they need not exist.
+    """
+    with storage_errors(document):
+        _check_parent(document)
+        for other in others:
+            if same_place(document, other) or lies_in(document, other):
+                raise UsageError(
+                    f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
+                    hint="Name a file elsewhere.",
+                )
+
+
+def check_space(destination: Path, bytes_needed: int) -> None:
+    """Raise StorageError where the destination's file system has less than `bytes_needed` bytes free."""
+    parent = absolute(destination).parent
+    with storage_errors(parent):
+        free = shutil.disk_usage(parent).free
+    if free < bytes_needed:
+        raise StorageError(
+            f"{path_text(parent)}: {bytes_needed / 2**30:.2f} GiB are to be written, "
+            f"{free / 2**30:.2f} are free",
+            hint="Free some space, or choose a destination on another file system.",
+        )
+
+
+def lock_of(destination: Path) -> Path:
+    return destination.with_name(f".{destination.name}.ckpt-surgery-lock")

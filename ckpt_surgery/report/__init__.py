@@ -1,0 +1,1 @@
+"""Plans, listings and differences as rows and JSON; prints nothing."""
