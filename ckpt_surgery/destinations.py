@@ -25,7 +25,7 @@ def destination(
     device = next((os.stat(place).st_dev for place in places if place.exists()), None)
     links = options.link_mode is not LinkMode.COPY and formats.can_link(options.format)
     return Destination(
-        refusals=sink.refusals,
+        unsupported=sink.unsupported,
         adopts=sink.adopts,
         wholly_stored=wholly_stored,
         data_file=data_file,

@@ -236,7 +236,7 @@ def rewrite(source: Source, directory: Path, options: SinkOptions | None = None)
     options = SinkOptions(metadata=source.metadata) if options is None else options
     sink = open_sink("orbax", directory, options)
     leaves = list(source.leaves().values())
-    assert sink.refusals(leaves) == []
+    assert sink.unsupported(leaves) == []
     outputs = [Output(leaf, leaf.manifest.chunk_shape if leaf.manifest else ()) for leaf in leaves]
     sink.create(outputs)
     for output in outputs:

@@ -60,7 +60,7 @@ class MemorySink:
         self.created = self.finished = False
         self.lock = threading.Lock()
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         return []
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:

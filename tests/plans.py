@@ -21,7 +21,7 @@ from ckpt_surgery.planner.transfers import Destination
 
 MEMORY = 1 << 30
 COMPUTED = Destination(
-    refusals=lambda leaves: [],
+    unsupported=lambda leaves: [],
     adopts=lambda leaf, manifest: False,
     wholly_stored=lambda manifest: manifest.complete,
     data_file=lambda path: DataFile(path, 0, 0),
@@ -67,7 +67,7 @@ def plan_of(
     readable: bool = True,
     overrides: Sequence[str] = (),
     memory: int = MEMORY,
-    refusals: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.refusals,
+    unsupported: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.unsupported,
     config: Mapping[str, Any] | None = None,
     flat: bool = False,
 ) -> Plan:
@@ -79,7 +79,7 @@ def plan_of(
     wanted = None
     if target is not None:
         wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
-    destination = replace(COMPUTED, refusals=refusals, flat=flat)
+    destination = replace(COMPUTED, unsupported=unsupported, flat=flat)
     return make_plan(loaded, listings, wanted, [], {}, destination, memory, 2)
 
 

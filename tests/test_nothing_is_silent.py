@@ -24,7 +24,7 @@ import pytest
 
 from ckpt_surgery.core.errors import DataError, SurgeryError
 from ckpt_surgery.engine.worker import run
-from ckpt_surgery.formats.orbax.unsupported import refusals
+from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
 from tests.memory import MemorySink, MemorySource
@@ -59,7 +59,7 @@ class Case:
             readable=target != "listing",
             overrides=overrides,
             memory=int("".join(self.sections.get("memory", ())) or MEMORY),
-            refusals=refusals if "orbax" in self.sections else lambda leaves: [],
+            unsupported=unsupported if "orbax" in self.sections else lambda leaves: [],
         )
 
 

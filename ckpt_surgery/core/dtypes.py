@@ -84,8 +84,8 @@ def rank(dtype: DType) -> int:
     return _RANK[kind(dtype)]
 
 
-def nominal_of(result: DType, dtypes: Sequence[DType]) -> DType:
-    """The nominal dtype of a result that is computed as `result` from inputs of these nominal dtypes.
+def declared_dtype_of(result: DType, dtypes: Sequence[DType]) -> DType:
+    """The declared dtype of a result that is computed as `result` from inputs of these declared dtypes.
 
     That of the first input which is not bool, where the result is of its rank: integers divided are
     floats, a comparison is bool.

@@ -122,7 +122,7 @@ class Manifest:
         return long_axes(self.chunk_shape, self.codec)
 
     @property
-    def ranged(self) -> bool:
+    def supports_partial_reads(self) -> bool:
         """Regions are read without the rest of their chunks, which are raw and large enough for that."""
         whole_bytes = self.spec.dtype.name not in PART_BYTES
         return self.codec.raw and whole_bytes and self.chunk_nbytes >= RANGED_BYTES

@@ -95,7 +95,7 @@ class Output:
 class Sink(Protocol):
     """A checkpoint being written into a directory that nobody else looks at yet."""
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why this format cannot hold these leaves, one sentence each with the key; empty: it can.
 
         No key is both a leaf and a container, and there are no empty nodes where the format holds none.

@@ -104,7 +104,7 @@ def copy_into(target: np.ndarray, block: np.ndarray) -> None:
         target[tile.slices] = block[tile.slices].copy(order="K")
 
 
-def straightened(block: np.ndarray) -> np.ndarray:
+def to_c_order(block: np.ndarray) -> np.ndarray:
     """The block; in C order where its elements lie next to each other along another axis than the last."""
     if block.size <= EDGE * EDGE or near_axis(block) == _last_axis(block.shape):
         return block

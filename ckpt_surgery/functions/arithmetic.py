@@ -1,7 +1,7 @@
 """Arithmetic of each element: operators, functions, conditions.
 
-Floating types narrower than 32 bits are computed in float32: `infer` says what is computed, `nominal` what
-the user is told. Infinity and NaN come about as IEEE 754 has it, without warnings.
+Floating types narrower than 32 bits are computed in float32: `infer` says what is computed,
+`declared_dtype` what the user is told. Infinity and NaN come about as IEEE 754 has it, without warnings.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import (
     computation,
     converted,
+    declared_dtype_of,
     is_integer,
     kind,
-    nominal_of,
     promoted,
     rank,
 )
@@ -97,8 +97,8 @@ class Elementwise(Function):
         shape = broadcast_shapes([spec.shape for spec in ins], self.called())
         return ArraySpec(shape, self.result_dtype([spec.dtype for spec in ins]))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(self.result_dtype(dtypes), dtypes)
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return declared_dtype_of(self.result_dtype(dtypes), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(i, broadcast_needs(region, spec.shape)) for i, spec in enumerate(ins)]
@@ -268,8 +268,8 @@ class Where(Elementwise):
             return super().work_dtype(dtypes[1:])
         return np.result_type(*(type(number) for number in self.operands()))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(self.result_dtype(dtypes), dtypes[1:])
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return declared_dtype_of(self.result_dtype(dtypes), dtypes[1:])
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
         work = self.work_dtype(dtypes)

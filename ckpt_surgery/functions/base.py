@@ -54,15 +54,15 @@ class Function:
     """A call gives a list of arrays, one per name: the function with its field `part` set to that name."""
     list_form: ClassVar["type[Function] | None"] = None
     """The function that is meant where the first argument is a list: `mean(xs)` beside `mean(x, 0)`."""
-    moves_only: ClassVar[bool] = False
+    is_layout: ClassVar[bool] = False
     """Layout only: elements of the inputs, moved about, with fillers at most."""
     elementwise: ClassVar[bool] = False
     """Each element is computed from those at its place of the inputs, which broadcast: `needs` asks for
     no more. Such functions are evaluated together, in tiles, so that what is between them stays small."""
     exact_inputs: ClassVar[bool] = False
-    """Inputs must be rounded to their nominal dtype first (bit casts), not left at computation width."""
+    """Inputs must be rounded to their declared dtype first (bit casts), not left at computation width."""
 
-    whole: ClassVar[int] = 0
+    full_copies: ClassVar[int] = 0
     """How many copies of the whole result, of 4 bytes an element at least, `apply` holds whatever region is
     wanted; 0: it makes no more than the region."""
 
@@ -78,8 +78,8 @@ class Function:
         """Shape and dtype of what `apply` gives. Raises FunctionError where the inputs do not fit."""
         raise NotImplementedError
 
-    def nominal(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-        """The dtype that the result has for the user, from the inputs' nominal dtypes.
+    def declared_dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+        """The dtype that the result has for the user, from the inputs' declared dtypes.
 
         Arithmetic on narrow floats is *computed* in float32 (what `infer` says) and rounded once at
         the end of the expression to this type.

@@ -34,7 +34,7 @@ class _Created(Function):
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return []
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return self.infer(()).dtype
 
 
@@ -158,7 +158,7 @@ class Init(_Created):
     parameters: ClassVar[tuple[str, ...] | None] = ("initializer", "shape", "dtype", "seed")
     remaining: ClassVar[str | None] = "options"
     context: ClassVar[tuple[str, ...]] = ("leaf_key",)
-    whole: ClassVar[int] = 4  # random bits, uniform and transformed numbers, the result
+    full_copies: ClassVar[int] = 4  # random bits, uniform and transformed numbers, the result
     initializer: str
     shape: int | tuple[int, ...]
     dtype: DType

@@ -100,7 +100,7 @@ class Cast(Function):
             )
         return ArraySpec(ins[0].shape, self.dtype)
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return self.dtype
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
@@ -254,7 +254,7 @@ class Bitcast(Function):
             )
         return ArraySpec((*spec.shape[:-1], spec.shape[-1] * old // new), self.dtype)
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return self.dtype
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:

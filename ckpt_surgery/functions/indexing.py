@@ -32,7 +32,7 @@ Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 class _Gather(Function):
     """Functions that take positions of the input along each axis on its own."""
 
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         """For each axis of the input: which of its positions these elements of the output take, in order."""

@@ -23,7 +23,7 @@ from ckpt_surgery.core.selections import (
     whole,
     within,
 )
-from ckpt_surgery.core.tiles import straightened
+from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 
@@ -48,7 +48,7 @@ class Transpose(Function):
     """`transpose(x, axes=None)`: output axis `i` is input axis `axes[i]`; without axes all are reversed."""
 
     name: ClassVar[str] = "transpose"
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
     axes: tuple[int, ...] | None = None
 
     def permutation(self, ndim: int) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ class Reshape(Function):
     """`reshape(x, shape)`: the same elements in C order; one length may be -1, which takes what is left."""
 
     name: ClassVar[str] = "reshape"
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
     shape: int | tuple[int, ...]
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -115,7 +115,7 @@ class Reshape(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         groups = _groups(ins[0].shape, self.infer(ins).shape)
         boxes = [group.box(region) for group in groups]
-        block = blocks[0] if blocks[0].shape == region.shape else straightened(blocks[0])
+        block = blocks[0] if blocks[0].shape == region.shape else to_c_order(blocks[0])
         block = block.reshape([box.size for box in boxes])
         for axis, (group, box) in enumerate(zip(groups, boxes, strict=True)):
             if group.part(region).size != box.size:
@@ -258,7 +258,7 @@ class Pad(Function):
     """
 
     name: ClassVar[str] = "pad"
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
     axis: int
     to: int
     value: Number = 0

@@ -11,9 +11,9 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import (
     converted,
+    declared_dtype_of,
     is_integer,
     kind,
-    nominal_of,
     promoted,
     rank,
 )
@@ -44,9 +44,9 @@ def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
 
 
 def _held_dtype(ins: Specs, name: str) -> DType:
-    """What holds all the inputs: those of one nominal dtype may be computed at different widths.
+    """What holds all the inputs: those of one declared dtype may be computed at different widths.
 
-    That they have one nominal dtype is for `nominal` to check.
+    That they have one declared dtype is for `declared_dtype` to check.
     """
     dtypes = [spec.dtype for spec in ins]
     one_kind = len(set(map(rank, dtypes))) == 1
@@ -64,7 +64,7 @@ class Stack(Function):
     """
 
     name: ClassVar[str] = "stack"
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis", "fill", "count")
     context: ClassVar[tuple[str, ...]] = ("places",)
     axis: int = 0
@@ -83,7 +83,7 @@ class Stack(Function):
         length = self._length(len(ins))
         return ArraySpec((*ins[0].shape[:axis], length, *ins[0].shape[axis:]), dtype)
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         dtype = one_dtype(dtypes, self.name)
         if self.fill is not None:
             number_as(self.fill, dtype)
@@ -159,7 +159,7 @@ class Concat(Function):
     """
 
     name: ClassVar[str] = "concat"
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("*xs", "axis")
     axis: int = 0
 
@@ -173,7 +173,7 @@ class Concat(Function):
         length = sum(spec.shape[axis] for spec in ins)
         return ArraySpec(replaced(ins[0].shape, axis, length), _held_dtype(ins, self.name))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return one_dtype(dtypes, self.name)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
@@ -237,8 +237,8 @@ class _OfList(Function):
                 )
         return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(self.work_dtype(dtypes), dtypes)
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return declared_dtype_of(self.work_dtype(dtypes), dtypes)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(i, region) for i in range(len(ins))]

@@ -62,7 +62,7 @@ class Quantize(Function):
         shape = tuple(1 if axis in axes else length for axis, length in enumerate(spec.shape))
         return ArraySpec(shape, computation(spec.dtype))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return self.dtype if self.part == "values" else computation(dtypes[0])
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
@@ -123,7 +123,7 @@ class Dequantize(Function):
             )
         return ArraySpec(x.shape, self._work(ins))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return dtypes[1]
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:

@@ -27,7 +27,7 @@ class Rearrange(Function):
     """
 
     name: ClassVar[str] = "rearrange"
-    moves_only: ClassVar[bool] = True
+    is_layout: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("x", "/", "pattern")  # an axis may be called `x`
     remaining: ClassVar[str | None] = "axes"
     pattern: str

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import computation, converted, is_integer, nominal_of, rank
+from ckpt_surgery.core.dtypes import computation, converted, declared_dtype_of, is_integer, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
-from ckpt_surgery.core.tiles import straightened
+from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.arithmetic import broadcast_shapes
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import bound, check_sums
@@ -50,8 +50,8 @@ class Reduction(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self._shape(ins[0].shape), self._result_dtype(ins[0].dtype))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(self._result_dtype(dtypes[0]), dtypes)
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return declared_dtype_of(self._result_dtype(dtypes[0]), dtypes)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axes = self._axes(ins[0].ndim)
@@ -65,7 +65,7 @@ class Reduction(Function):
         kept = [axis for axis in range(ins[0].ndim) if axis not in axes]
         length = math.prod(ins[0].shape[axis] for axis in axes)
         last = converted(blocks[0].transpose((*kept, *axes)), self.work_dtype(ins[0].dtype))
-        rows = np.ascontiguousarray(straightened(last)).reshape(region.size, length)
+        rows = np.ascontiguousarray(to_c_order(last)).reshape(region.size, length)
         self.check(rows, blocks[0], region)
         with np.errstate(all="ignore"):
             return self.reduced(rows).reshape(region.shape)
@@ -211,8 +211,8 @@ class Matmul(Function):
         shape = batch + left[-2:-1] * (a.ndim > 1) + right[-1:] * (b.ndim > 1)
         return ArraySpec(shape, contraction([a.dtype, b.dtype], "@"))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(contraction(dtypes, "@"), dtypes)
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return declared_dtype_of(contraction(dtypes, "@"), dtypes)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         a, b = ins
@@ -272,8 +272,8 @@ class Einsum(Function):
         shape = tuple(lengths[letter] for letter in result)
         return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.name))
 
-    def nominal(self, dtypes: Sequence[DType]) -> DType:
-        return nominal_of(contraction(dtypes, self.name), dtypes)
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return declared_dtype_of(contraction(dtypes, self.name), dtypes)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         terms, result = self._letters(len(ins))

@@ -29,7 +29,7 @@ def decoded_bytes(read: Read, region: Region) -> int:
     manifest = read.leaf.manifest
     if manifest is None:
         return region.size * read.spec.dtype.itemsize
-    if manifest.ranged:
+    if manifest.supports_partial_reads:
         return _fetched(manifest, region)
     return (
         covering_chunks(region, manifest.spec.shape, chunk_shape_of(manifest)).size * read.spec.dtype.itemsize
@@ -70,7 +70,7 @@ def working_set(node: Node, region: Region) -> int:
         manifest = node.leaf.manifest
         if manifest is None:
             return 2 * result + READ_SPAN
-        if manifest.ranged:
+        if manifest.supports_partial_reads:
             return result + min(result, manifest.chunk_nbytes) + min(READ_SPAN, manifest.chunk_nbytes)
         return result + 2 * decoded_bytes(node, region)
     held = peak = 0
@@ -78,7 +78,7 @@ def working_set(node: Node, region: Region) -> int:
         source = node.inputs[index]
         peak = max(peak, held + working_set(source, part))
         held += part.size * source.spec.dtype.itemsize
-    made = node.function.whole * node.spec.size * max(4, node.spec.dtype.itemsize) or 2 * result
+    made = node.function.full_copies * node.spec.size * max(4, node.spec.dtype.itemsize) or 2 * result
     return max(peak, held + made + _widened(node, region))
 
 

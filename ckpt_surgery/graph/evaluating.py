@@ -7,7 +7,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.tiles import straightened
+from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.graph.fusion import fused
 from ckpt_surgery.graph.nodes import Node, Read
 
@@ -17,7 +17,7 @@ Reader = Callable[[str, Leaf, Region], np.ndarray]
 
 def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
     """The elements of one region of a node, laid out so that rows are quick to write."""
-    return straightened(_block(node, region, read))
+    return to_c_order(_block(node, region, read))
 
 
 def _block(node: Node, region: Region, read: Reader) -> np.ndarray:

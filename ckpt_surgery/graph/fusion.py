@@ -14,7 +14,7 @@ an AMD EPYC with AVX-512; XLA on the CPU with its copy into aligned memory, hand
 | `0.5 * a + 0.5 * b`, float32 | 20 | 26 | 33 |
 | `x * 2`, float32 | 6 | | 9 |
 | `cast(x, 'bfloat16')`, float32 | 7 | | 9 |
-| `cast(x.T, 'bfloat16')`, float32 | 54 | 21 (turned by `straightened`) | 14 |
+| `cast(x.T, 'bfloat16')`, float32 | 54 | 21 (turned by `to_c_order`) | 14 |
 
 So blocks of one width, and one function of one array, are left whole. XLA is the faster for narrow
 floats, and still is not used: it flushes subnormal numbers to zero (`x * 1` of 1e-40 is 0), its `exp` of an

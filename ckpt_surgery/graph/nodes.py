@@ -50,7 +50,7 @@ Node = Read | Apply
 class Array:
     """What an expression sees of an array: the node, and the dtype that the user is told.
 
-    The two dtypes differ while narrow floats are computed in float32 (`Function.nominal`).
+    The two dtypes differ while narrow floats are computed in float32 (`Function.declared_dtype`).
     """
 
     node: Node
@@ -61,7 +61,7 @@ class Array:
         return ArraySpec(self.node.spec.shape, self.dtype)
 
     def settled(self) -> Node:
-        """The node, rounded to the nominal dtype where it was computed wider."""
+        """The node, rounded to the declared dtype where it was computed wider."""
         if self.node.spec.dtype == self.dtype:
             return self.node
         return Apply(Rounded(self.dtype), (self.node,))

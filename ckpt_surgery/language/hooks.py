@@ -48,7 +48,7 @@ class HookCall(Function):
     kind: ClassVar[str] = "hook"
     external: ClassVar[tuple[str, ...]] = ("hooks",)
     exact_inputs: ClassVar[bool] = True
-    whole: ClassVar[int] = 2
+    full_copies: ClassVar[int] = 2
     hooks: "HookFile"
     """The file that has the function."""
     function: str
@@ -68,7 +68,7 @@ class HookCall(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         return ArraySpec(self.shape, self.dtype)
 
-    def nominal(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    def declared_dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
         return self.dtype
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:

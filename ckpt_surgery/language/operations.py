@@ -82,7 +82,7 @@ def applied(function: Function, inputs: Sequence[Array]) -> Array:
     nodes = tuple(array.settled() if function.exact_inputs else array.node for array in inputs)
     node = Apply(function, nodes)
     dtype = node.spec.dtype
-    return Array(node, function.nominal([array.dtype for array in inputs]) if inputs else dtype)
+    return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
 
 
 # --- operators --------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
         found, begin = below
         return _place(node.inputs[0], found, begin + start, begin + stop)
     manifest = node.leaf.manifest
-    if manifest is None or manifest.ranged:
+    if manifest is None or manifest.supports_partial_reads:
         return "anywhere"
     chunk, length = chunk_shape_of(manifest)[axis], node.spec.shape[axis]
     in_whole_chunks = stop <= length // chunk * chunk  # the last one may be shorter
@@ -75,7 +75,7 @@ def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
 
 def _stored_order(manifest: Manifest) -> Shape | None:
     """What decides how long the runs of bytes are where chunks are read in parts."""
-    return manifest.long_axes if manifest.ranged else None
+    return manifest.long_axes if manifest.supports_partial_reads else None
 
 
 def room_of(budget: int) -> int:
@@ -133,7 +133,7 @@ def budget_for(room: int) -> str:
 
 def _is_whole(node: Node) -> bool:
     """Whether something in it is computed as a whole."""
-    return isinstance(node, Apply) and (node.function.whole > 0 or any(map(_is_whole, node.inputs)))
+    return isinstance(node, Apply) and (node.function.full_copies > 0 or any(map(_is_whole, node.inputs)))
 
 
 def size(n: int) -> str:
@@ -179,7 +179,7 @@ def grid_of(node: Node) -> Shape:
     shape = tuple(max(1, n) for n in node.spec.shape)
     if isinstance(node, Read):
         manifest = node.leaf.manifest
-        if manifest is None or manifest.ranged:
+        if manifest is None or manifest.supports_partial_reads:
             return (1,) * node.spec.ndim
         return tuple(min(max(1, c), n) for c, n in zip(manifest.chunk_shape, shape, strict=True))
     if node.spec.size == 0:

@@ -168,7 +168,7 @@ def _metadata(text: str) -> Mapping[str, Any]:
 
 def _check_destination(steps: Sequence[Step], destination: Destination) -> None:
     problems = ambiguous(steps, lambda rule: rule.value)
-    refused = destination.refusals([step.leaf for step in steps])
+    refused = destination.unsupported([step.leaf for step in steps])
     if not destination.holds_empty:
         refused += [
             f"`{shown(step.leaf.key.text)}` is an empty node, and {destination.format} holds none"

@@ -461,7 +461,7 @@ class PassRun:
         head = members[0].claim
         if head.mirror is None or self.pass_.rules[index].mirror_value is not None:
             return True
-        if moves_only(made.value, {id(m.claim.entry.value) for m in members}):
+        if is_layout(made.value, {id(m.claim.entry.value) for m in members}):
             return True
         error = SurgeryError(
             "the rule is mirrored, and its value changes more than layout",
@@ -755,14 +755,12 @@ def _order_problem(places: Sequence[object], group: Sequence[Member]) -> str | N
     return None
 
 
-def moves_only(node: Node, bases: set[int]) -> bool:
+def is_layout(node: Node, bases: set[int]) -> bool:
     """Whether a node only moves the elements of certain nodes (given by identity) about."""
     if id(node) in bases:
         return True
     return (
-        isinstance(node, Apply)
-        and node.function.moves_only
-        and all(moves_only(i, bases) for i in node.inputs)
+        isinstance(node, Apply) and node.function.is_layout and all(is_layout(i, bases) for i in node.inputs)
     )
 
 

@@ -44,7 +44,7 @@ def make_plan(
     steps, dead = _steps(claims.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
-    refused = destination.refusals([step.leaf for step in steps])
+    refused = destination.unsupported([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, claims, loaded) if refused else []
     if problems:
         raise PlanError(*problems)

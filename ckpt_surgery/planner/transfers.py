@@ -20,7 +20,7 @@ Range = tuple[int, int]
 class Destination:
     """What a plan has to know of where the result goes."""
 
-    refusals: Callable[[Sequence[Leaf]], list[str]]
+    unsupported: Callable[[Sequence[Leaf]], list[str]]
     """What its format cannot hold, one sentence each."""
     adopts: Callable[[Leaf, Manifest], bool]
     """Whether stored bytes can become a leaf as they are."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core import tiles
 from ckpt_surgery.core.arrays import chunk_regions
-from ckpt_surgery.core.tiles import copy_into, gathered, near_axis, straightened, tile_shape
+from ckpt_surgery.core.tiles import copy_into, gathered, near_axis, tile_shape, to_c_order
 
 DTYPES = [
     np.dtype(t) for t in (np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex128)
@@ -41,7 +41,7 @@ def blocks(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> np.ndarray:
 @settings(deadline=None, max_examples=200)
 @given(block=blocks())
 def test_a_straightened_block_has_the_same_elements(block: np.ndarray) -> None:
-    straight = straightened(block)
+    straight = to_c_order(block)
     assert (straight.dtype, straight.shape) == (block.dtype, block.shape)
     assert straight.tobytes() == block.tobytes()
     assert gathered(block).tobytes() == block.tobytes()
@@ -60,9 +60,9 @@ def test_a_block_is_copied_into_any_other(data: st.DataObject) -> None:
 
 def test_a_large_transposed_block_becomes_c_order() -> None:
     block = np.arange(20.0).reshape(4, 5).T
-    assert straightened(block).flags.c_contiguous
+    assert to_c_order(block).flags.c_contiguous
     rows = np.arange(20.0).reshape(4, 5)[:, :4]
-    assert straightened(rows) is rows
+    assert to_c_order(rows) is rows
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_transposed_within_the_cache_is_left_to_numpy(monkeypatch: pytes
     monkeypatch.setattr(tiles, "CACHE", 1000)
     monkeypatch.setattr(tiles, "chunk_regions", lambda *given: pytest.fail("cut into tiles"))
     block = np.arange(1200.0).reshape(100, 4, 3).transpose(0, 2, 1)
-    assert straightened(block).tobytes() == block.tobytes()
+    assert to_c_order(block).tobytes() == block.tobytes()
     monkeypatch.setattr(tiles, "chunk_regions", chunk_regions)
     far = np.arange(1200.0).reshape(100, 4, 3).transpose(2, 1, 0)
-    assert straightened(far).tobytes() == far.tobytes()
+    assert to_c_order(far).tobytes() == far.tobytes()

@@ -420,7 +420,7 @@ class Writing(Reading):
         """Write arrays in regions of a few elements, from several threads, in no order."""
         sink = self.sink(directory)
         outputs = [output_of(name, value) for name, value in arrays.items()]
-        assert sink.refusals([output.leaf for output in outputs]) == []
+        assert sink.unsupported([output.leaf for output in outputs]) == []
         sink.create(outputs)
         work = [
             (output, region, value[region.slices])
@@ -454,13 +454,13 @@ class Writing(Reading):
 
     def test_other_dtypes_are_refused_by_key(self, other_dtype: str, tmp_path: Path) -> None:
         leaf = output_of("layer/x", array((4,), other_dtype)).leaf
-        told = "\n".join(self.sink(tmp_path / "sink").refusals([leaf]))
+        told = "\n".join(self.sink(tmp_path / "sink").unsupported([leaf]))
         assert "`layer/x`" in told
         assert other_dtype in told
 
     def test_other_kinds_are_refused_by_key(self, tmp_path: Path) -> None:
         leaves = [_leaf_of_kind(kind) for kind in self.refused_kinds]
-        told = self.sink(tmp_path / "sink").refusals(leaves)
+        told = self.sink(tmp_path / "sink").unsupported(leaves)
         assert len(told) == len(leaves)
         assert all(f"`a/{kind}`" in sentence for kind, sentence in zip(self.refused_kinds, told, strict=True))
 
@@ -475,7 +475,7 @@ class Writing(Reading):
     def test_names_that_cannot_be_written_are_refused(self, tmp_path: Path) -> None:
         sink = self.sink(tmp_path / "sink")
         for name in (*self.refused_names, "lone\ud800surrogate"):
-            assert len(sink.refusals([output_of(name, array((2,), "float32")).leaf])) == 1, name
+            assert len(sink.unsupported([output_of(name, array((2,), "float32")).leaf])) == 1, name
 
     def test_blocks_may_lie_anyhow_in_memory(self, tmp_path: Path) -> None:
         value = array((6, 8), "float32")

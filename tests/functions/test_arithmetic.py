@@ -70,7 +70,7 @@ def test_bit_operators_are_numpys(op: str, dtype: str) -> None:
 
 
 DTYPES = [
-    # function, nominal dtypes, computed in, nominal dtype of the result
+    # function, declared dtypes, computed in, declared dtype of the result
     (Binary("*"), ("bfloat16", "bfloat16"), "float32", "bfloat16"),
     (Binary("+"), ("bfloat16", "float32"), "float32", "bfloat16"),
     (Binary("+"), ("float32", "bfloat16"), "float32", "float32"),
@@ -100,11 +100,11 @@ DTYPES = [
 ]
 
 
-@pytest.mark.parametrize(("function", "names", "computed", "nominal"), DTYPES, ids=str)
-def test_dtypes(function: Function, names: tuple[str, ...], computed: str, nominal: str) -> None:
+@pytest.mark.parametrize(("function", "names", "computed", "declared"), DTYPES, ids=str)
+def test_dtypes(function: Function, names: tuple[str, ...], computed: str, declared: str) -> None:
     dtypes = [dtype_named(name) for name in names]
     assert function.infer([ArraySpec((2,), dtype) for dtype in dtypes]).dtype.name == computed
-    assert function.nominal(dtypes).name == nominal
+    assert function.declared_dtype(dtypes).name == declared
 
 
 REFUSED: list[tuple[Function, tuple[str, ...], str]] = [

@@ -24,7 +24,7 @@ def test_constant_arrays(name: str) -> None:
     assert same(evaluate(Zeros((2, 3), dtype), []), np.zeros((2, 3), dtype))
     assert same(evaluate(Ones(4, dtype), []), np.ones(4, dtype))
     assert same(evaluate(Full((), 1, dtype), []), np.full((), 1, dtype))
-    assert Full((), 1, dtype).nominal([]) == dtype
+    assert Full((), 1, dtype).declared_dtype([]) == dtype
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.dtypes import (
     bits,
     computation,
+    declared_dtype_of,
     dtype_named,
     has_infinity,
     has_nan,
     kind,
     limits,
-    nominal_of,
     promoted,
 )
 from ckpt_surgery.core.errors import DataError, FunctionError
@@ -322,7 +322,7 @@ def test_numbers_that_a_dtype_does_not_have(number: float, dtype: str, message: 
 
 
 @pytest.mark.parametrize(
-    ("names", "work", "nominal"),
+    ("names", "work", "declared"),
     [
         (("bfloat16", "float16"), "float32", "bfloat16"),
         (("bfloat16", "float64"), "float64", "bfloat16"),
@@ -334,10 +334,10 @@ def test_numbers_that_a_dtype_does_not_have(number: float, dtype: str, message: 
         (("int4", "int4"), "int8", "int4"),
     ],
 )
-def test_types_of_several_arrays(names: tuple[str, ...], work: str, nominal: str) -> None:
+def test_types_of_several_arrays(names: tuple[str, ...], work: str, declared: str) -> None:
     dtypes = [dtype_named(name) for name in names]
     assert promoted(dtypes, "+").name == work
-    assert nominal_of(promoted(dtypes, "+"), dtypes).name == nominal
+    assert declared_dtype_of(promoted(dtypes, "+"), dtypes).name == declared
 
 
 @pytest.mark.parametrize(

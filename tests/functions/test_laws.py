@@ -224,7 +224,7 @@ def test_what_a_function_does_not_use_makes_no_difference(case: Case, data: st.D
         assert all((mask <= region).all() for mask, region in zip(masks, asked, strict=True))
 
 
-@pytest.mark.parametrize("case", [case for case in LAYOUT + LISTS if case[0].moves_only], ids=str)
+@pytest.mark.parametrize("case", [case for case in LAYOUT + LISTS if case[0].is_layout], ids=str)
 @settings(deadline=None, max_examples=20)
 @given(data=st.data())
 def test_what_is_moved_about_is_used_to_the_element(case: Case, data: st.DataObject) -> None:

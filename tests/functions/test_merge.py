@@ -69,18 +69,18 @@ def test_lists_that_are_refused(function: Function, texts: tuple[str, ...], mess
 
 @pytest.mark.parametrize("function", [Stack(), Concat()])
 def test_a_list_has_one_nominal_dtype(function: Function) -> None:
-    assert function.nominal([BF16, BF16]) == BF16
+    assert function.declared_dtype([BF16, BF16]) == BF16
     with pytest.raises(FunctionError, match=r"arrays of bfloat16 and float32 in one list"):
-        function.nominal([BF16, F32])
+        function.declared_dtype([BF16, F32])
     with pytest.raises(FunctionError, match=r"arrays of int8 and int16 in one list"):
-        function.nominal([INT8, np.dtype(np.int16)])
+        function.declared_dtype([INT8, np.dtype(np.int16)])
 
 
 def test_what_fills_a_stack_is_of_its_nominal_dtype() -> None:
-    assert Stack(fill=-1, count=3).nominal([INT8, INT8]) == INT8
+    assert Stack(fill=-1, count=3).declared_dtype([INT8, INT8]) == INT8
     for fill in (0.5, 300):
         with pytest.raises(FunctionError, match=f"{fill} is not a.* int8"):
-            Stack(fill=fill, count=3).nominal([INT8, INT8])
+            Stack(fill=fill, count=3).declared_dtype([INT8, INT8])
 
 
 def test_computed_and_stored_arrays_of_one_nominal_dtype_are_held_by_float32() -> None:
@@ -114,15 +114,15 @@ def test_narrow_floats_are_summed_in_float32_and_rounded_once() -> None:
     arrays = [np.array([1.0], BF16), *[np.array([2**-9], BF16)] * 4]
     total = evaluate(SumOfList(), arrays)
     assert (total.dtype, total.item()) == (F32, 1 + 2**-7)  # in bfloat16 each step would round to 1
-    assert SumOfList().nominal([BF16] * 5) == BF16
+    assert SumOfList().declared_dtype([BF16] * 5) == BF16
 
 
 def test_integers_are_summed_in_64_bits_and_averaged_in_float64() -> None:
     arrays = [np.array([100, 1], np.int8)] * 2
     assert evaluate(SumOfList(), arrays).tolist() == [200, 2]
-    assert SumOfList().nominal([INT8, INT8]) == INT8
+    assert SumOfList().declared_dtype([INT8, INT8]) == INT8
     with pytest.raises(DataError, match="200 is out of range"):
         evaluate(Cast(INT8), [evaluate(SumOfList(), arrays)])
     assert same(evaluate(MeanOfList(), arrays), np.array([100.0, 1.0]))
-    assert MeanOfList().nominal([INT8, INT8]) == np.dtype(np.float64)
+    assert MeanOfList().declared_dtype([INT8, INT8]) == np.dtype(np.float64)
     assert evaluate(SumOfList(), [np.array([True, False])] * 3).tolist() == [3, 0]

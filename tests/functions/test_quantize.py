@@ -65,10 +65,10 @@ def test_what_quantize_made_is_dequantized_without_more(axis: int | None) -> Non
 
 def test_dtypes_of_the_parts() -> None:
     assert Quantize(INT8, 0, "scale").infer([ArraySpec((2, 3), BF16)]) == ArraySpec((1, 3), F32)
-    assert Quantize(INT8, 0, "scale").nominal([BF16]) == F32
-    assert Quantize(INT8, 0, "scale").nominal([F64]) == F64
-    assert Quantize(INT8, 0).nominal([BF16]) == INT8
-    assert Dequantize().nominal([F8, BF16]) == BF16
+    assert Quantize(INT8, 0, "scale").declared_dtype([BF16]) == F32
+    assert Quantize(INT8, 0, "scale").declared_dtype([F64]) == F64
+    assert Quantize(INT8, 0).declared_dtype([BF16]) == INT8
+    assert Dequantize().declared_dtype([F8, BF16]) == BF16
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -37,7 +37,7 @@ def test_norms_are_numpys_vector_norms(order: int | str, numpys: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "name", "computed", "nominal"),
+    ("function", "name", "computed", "declared"),
     [
         (Sum(), "bfloat16", "float32", "bfloat16"),
         (Sum(), "int8", "int64", "int8"),  # settled by a cast that reports an overflow
@@ -53,9 +53,9 @@ def test_norms_are_numpys_vector_norms(order: int | str, numpys: float) -> None:
     ],
     ids=str,
 )
-def test_dtypes(function: Function, name: str, computed: str, nominal: str) -> None:
+def test_dtypes(function: Function, name: str, computed: str, declared: str) -> None:
     assert function.infer([ArraySpec((2,), dtype_named(name))]).dtype.name == computed
-    assert function.nominal([dtype_named(name)]).name == nominal
+    assert function.declared_dtype([dtype_named(name)]).name == declared
 
 
 def test_sums_of_nothing() -> None:
@@ -118,10 +118,10 @@ def test_a_product_reads_the_rows_and_columns_of_its_region() -> None:
 def test_products_of_narrow_types() -> None:
     ones = np.full((1, 200), 1, INT8)
     assert evaluate(Matmul(), [ones, ones.T]).tolist() == [[200]]  # beyond int8, so summed wider
-    assert Matmul().nominal([INT8, INT8]) == INT8
+    assert Matmul().declared_dtype([INT8, INT8]) == INT8
     spec = ArraySpec((2, 2), BF16)
     assert Matmul().infer([spec, spec]).dtype == F32
-    assert Matmul().nominal([BF16, F32]) == BF16
+    assert Matmul().declared_dtype([BF16, F32]) == BF16
 
 
 SUBSCRIPTS = [

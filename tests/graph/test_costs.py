@@ -240,7 +240,7 @@ def test_a_raw_chunk_larger_than_the_budget_is_read_in_parts() -> None:
 def test_what_regions_of_raw_chunks_take(region: Region, order: str, fetched: int) -> None:
     read = raw_leaf((1024, 1024), order)
     assert read.leaf.manifest is not None
-    assert read.leaf.manifest.ranged
+    assert read.leaf.manifest.supports_partial_reads
     assert decoded_bytes(read, region) == fetched
     nbytes = region.size * 4
     assert working_set(read, region) == 2 * nbytes + READ_SPAN
@@ -250,7 +250,7 @@ def test_small_raw_chunks_are_read_whole() -> None:
     """And so are those of types of which a byte may be no value."""
     assert working_set(raw_leaf((100, 100)), Region((0, 0), (1, 1))) == 4 + 2 * 40_000
     spec = ArraySpec((4096, 4096), np.dtype(bool))
-    assert not Manifest(spec, spec.shape, raw_codec(2), {}).ranged
+    assert not Manifest(spec, spec.shape, raw_codec(2), {}).supports_partial_reads
 
 
 # --- what is cut alike ------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
-from ckpt_surgery.formats.orbax.unsupported import refusals
+from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language import patterns as regexes
 from ckpt_surgery.planner import passes
 from tests.plans import fates, plan_of
@@ -665,7 +665,7 @@ def test_leaves_of_several_sources_are_told_apart() -> None:
 def test_a_gap_in_a_list_is_told_at_the_rule_that_made_it() -> None:
     for rule in ("{match: 'l/1', drop: true}", "{match: 'l/1', to: other}"):
         with pytest.raises(PlanError, match=r"recipe.yaml:3:3  rules\[0\]\n(.|\n)*none at index 1"):
-            plan_of(rules(f"- {rule}"), ["l/[0]", "l/[1]", "l/[2]"], refusals=refusals)
+            plan_of(rules(f"- {rule}"), ["l/[0]", "l/[1]", "l/[2]"], unsupported=unsupported)
 
 
 def test_why_a_fill_rule_was_not_used() -> None:

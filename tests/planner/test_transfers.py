@@ -57,7 +57,7 @@ def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Seque
         return DataFile(f"/real/{path}", sizes[path], ELSEWHERE if path in away else HERE)
 
     return Destination(
-        refusals=lambda leaves: [],
+        unsupported=lambda leaves: [],
         adopts=lambda leaf, manifest: True,
         wholly_stored=lambda manifest: manifest.complete,
         data_file=data_file,

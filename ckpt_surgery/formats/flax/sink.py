@@ -33,7 +33,7 @@ from ckpt_surgery.storage.regions import Place, Places, in_one_piece, put, stora
 # --- what the format cannot hold --------------------------------------------------------------------------
 
 
-def refusals(leaves: Sequence[Leaf]) -> list[str]:
+def unsupported(leaves: Sequence[Leaf]) -> list[str]:
     """Why a Flax file cannot hold these leaves, one sentence for each thing; empty: it can."""
     return [sentence for leaf in leaves for sentence in _of_leaf(leaf)] + [*_of_all(leaves)]
 
@@ -89,9 +89,9 @@ class FlaxSink:
         self._arrays: dict[str, ArrayAt] = {}
         """Where arrays go, by key text."""
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why a Flax file cannot hold these leaves, one sentence each; empty: it can."""
-        return refusals(leaves)
+        return unsupported(leaves)
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether the stored bytes, one chunk after another, are the array's."""

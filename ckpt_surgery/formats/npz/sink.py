@@ -62,7 +62,7 @@ PIECE = 1 << 18
 # --- what the format cannot hold --------------------------------------------------------------------------
 
 
-def refusals(leaves: Sequence[Leaf]) -> list[str]:
+def unsupported(leaves: Sequence[Leaf]) -> list[str]:
     """Why an `.npz` file cannot hold these leaves, one sentence for each thing; empty: it can."""
     return [sentence for leaf in leaves for sentence in _of_leaf(leaf)] + [*_of_all(leaves)]
 
@@ -221,9 +221,9 @@ class NpzSink:
         self._placed: Sequence[Placed] = ()
         self._places = Places({})
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why an `.npz` file cannot hold these leaves, one sentence each; empty: it can."""
-        return refusals(leaves)
+        return unsupported(leaves)
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether the stored bytes, one chunk after another, are the array's."""

@@ -31,7 +31,7 @@ from ckpt_surgery.formats.orbax.detect import (
 )
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name, array_prefix
-from ckpt_surgery.formats.orbax.unsupported import refusals
+from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
 from ckpt_surgery.formats.shared.ocdbt_writer import Entry, write_index
@@ -89,9 +89,9 @@ class OrbaxSink:
         self._data_files = DataFiles(self._item_directory, options.link_mode)
         self._entries: list[Entry] = []
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why Orbax cannot hold these leaves, one sentence each; empty: it can."""
-        return refusals(leaves)
+        return unsupported(leaves)
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether the item's version of zarr can describe these stored bytes."""

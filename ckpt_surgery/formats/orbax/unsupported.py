@@ -17,7 +17,7 @@ from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 _HELD = frozenset((*NATIVE, *EXTENDED))
 
 
-def refusals(leaves: Sequence[Leaf]) -> list[str]:
+def unsupported(leaves: Sequence[Leaf]) -> list[str]:
     """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold all."""
     if not leaves:
         return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]

@@ -46,7 +46,7 @@ ENTRY_BYTES = 120
 # --- what the format cannot hold --------------------------------------------------------------------------
 
 
-def refusals(leaves: Sequence[Leaf]) -> list[str]:
+def unsupported(leaves: Sequence[Leaf]) -> list[str]:
     """Why safetensors cannot hold these leaves, one sentence for each thing; empty: it can."""
     return [sentence for leaf in leaves for sentence in _of_leaf(leaf)] + [*_of_all(leaves)]
 
@@ -157,9 +157,9 @@ class SafetensorsSink:
         """Keys of the arrays with two elements to a byte."""
         self._pair_lock = threading.Lock()
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why safetensors cannot hold these leaves, one sentence each; empty: it can."""
-        return refusals(leaves) or self._long_headers(leaves)
+        return unsupported(leaves) or self._long_headers(leaves)
 
     def _long_headers(self, leaves: Sequence[Leaf]) -> list[str]:
         metadata = sum(6 * (len(k) + len(v)) + 6 for k, v in self._metadata.items())

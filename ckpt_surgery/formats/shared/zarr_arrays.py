@@ -289,7 +289,7 @@ class ArrayReader:
         assert manifest is not None
         if not region.size:
             return np.empty(region.shape, manifest.spec.dtype)
-        if manifest.ranged and _all_stored(manifest, region):
+        if manifest.supports_partial_reads and _all_stored(manifest, region):
             return read_raw(manifest, region, self._listed)
         try:
             block = self._handles.get(leaf.key.text)[region.slices].read().result()

@@ -57,7 +57,7 @@ _NO_ARRAYS = {
 }
 
 
-def refusals(leaves: Sequence[Leaf], zarr: int) -> list[str]:
+def unsupported(leaves: Sequence[Leaf], zarr: int) -> list[str]:
     """Why a group of that version of zarr cannot hold these leaves, one sentence each; empty: it can."""
     one_by_one = [sentence for leaf in leaves for sentence in _of_leaf(leaf, zarr)]
     return [*one_by_one, *_of_all([leaf.key for leaf in leaves])]
@@ -127,9 +127,9 @@ class ZarrSink:
         self._handles = Handles(self._opened, OPEN_ARRAYS)
         self._context: Any = None
 
-    def refusals(self, leaves: Sequence[Leaf]) -> list[str]:
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why zarr cannot hold these leaves, one sentence each; empty: it can."""
-        return refusals(leaves, self._zarr)
+        return unsupported(leaves, self._zarr)
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether this version of zarr can describe these stored bytes."""

@@ -171,7 +171,7 @@ class CutSink:
     """A sink that cuts arrays into small pieces."""
 
     def __init__(self, sink: Sink):
-        self.refusals, self.adopts, self.adopt = sink.refusals, sink.adopts, sink.adopt
+        self.unsupported, self.adopts, self.adopt = sink.unsupported, sink.adopts, sink.adopt
         self.write, self.finish, self._sink = sink.write, sink.finish, sink
 
     def create(self, outputs: Sequence[Output]) -> None:
@@ -602,7 +602,7 @@ def copied(source: FlaxSource, directory: Path) -> Any:
     directory.mkdir()
     sink = open_sink("flax", directory, SinkOptions(file_name="y.msgpack"))
     outputs = [Output(leaf, leaf.spec.shape if leaf.spec else ()) for leaf in source.leaves().values()]
-    assert sink.refusals([output.leaf for output in outputs]) == []
+    assert sink.unsupported([output.leaf for output in outputs]) == []
     sink.create(outputs)
     for output in outputs:
         if output.leaf.spec is not None:
@@ -701,7 +701,7 @@ def test_what_cannot_be_written_is_refused_by_key(tmp_path: Path, monkeypatch: p
         leaf(Key.of(["t"]), None, LeafKind.STRING, "lone\ud800"),
         leaf(Key.of(["long"]), None, LeafKind.STRING, "x" * 11),
     ]
-    assert open_sink("flax", tmp_path, SinkOptions()).refusals(leaves) == [
+    assert open_sink("flax", tmp_path, SinkOptions()).unsupported(leaves) == [
         "`x/__msgpack_chunked_array__/y` has the component `__msgpack_chunked_array__`, "
         "by which Flax knows arrays in pieces; rename it.",
         f"`{'/'.join(['d'] * 101)}` is nested 101 deep, and 100 is the limit; rename it.",
@@ -717,7 +717,7 @@ def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for module in ("flax.sink", "shared.msgpack_tree"):
             monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
         leaves = [output_of(name, np.ones(3)).leaf for name in ("a/b/c", "a/b/d", "e")]
-        told = open_sink("flax", tmp_path, SinkOptions()).refusals(leaves)
+        told = open_sink("flax", tmp_path, SinkOptions()).unsupported(leaves)
         assert told == (
             []
             if fine

@@ -513,7 +513,7 @@ def test_strings_go_round(tmp_path: Path) -> None:
     texts = {"a": "text", "b": "", "c/d": "é λ 🙂\n", "e": "inner\0nul"}
     outputs = [Output(Leaf(Key.parse(k), LeafKind.STRING, string=v), ()) for k, v in texts.items()]
     sink = open_sink("npz", tmp_path, SinkOptions())
-    assert sink.refusals([output.leaf for output in outputs]) == []
+    assert sink.unsupported([output.leaf for output in outputs]) == []
     sink.create(outputs)
     sink.finish()
     assert {name: str(v) for name, v in loaded(tmp_path / "checkpoint.npz").items()} == texts
@@ -524,7 +524,7 @@ def test_strings_go_round(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["ends\0", "lone\ud800", "x" * 2**20])
 def test_strings_that_would_not_come_back_are_refused(text: str, tmp_path: Path) -> None:
-    (told,) = open_sink("npz", tmp_path, SinkOptions()).refusals(
+    (told,) = open_sink("npz", tmp_path, SinkOptions()).unsupported(
         [Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)]
     )
     assert "`a/b`" in told
@@ -541,7 +541,7 @@ def test_strings_that_would_not_come_back_are_refused(text: str, tmp_path: Path)
 )
 def test_names_that_would_be_mixed_up(names: list[str], says: str, tmp_path: Path) -> None:
     leaves = [Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec((), np.dtype("i4"))) for name in names]
-    (told,) = open_sink("npz", tmp_path, SinkOptions()).refusals(leaves)
+    (told,) = open_sink("npz", tmp_path, SinkOptions()).unsupported(leaves)
     assert says.replace("\\", "") in told
     assert len(told) < 1000
 

@@ -407,7 +407,7 @@ def in_list(*names: str, kinds: str) -> Leaf:
     ],
 )
 def test_refusals(leaves: list[Leaf], words: list[str], tmp_path: Path) -> None:
-    sentences = open_sink("orbax", tmp_path, SinkOptions()).refusals(leaves)
+    sentences = open_sink("orbax", tmp_path, SinkOptions()).unsupported(leaves)
     assert len(sentences) == 1, sentences
     assert all(word in sentences[0] for word in words), sentences
 
@@ -422,9 +422,9 @@ def test_no_refusals(tmp_path: Path) -> None:
         string("s.t"),
         Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Dict"),
     ]
-    assert open_sink("orbax", tmp_path, SinkOptions()).refusals(leaves) == []
+    assert open_sink("orbax", tmp_path, SinkOptions()).unsupported(leaves) == []
     alone = [one("", key=Key((), ()))]  # a tree that is one array
-    assert open_sink("orbax", tmp_path, SinkOptions()).refusals(alone) == []
+    assert open_sink("orbax", tmp_path, SinkOptions()).unsupported(alone) == []
 
 
 @pytest.mark.parametrize(
@@ -467,4 +467,4 @@ def test_metadata_files_are_json_that_orbax_knows(tmp_path: Path) -> None:
 
 def test_the_sink_is_a_sink(tmp_path: Path) -> None:
     sink: Sink = open_sink("orbax", tmp_path, SinkOptions())
-    assert sink.refusals([Leaf(Key.parse("a"), LeafKind.STRING, string="")]) == []
+    assert sink.unsupported([Leaf(Key.parse("a"), LeafKind.STRING, string="")]) == []

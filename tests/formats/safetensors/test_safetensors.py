@@ -347,7 +347,7 @@ def test_pairs_are_not_taken_for_plain_bytes(tmp_path: Path) -> None:
 
 def test_pairs_that_do_not_come_out_even_are_refused(tmp_path: Path) -> None:
     sink = open_sink("safetensors", tmp_path, SinkOptions())
-    told = sink.refusals([output_of("a", array((2, 3), "float4_e2m1fn")).leaf])
+    told = sink.unsupported([output_of("a", array((2, 3), "float4_e2m1fn")).leaf])
     assert told == [
         "`a` is float4_e2m1fn[2,3]: safetensors stores this type in pairs along an even last axis; cast it."
     ]
@@ -448,7 +448,7 @@ def test_names_of_metadata_and_names_twice_are_refused(tmp_path: Path) -> None:
         Leaf(key, LeafKind.ARRAY, spec)
         for key in (Key.of(["__metadata__"]), Key.of(["a", "b"]), Key.of(["a/b"]))
     ]
-    assert sink.refusals(leaves) == [
+    assert sink.unsupported(leaves) == [
         "`__metadata__` is what safetensors calls its metadata; rename it.",
         "2 leaves would have the name `a/b`; rename all but one.",
     ]
@@ -459,13 +459,13 @@ def test_a_header_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytes
     exact = len(encoded({leaf.key.text: array((2,), "float32") for leaf in leaves})) - 40 - 8
     for limit, fine in ((exact, True), (exact - 8, False)):
         monkeypatch.setattr("ckpt_surgery.formats.safetensors.sink.MOST_HEADER_BYTES", limit)
-        told = open_sink("safetensors", tmp_path, SinkOptions()).refusals(leaves)
+        told = open_sink("safetensors", tmp_path, SinkOptions()).unsupported(leaves)
         assert (told == []) == fine
     assert told == [
         f"5 leaves need a header of {exact} bytes, and safetensors allows {exact - 8}; "
         "spread them over several files, by giving a shard size."
     ]
-    assert open_sink("safetensors", tmp_path, SinkOptions(shard_size=8)).refusals(leaves) == []
+    assert open_sink("safetensors", tmp_path, SinkOptions(shard_size=8)).unsupported(leaves) == []
 
 
 @pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=0)])

@@ -601,7 +601,7 @@ def test_a_group_without_arrays(version: int, tmp_path: Path) -> None:
     ],
 )
 def test_names_that_are_no_paths(name: str, zarr: int, says: str, tmp_path: Path) -> None:
-    (told,) = sink_of(tmp_path / "g", zarr).refusals([output_of(name, np.ones(2)).leaf])
+    (told,) = sink_of(tmp_path / "g", zarr).unsupported([output_of(name, np.ones(2)).leaf])
     assert says in told
     assert told.startswith(f"`{name}` ")
     assert told.endswith("; rename it.")
@@ -612,7 +612,7 @@ def test_names_that_are_no_paths(name: str, zarr: int, says: str, tmp_path: Path
 )
 def test_names_that_only_look_like_chunks(name: str, zarr: int, tmp_path: Path) -> None:
     arrays = {name: array((4, 6), "float32"), "y": array((2, 3), "float32")}
-    assert sink_of(tmp_path / "g", zarr).refusals([output_of(n, v).leaf for n, v in arrays.items()]) == []
+    assert sink_of(tmp_path / "g", zarr).unsupported([output_of(n, v).leaf for n, v in arrays.items()]) == []
     path = written(tmp_path / "g", arrays, zarr, (2, 3))
     assert_same(loaded(path, zarr), arrays)
     assert_same(values(opened(path)), arrays)
@@ -621,7 +621,7 @@ def test_names_that_only_look_like_chunks(name: str, zarr: int, tmp_path: Path) 
 def test_leaves_that_would_share_a_directory_are_refused(tmp_path: Path) -> None:
     spec = ArraySpec((2,), np.dtype(np.float32))
     keys = (Key.of(["a", "b"]), Key.of(["a/b"]), Key.parse("a/b/c/d"))
-    assert sink_of(tmp_path / "g").refusals([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
+    assert sink_of(tmp_path / "g").unsupported([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
         "2 leaves would have the name `a/b`; rename all but one.",
     ]
 
