@@ -36,8 +36,8 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan import Fate
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
-from tests import checkpoints
-from tests.checkpoints import (
+from tests.support import checkpoints
+from tests.support.checkpoints import (
     CUSTOM,
     LAYOUTS,
     WITH_STRINGS,
@@ -47,7 +47,7 @@ from tests.checkpoints import (
     restored_leaves,
     values,
 )
-from tests.generations import lock_of, write_lock
+from tests.support.generations import lock_of, write_lock
 
 Checkpoint = Callable[[str], Path]
 

@@ -12,7 +12,7 @@ from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.remarks import filled_chunks, version_text
-from tests import checkpoints
+from tests.support import checkpoints
 
 SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
 """Of `params/sparse`, 6 of 8 chunks are not stored, and of `zeros` the only one."""

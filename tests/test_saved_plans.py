@@ -30,9 +30,9 @@ from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.storage.listing import data_file
-from tests import checkpoints
-from tests.checkpoints import LAYOUTS, assert_same, random, values
-from tests.plans import COMPUTED
+from tests.support import checkpoints
+from tests.support.checkpoints import LAYOUTS, assert_same, random, values
+from tests.support.plans import COMPUTED
 
 Checkpoint = Callable[[str], Path]
 MIB = 1 << 20

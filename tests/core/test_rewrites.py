@@ -35,7 +35,7 @@ from ckpt_surgery.core.rewrites import (
     stacked,
     transposed,
 )
-from tests.stored_arrays import codec_of, sharded_codec
+from tests.support.stored_arrays import codec_of, sharded_codec
 
 U16 = np.dtype(np.uint16)
 

@@ -17,8 +17,8 @@ from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target
-from tests.memory import MemorySink, MemorySource
-from tests.plans import COMPUTED
+from tests.support.memory import MemorySink, MemorySource
+from tests.support.plans import COMPUTED
 
 
 def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:

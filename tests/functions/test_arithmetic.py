@@ -27,7 +27,7 @@ from ckpt_surgery.functions.arithmetic import (
     broadcast_needs,
 )
 from ckpt_surgery.functions.base import Function
-from tests.functions.evaluation import evaluate, numbers, same, spec_of
+from tests.support.evaluation import evaluate, numbers, same, spec_of
 
 F32 = np.dtype(np.float32)
 

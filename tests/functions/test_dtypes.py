@@ -26,7 +26,7 @@ from ckpt_surgery.functions.dtypes import (
     Rounded,
     number_as,
 )
-from tests.functions.evaluation import evaluate, numbers, same, spec_of
+from tests.support.evaluation import evaluate, numbers, same, spec_of
 
 NAN, INF = math.nan, math.inf
 

@@ -18,7 +18,7 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.merge import MeanOfList, SumOfList
 from ckpt_surgery.functions.reductions import Einsum, Matmul, Mean, Sum
-from tests.functions.evaluation import evaluate
+from tests.support.evaluation import evaluate
 
 NAMES = [f"{sign}int{bits}" for bits in (2, 4, 8, 16, 32, 64) for sign in ("", "u")]
 OPERATORS: dict[str, Callable[[int, int], int]] = {

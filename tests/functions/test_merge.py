@@ -9,7 +9,7 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.merge import Concat, MaxOfList, MeanOfList, MinOfList, Stack, SumOfList
-from tests.functions.evaluation import evaluate, numbers, same
+from tests.support.evaluation import evaluate, numbers, same
 
 BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))
 

@@ -23,8 +23,8 @@ from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.merge import Concat, Stack
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.graph.nodes import Apply, Node, Read, relinked
-from tests.functions.evaluation import evaluate, same
-from tests.stored_arrays import Files, codec_of, decoded, sharded_codec, store
+from tests.support.evaluation import evaluate, same
+from tests.support.stored_arrays import Files, codec_of, decoded, sharded_codec, store
 
 ALL = (None, None, None)
 F32 = dtype_named("float32")

@@ -32,7 +32,7 @@ from ckpt_surgery.functions.dtypes import (
     number_as,
 )
 from ckpt_surgery.functions.quantize import Quantize
-from tests.functions.evaluation import evaluate, same
+from tests.support.evaluation import evaluate, same
 
 POWERS = "float8_e8m0fnu"
 """Has powers of two only: neither zero nor a sign."""

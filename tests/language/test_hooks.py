@@ -21,8 +21,8 @@ from ckpt_surgery.graph.nodes import Array, Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import plan_json
-from tests.checkpoints import random
-from tests.memory import MemorySource
+from tests.support.checkpoints import random
+from tests.support.memory import MemorySource
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -6,7 +6,7 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language import patterns as regexes
 from ckpt_surgery.planner import passes
-from tests.plans import fates, plan_of
+from tests.support.plans import fates, plan_of
 
 HEAD = "version: 1\n"
 

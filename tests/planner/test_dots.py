@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import ckpt_surgery
-from tests import checkpoints
-from tests.plans import plan_of
+from tests.support import checkpoints
+from tests.support.plans import plan_of
 
 TREE = ["params/layer_0/kernel", "params/layer_1/kernel", "step"]
 

@@ -15,8 +15,8 @@ from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import counts, plan_json
 from ckpt_surgery.planner.planning import make_plan
-from tests import checkpoints
-from tests.plans import COMPUTED, MEMORY, listing, plan_of
+from tests.support import checkpoints
+from tests.support.plans import COMPUTED, MEMORY, listing, plan_of
 
 HEAD = "version: 1\n"
 WRITTEN = [name for name, offer in formats().items() if offer.open_sink is not None]

@@ -12,8 +12,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError
-from tests import checkpoints
-from tests.checkpoints import random, save_standard, sharded
+from tests.support import checkpoints
+from tests.support.checkpoints import random, save_standard, sharded
 
 STACK = """
 rules:

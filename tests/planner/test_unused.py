@@ -9,8 +9,8 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.functions import layout
 from ckpt_surgery.planner import unused
-from tests.functions.evaluation import selections
-from tests.plans import plan_of
+from tests.support.evaluation import selections
+from tests.support.plans import plan_of
 
 X = {"x": "float32[64,32]"}
 

@@ -8,8 +8,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery import api
-from tests.checkpoints import quiet
 from tests.recipes.running import Run, Save, restored
+from tests.support.checkpoints import quiet
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.planner.plan import Plan
-from tests.checkpoints import quiet, restored_leaves
-from tests.plans import plan_of
+from tests.support.checkpoints import quiet, restored_leaves
+from tests.support.plans import plan_of
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 

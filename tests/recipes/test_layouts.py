@@ -18,8 +18,6 @@ from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import load_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
-from tests.memory import MemorySink, MemorySource
-from tests.plans import COMPUTED, plan_of
 from tests.recipes.decoder_layouts import (
     GEMMA,
     LLAMA,
@@ -41,6 +39,8 @@ from tests.recipes.decoder_layouts import (
     recorded_config,
     within_layer,
 )
+from tests.support.memory import MemorySink, MemorySource
+from tests.support.plans import COMPUTED, plan_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FULL_WIDTH = 1 << 36

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError
-from tests.checkpoints import quiet
+from tests.support.checkpoints import quiet
 
 TOKENS = np.random.default_rng(1).integers(0, 97, (2, 12))
 SIZES: dict[str, Any] = {

@@ -18,11 +18,11 @@ from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
-from tests.memory import MemorySink, MemorySource
 from tests.oracle.trees import restore, save
-from tests.plans import COMPUTED, MEMORY, fates, plan_of
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Parameter, Size, Slots
+from tests.support.memory import MemorySink, MemorySource
+from tests.support.plans import COMPUTED, MEMORY, fates, plan_of
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"

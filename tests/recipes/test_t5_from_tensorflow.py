@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from ckpt_surgery.cli import cli
-from tests.formats.conformance import array
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece
 from tests.oracle.trees import restore
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Listing, Size
+from tests.support.conformance import array
 
 SIZE = Size(vocab=50, embed=6, heads=4, joined=20, mlp=9, buckets=5, layers=12)
 PARAMETERS = layouts.t5(SIZE, "1.1", "shared")

@@ -19,7 +19,7 @@ from ckpt_surgery.report.differences import (
     difference_json,
     difference_rows,
 )
-from tests import plans
+from tests.support import plans
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)

@@ -25,7 +25,7 @@ from ckpt_surgery.core.errors import (
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import checks, local, renaming
 from ckpt_surgery.storage import failures
-from tests.generations import NEW, OLD, fill, fill_file, found, lock_of, names, put, write_lock
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, names, put, write_lock
 
 # --- success --------------------------------------------------------------------------------------
 

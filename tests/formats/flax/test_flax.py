@@ -43,9 +43,9 @@ from ckpt_surgery.formats.flax.source import FlaxSource
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, read_tree
 from ckpt_surgery.storage import reading as byte_ranges
-from tests.formats import conformance
-from tests.formats.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, bounded, output_of, values
 from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
+from tests.support import conformance
+from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, bounded, output_of, values
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""

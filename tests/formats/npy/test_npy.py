@@ -16,9 +16,9 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.npy import FORMAT
 from ckpt_surgery.formats.registry import open_source
-from tests.formats import conformance
-from tests.formats.conformance import NAMES, Arrays, Lie, array, assert_same, same, values
 from tests.formats.npz.test_npz import DTYPES, npy
+from tests.support import conformance
+from tests.support.conformance import NAMES, Arrays, Lie, array, assert_same, same, values
 
 ELSEWHERE = ("../../etc/passwd", "/absolute", "a//b", "trailing/", "..", "nul\0byte", "x" * 4000)
 """Names that no file below a directory can have."""

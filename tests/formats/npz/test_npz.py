@@ -24,8 +24,8 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
-from tests.formats import conformance
-from tests.formats.conformance import (
+from tests.support import conformance
+from tests.support.conformance import (
     NAMES,
     Arrays,
     Lie,

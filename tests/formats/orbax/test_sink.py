@@ -25,7 +25,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output, Sink
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
-from tests import checkpoints
+from tests.support import checkpoints
 
 Checkpoint = Callable[[str], Path]
 

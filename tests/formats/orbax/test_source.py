@@ -19,7 +19,7 @@ from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.registry import detect_format, open_source
-from tests import checkpoints
+from tests.support import checkpoints
 
 Checkpoint = Callable[[str], Path]
 

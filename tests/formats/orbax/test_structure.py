@@ -20,7 +20,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.orbax.structure import structure_bytes
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source, restorable_by
-from tests import checkpoints
+from tests.support import checkpoints
 
 OLDER = Path(__file__).parents[2] / "data" / "orbax_versions"
 RECIPE = "version: 1\noutput: {zarr: 2, structure_file: true}\n"

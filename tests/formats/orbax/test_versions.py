@@ -18,7 +18,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.planner.plan import Transfer
-from tests import checkpoints
+from tests.support import checkpoints
 
 DATA = Path(__file__).parents[2] / "data" / "orbax_versions"
 WRITTEN = sorted(path.name for path in DATA.iterdir() if path.is_dir())

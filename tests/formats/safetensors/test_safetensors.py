@@ -22,8 +22,8 @@ from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink,
 from ckpt_surgery.formats.shared.zarr_metadata import zarr2_metadata, zarr3_metadata
 from ckpt_surgery.storage.adopting import DataFiles
 from ckpt_surgery.storage.listing import data_file
-from tests.formats import conformance
-from tests.formats.conformance import Arrays, Lie, array, assert_same, output_of, values
+from tests.support import conformance
+from tests.support.conformance import Arrays, Lie, array, assert_same, output_of, values
 
 CODES = {
     "BOOL": "bool",

@@ -29,7 +29,7 @@ from ckpt_surgery.formats.shared.msgpack_tree import (
 )
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.storage.reading import opened
-from tests.formats.conformance import array, bounded, random_regions
+from tests.support.conformance import array, bounded, random_regions
 
 
 def tree_of(path: Path, data: bytes) -> Node:

@@ -12,7 +12,7 @@ from ckpt_surgery.formats.orbax.store import Store
 from ckpt_surgery.formats.orbax.tree import Tree
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
-from tests import checkpoints
+from tests.support import checkpoints
 
 
 def database(directory: Path, values: dict[bytes, bytes], **config: Any) -> None:

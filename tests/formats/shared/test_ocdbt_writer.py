@@ -39,7 +39,7 @@ from ckpt_surgery.formats.shared.ocdbt_writer import (
     IndexOptions,
     write_index,
 )
-from tests import checkpoints
+from tests.support import checkpoints
 
 IDENTITY = UUID("00112233445566778899aabbccddeeff")
 FIXED = IndexOptions(identity=IDENTITY, commit_time=1_700_000_000_000_000_000)

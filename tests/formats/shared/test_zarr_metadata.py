@@ -36,7 +36,7 @@ from ckpt_surgery.formats.shared.zarr_metadata import (
     zarr2_metadata,
     zarr3_metadata,
 )
-from tests.checkpoints import dtype
+from tests.support.checkpoints import dtype
 
 
 def by_tensorstore(version: int, name: str, metadata: dict[str, Any]) -> bytes:

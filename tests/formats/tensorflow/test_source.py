@@ -19,9 +19,9 @@ from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
 from ckpt_surgery.formats.tensorflow.snappy import decompress
 from ckpt_surgery.formats.tensorflow.table import table_entries
 from ckpt_surgery.storage.reading import opened
-from tests.formats.conformance import SLACK_BYTES, Arrays, allowance, array, bounded, values
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
+from tests.support.conformance import SLACK_BYTES, Arrays, allowance, array, bounded, values
 
 # --- Snappy -----------------------------------------------------------------------------------------------
 

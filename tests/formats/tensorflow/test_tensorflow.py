@@ -16,10 +16,10 @@ from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.registry import detect_format, open_source
 from ckpt_surgery.formats.tensorflow import FORMAT
-from tests.formats import conformance
-from tests.formats.conformance import Arrays, Lie, array, assert_same, random_regions, same, values
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, header, nested, number, slices
+from tests.support import conformance
+from tests.support.conformance import Arrays, Lie, array, assert_same, random_regions, same, values
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.formats.conformance import Lie
 from tests.formats.torch.pickles import (
     ORDERED,
     V2,
@@ -26,6 +25,7 @@ from tests.formats.torch.pickles import (
     storage,
     view,
 )
+from tests.support.conformance import Lie
 
 
 def lie(reason: str, says: str, value: Any, members: Mapping[str, bytes] | None = None) -> Lie:

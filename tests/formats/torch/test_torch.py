@@ -22,8 +22,10 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.torch import FORMAT
-from tests.formats import conformance
-from tests.formats.conformance import (
+from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
+from tests.formats.torch.pickles import Call, Name, archive, document, storage
+from tests.support import conformance
+from tests.support.conformance import (
     SLACK_BYTES,
     Arrays,
     array,
@@ -33,8 +35,6 @@ from tests.formats.conformance import (
     same,
     values,
 )
-from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
-from tests.formats.torch.pickles import Call, Name, archive, document, storage
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -22,7 +22,6 @@ from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.torch import globals as torch_globals
 from ckpt_surgery.formats.torch import unpickler as torch_unpickler
 from ckpt_surgery.formats.torch.unpickler import load
-from tests.formats.conformance import SLACK_BYTES, bounded
 from tests.formats.torch.pickles import (
     ORDERED,
     V2,
@@ -36,6 +35,7 @@ from tests.formats.torch.pickles import (
     storage,
     view,
 )
+from tests.support.conformance import SLACK_BYTES, bounded
 
 
 def opened(path: Path) -> Source:

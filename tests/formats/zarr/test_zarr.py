@@ -21,8 +21,8 @@ from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader, Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
-from tests.formats import conformance
-from tests.formats.conformance import Arrays, Lie, array, assert_same, copy, files_of, output_of, same, values
+from tests.support import conformance
+from tests.support.conformance import Arrays, Lie, array, assert_same, copy, files_of, output_of, same, values
 
 NO_PATHS = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),

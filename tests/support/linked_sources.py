@@ -15,8 +15,8 @@ import zarr
 from safetensors.numpy import save_file
 
 from ckpt_surgery.formats import registry as formats
-from tests import checkpoints
-from tests.checkpoints import random, sharded
+from tests.support import checkpoints
+from tests.support.checkpoints import random, sharded
 
 Arrays = Mapping[str, np.ndarray]
 Layout = Callable[[str], Path]

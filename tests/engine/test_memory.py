@@ -16,9 +16,9 @@ import pytest
 from ckpt_surgery import api
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.formats import registry as formats
-from tests import checkpoints
-from tests.checkpoints import random
-from tests.linked_sources import safetensors_header, save_safetensors
+from tests.support import checkpoints
+from tests.support.checkpoints import random
+from tests.support.linked_sources import safetensors_header, save_safetensors
 
 MIB = 1 << 20
 LIBRARIES = 250 * MIB

@@ -14,9 +14,9 @@ from ckpt_surgery import api
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import adopting as data_files
-from tests import checkpoints, linked_sources
-from tests.checkpoints import assert_same
-from tests.linked_sources import Layout, everything, read, results, state_of, written
+from tests.support import checkpoints, linked_sources
+from tests.support.checkpoints import assert_same
+from tests.support.linked_sources import Layout, everything, read, results, state_of, written
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import zarr
 
 from ckpt_surgery import api
 from ckpt_surgery.planner.plan import Plan
-from tests.checkpoints import assert_same, quiet, restored_leaves
-from tests.linked_sources import written
+from tests.support.checkpoints import assert_same, quiet, restored_leaves
+from tests.support.linked_sources import written
 
 FILLS: Mapping[str, float] = {"zero": 0.0, "nine": 9.0, "nan": np.nan}
 LOCATIONS = ("start", "end")

@@ -27,10 +27,10 @@ from ckpt_surgery.engine.worker import run
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.planning import make_plan
-from tests.memory import MemorySink, MemorySource
-from tests.plans import COMPUTED, MEMORY, plan_of
+from tests.support.memory import MemorySink, MemorySource
+from tests.support.plans import COMPUTED, MEMORY, plan_of
 
-DIRECTORY = Path(__file__).parent / "data" / "errors"
+DIRECTORY = Path(__file__).parents[1] / "data" / "errors"
 OPTIONS = ("target", "listing", "set", "memory", "orbax", "says")
 
 

@@ -25,9 +25,9 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
 from ckpt_surgery.report.differences import difference_rows
-from tests import checkpoints
-from tests.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
 from tests.formats.tensorflow.bundles import Piece, save_pieces
+from tests.support import checkpoints
+from tests.support.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -28,9 +28,9 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
-from tests import checkpoints, linked_sources
-from tests.checkpoints import assert_same, random, restored_leaves
-from tests.linked_sources import (
+from tests.support import checkpoints, linked_sources
+from tests.support.checkpoints import assert_same, random, restored_leaves
+from tests.support.linked_sources import (
     LAYOUTS,
     RENAMED,
     WITH_STRINGS,
