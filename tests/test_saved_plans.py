@@ -21,6 +21,7 @@ import ckpt_surgery
 from ckpt_surgery import api, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks
 from ckpt_surgery.engine.worker import output_of
 from ckpt_surgery.planner import document as plan_document
@@ -226,7 +227,7 @@ def test_a_memory_below_the_working_set_is_refused(
     with pytest.raises(PlanError) as caught:
         api.apply(tmp_path / "plan.json", dst=tmp_path / "out", memory=4 * MIB)
     assert str(caught.value) == (
-        f"`w`: one of its tasks needs {needed / MIB:.1f} MiB; of the budget of 4.0 MiB, 2.0 MiB are for "
+        f"`w`: one of its tasks needs {bytes_text(needed)}; of the budget of 4.00 MiB, 2.00 MiB are for "
         "that\n"
         f'  Give it more: `memory="{enough // MIB}MiB"`; or make the plan again with this '
         "budget, which cuts finer."

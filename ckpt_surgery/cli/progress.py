@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ckpt_surgery.cli.render import bytes_text, seconds_text
+from ckpt_surgery.cli.render import seconds_text
+from ckpt_surgery.core.text import bytes_text
 
 if TYPE_CHECKING:
     from ckpt_surgery.api import Progress

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.report.differences import (
     Difference,
     DifferenceRow,
@@ -33,19 +33,6 @@ MOST_VALUES = 20
 
 MOST_METADATA = 200
 """Characters of metadata that are shown without `-v`."""
-
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def bytes_text(count: float) -> str:
-    """`1.50 GiB`: three significant digits, powers of 1024."""
-    unit = 0
-    while count >= 999.5 and unit < len(_UNITS) - 1:
-        count /= 1024
-        unit += 1
-    digits = 0 if unit == 0 or count >= 99.95 else 1 if count >= 9.995 else 2
-    return f"{count:.{digits}f} {_UNITS[unit]}"
 
 
 def number_of(count: int, noun: str) -> str:

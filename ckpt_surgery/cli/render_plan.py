@@ -8,7 +8,6 @@ from rich.text import Text
 from ckpt_surgery.cli.render import (
     WORD,
     aligned,
-    bytes_text,
     chosen_text,
     key_width,
     number_of,
@@ -16,7 +15,7 @@ from ckpt_surgery.cli.render import (
     start_of,
     tails_of,
 )
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Fate, Input, Plan
 from ckpt_surgery.planner.plan_json import DROPPED, counts

@@ -55,7 +55,7 @@ def sentences(notices: Iterable[Notice]) -> list[str]:
     return [one.sentence for one in told(notices)]
 
 
-def few(keys: Iterable[str], most: int = FEW) -> str:
+def few_keys(keys: Iterable[str], most: int = FEW) -> str:
     """The first keys in backticks, folded, and how many more there are."""
     known = list(dict.fromkeys(keys))
     lines = fold([Entry(key) for key in known])

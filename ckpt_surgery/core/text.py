@@ -20,3 +20,21 @@ _UNPRINTABLE = re.compile(
 def shown(text: str) -> str:
     r"""`text` with control, formatting and private characters escaped (`\x1b`, `\u202e`): safe to print."""
     return _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first names, printable; an ellipsis stands for the others."""
+    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")
+
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes as `1.50 GiB`: three significant digits, powers of 1024."""
+    unit = 0
+    while count >= 999.5 and unit < len(_UNITS) - 1:
+        count /= 1024
+        unit += 1
+    digits = 0 if unit == 0 or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f} {_UNITS[unit]}"

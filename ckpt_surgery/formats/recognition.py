@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.storage.listing import entries, is_directory
 from ckpt_surgery.storage.reading import opened
 
@@ -104,9 +104,8 @@ def without_arrays(path: str) -> Recognized | None:
     steps = found.matching(r"(.*[_-])?[0-9]+")
     if not steps:
         return None
-    few = ", ".join(map(shown, steps[:3])) + (", …" if len(steps) > 3 else "")
     return Recognized(
-        f"a directory of steps ({few}) without arrays in them",
+        f"a directory of steps ({few(steps)}) without arrays in them",
         "Check that the saves were finished, and that the copy is complete.",
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes
 from ckpt_surgery.graph.nodes import Apply, Node, Read
 
@@ -101,8 +102,8 @@ def cut(value: Node, budget: int) -> Cut:
     found = measured(value, chunks, block)
     if found.working_set > room:
         raise PlanError(
-            f"one element of it needs {size(found.working_set)} at a time ({_why_so_much(value)}); "
-            f"of the budget of {size(budget)}, {size(room)} are for that",
+            f"one element of it needs {bytes_text(found.working_set)} at a time ({_why_so_much(value)}); "
+            f"of the budget of {bytes_text(budget)}, {bytes_text(room)} are for that",
             hint=f'Give it more: `memory="{budget_for(found.working_set)}"`.',
         )
     return found
@@ -134,16 +135,6 @@ def budget_for(room: int) -> str:
 def _is_whole(node: Node) -> bool:
     """Whether something in it is computed as a whole."""
     return isinstance(node, Apply) and (node.function.full_copies > 0 or any(map(_is_whole, node.inputs)))
-
-
-def size(n: int) -> str:
-    """Bytes for people: `6.0 GiB`."""
-    amount, unit = float(n), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{n} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Shape:

@@ -17,13 +17,13 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import DataFile
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
 from ckpt_surgery.graph.node_json import NodeReader
 from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.params import ParamValue
-from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature, size
+from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
 from ckpt_surgery.planner.document import (
     SAVED,
     DroppedForm,
@@ -186,8 +186,8 @@ def _check_memory(steps: Sequence[Step], memory: int) -> None:
         return
     needed = largest.cut.working_set
     raise PlanError(
-        f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {size(needed)}; of the budget of "
-        f"{size(memory)}, {size(room_of(memory))} are for that",
+        f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {bytes_text(needed)}; of the budget of "
+        f"{bytes_text(memory)}, {bytes_text(room_of(memory))} are for that",
         hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
         "which cuts finer.",
     )

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.notices import Notice, few
+from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.planner.entries import Entry, RuleRef
 
 _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
@@ -42,6 +42,6 @@ def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[No
         if mixed or _levels(entry.key.text).partition(SEPARATOR)[0] in roots:
             made[entry.rule].append(entry.key.text)
     for rule, keys in made.items():
-        meant = few(map(_levels, keys))
+        meant = few_keys(map(_levels, keys))
         end = f"names with dots in them; levels are separated by `/`. Probably meant: {meant}"
-        yield Notice(f"{rule} makes {few(keys)}: {end}")
+        yield Notice(f"{rule} makes {few_keys(keys)}: {end}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.notices import Notice, few
+from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.planner.entries import Claims, Drop, Entry
 from ckpt_surgery.planner.transfers import Destination
 
@@ -27,7 +27,7 @@ def without_empty(claims: Claims, destination: Destination) -> Claims:
 
 
 def _left_out(empty: Sequence[Entry], format: str) -> str:
-    named = few(entry.key.text for entry in empty)
+    named = few_keys(entry.key.text for entry in empty)
     if len(empty) == 1:
         return f"the empty node {named} cannot be stored in {format} and is left out"
     return f"{len(empty)} empty nodes cannot be stored in {format} and are left out: {named}"

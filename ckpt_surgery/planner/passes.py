@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.notices import Notice, few
+from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Series, reads
 from ckpt_surgery.language.expressions import Expression, Groups, Scope, Unavailable
@@ -566,7 +566,9 @@ class PassRun:
             )
         refused = [entry.key.text for entry in fits if id(entry) not in self.claimed]
         if refused:
-            return SurgeryError(f"the rule claims nothing: `when` is false for {few(refused)}", hint=OPTIONAL)
+            return SurgeryError(
+                f"the rule claims nothing: `when` is false for {few_keys(refused)}", hint=OPTIONAL
+            )
         all_keys = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
         return SurgeryError(
             f"the rule claims nothing: earlier rules claimed {all_keys} that it matches",
@@ -652,7 +654,7 @@ class PassRun:
         if loose:
             hint = "Add a rule for them; `drop: true` if they shall go."
             self.ledger.general(
-                f"`unmatched: error`, and no rule claims {few(loose)} ({len(loose)} in all)",
+                f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)",
                 hint,
                 self.ledger.unmatched_place(),
             )
@@ -661,7 +663,9 @@ class PassRun:
     def _collision(self, text: str, index: int | None, old: Entry, later: int | None, new: Entry) -> None:
         def told(i: int | None, e: Entry) -> str:
             several = len(self.trees) > 1
-            made_of = few(f"{r.source}:{r.leaf.key}" if several else r.leaf.key.text for r in reads(e.value))
+            made_of = few_keys(
+                f"{r.source}:{r.leaf.key}" if several else r.leaf.key.text for r in reads(e.value)
+            )
             if i is None:
                 return f"{made_of} stays there (`unmatched: keep`)"
             return f"{self.ledger.ref(i)} makes it" + (f" from {made_of}" if made_of else "")
@@ -747,7 +751,7 @@ def _order_problem(places: Sequence[object], group: Sequence[Member]) -> str | N
         return f"`by` must give integers or strings throughout, not {found}"
     place, count = Counter(places).most_common(1)[0]
     if count > 1:
-        keys = few(m.claim.entry.key.text for p, m in zip(places, group, strict=True) if p == place)
+        keys = few_keys(m.claim.entry.key.text for p, m in zip(places, group, strict=True) if p == place)
         return f"`by` gives {place!r} for {count} leaves that go to `{group[0].key}`: {keys}"
     for negative, member in zip(places, group, strict=True):
         if isinstance(negative, int) and negative < 0:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
-from ckpt_surgery.core.notices import FEW, Notice, few, told
+from ckpt_surgery.core.notices import FEW, Notice, few_keys, told
 from ckpt_surgery.language.expressions import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.yaml_document import DocumentPath
@@ -104,4 +104,4 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
 
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:
-    return problem if not keys else replace(problem, message=f"{problem.message} (at {few(keys)})")
+    return problem if not keys else replace(problem, message=f"{problem.message} (at {few_keys(keys)})")

@@ -14,7 +14,7 @@ import regex
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import FEW, Notice, few, sentences
+from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.graph.nodes import Apply, Read
@@ -97,7 +97,7 @@ def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
 
 
 def _note_missing(run: PassRun, target: Target, missing: Sequence[str], surplus: Sequence[Notice]) -> None:
-    listed = f"nothing gives {few(missing, MANY)} of the target ({len(missing):,} in all)"
+    listed = f"nothing gives {few_keys(missing, MANY)} of the target ({len(missing):,} in all)"
     if not target.readable:
         run.ledger.general(
             f"{listed}; a mere listing as target has no values",
@@ -180,7 +180,7 @@ def _why_unused(
         guess = did_you_mean(pattern.pattern, target.leaves)
         why = f"no key of the target matches{guess}"
     elif refused and rule.when is not None:
-        why = f"`when` is false for {few(refused)}"
+        why = f"`when` is false for {few_keys(refused)}"
     else:
         which = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
         why = f"earlier rules claimed {which} that it matches"

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.protocols import DataFile
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 
 T = TypeVar("T")
 
@@ -247,8 +247,3 @@ def without_index(directory: str, shards: Sequence[str], index: str) -> SourceEr
     return SourceError(
         f"{shown(directory)} holds shards ({few(shards)}) without their index {index}", hint=DAMAGED
     )
-
-
-def few(names: Sequence[str], most: int = 3) -> str:
-    """The first names, printable."""
-    return ", ".join(map(shown, names[:most])) + (", …" if len(names) > most else "")

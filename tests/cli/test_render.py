@@ -287,24 +287,6 @@ def test_only_the_worst_values_are_listed_without_full(leaves):
 
 
 @pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "0.98 KiB"),
-        (1536, "1.50 KiB"),
-        (10 * 1024, "10.0 KiB"),
-        (100 * 1024, "100 KiB"),
-        (1023 * 1024, "1.00 MiB"),
-        (3 << 30, "3.00 GiB"),
-        (5 << 50, "5120 TiB"),
-    ],
-)
-def test_bytes_text(count, text):
-    assert render.bytes_text(count) == text
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.421, "0.42 s"), (12.34, "12.3 s"), (59.99, "60.0 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")],
 )

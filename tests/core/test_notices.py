@@ -1,6 +1,6 @@
 """Sentences about leaves, folded."""
 
-from ckpt_surgery.core.notices import Notice, few, sentences
+from ckpt_surgery.core.notices import Notice, few_keys, sentences
 
 
 def test_the_same_of_many_leaves_is_said_once() -> None:
@@ -26,9 +26,10 @@ def test_what_differs_in_anything_but_the_key_is_said_apart_and_in_order() -> No
 
 
 def test_few_keys_are_folded_before_they_are_cut() -> None:
-    assert few(["a", "b"]) == "`a`, `b`"
-    assert few(["b", *(f"a_{i}" for i in range(9)), "c"]) == "`b`, `a_{0..8}`, `c`"
-    assert few([*"abcd", "a"]) == "`a`, `b`, `c`, and 1 more"
+    assert few_keys(["a", "b"]) == "`a`, `b`"
+    assert few_keys(["b", *(f"a_{i}" for i in range(9)), "c"]) == "`b`, `a_{0..8}`, `c`"
+    assert few_keys([*"abcd", "a"]) == "`a`, `b`, `c`, and 1 more"
     assert (
-        few([*(f"{c}{i}" for c in "abcd" for i in range(3))]) == "`a{0..2}`, `b{0..2}`, `c{0..2}`, and 3 more"
+        few_keys([*(f"{c}{i}" for c in "abcd" for i in range(3))])
+        == "`a{0..2}`, `b{0..2}`, `c{0..2}`, and 3 more"
     )

@@ -11,6 +11,7 @@ from ckpt_surgery.core.errors import (
     StorageError,
     UsageError,
 )
+from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.staging.locks import check
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, lies_in, path_text, same_place
@@ -120,8 +121,7 @@ def check_space(destination: Path, bytes_needed: int) -> None:
         free = shutil.disk_usage(parent).free
     if free < bytes_needed:
         raise StorageError(
-            f"{path_text(parent)}: {bytes_needed / 2**30:.2f} GiB are to be written, "
-            f"{free / 2**30:.2f} are free",
+            f"{path_text(parent)}: {bytes_text(bytes_needed)} are to be written, {bytes_text(free)} are free",
             hint="Free some space, or choose a destination on another file system.",
         )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import natural_order
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.orbax.detect import UNFINISHED
 from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
 from ckpt_surgery.formats.registry import Selection
@@ -23,7 +23,6 @@ from ckpt_surgery.storage.listing import (
     check_no_item,
     check_no_step,
     entries,
-    few,
     is_directory,
     not_one,
     without_index,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.storage.listing import (
     DAMAGED,
@@ -20,7 +20,6 @@ from ckpt_surgery.storage.listing import (
     check_no_item,
     check_no_step,
     entries,
-    few,
 )
 from ckpt_surgery.storage.reading import OpenFile, opened
 

@@ -1,0 +1,56 @@
+"""Words for messages: numbers of bytes, lists of names, text that is safe to print."""
+
+import pytest
+
+from ckpt_surgery.core.text import bytes_text, did_you_mean, few, shown
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.98 KiB"),
+        (1536, "1.50 KiB"),
+        (10 * 1024, "10.0 KiB"),
+        (100 * 1024, "100 KiB"),
+        (1023 * 1024, "1.00 MiB"),
+        (3 << 30, "3.00 GiB"),
+        (5 << 50, "5120 TiB"),
+    ],
+)
+def test_bytes_text(count: float, text: str) -> None:
+    assert bytes_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "text"),
+    [
+        ([], 3, ""),
+        (["a", "b", "c"], 3, "a, b, c"),
+        (["a", "b", "c", "d"], 3, "a, b, c, …"),
+        (["a", "b"], 1, "a, …"),
+        (["\x1b[2J"], 3, "\\x1b[2J"),  # nothing that a terminal would act on
+    ],
+)
+def test_few(names: list[str], most: int, text: str) -> None:
+    assert few(names, most) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("a/b ö 漢 😀", "a/b ö 漢 😀"),
+        ("\x1b[31m", "\\x1b[31m"),
+        ("\n\t\x7f\x85", "\\n\\t\\x7f\\x85"),
+        ("a\u202eb\u200bc", "a\\u202eb\\u200bc"),  # right to left, and of no width
+        ("\ud800\ue000", "\\ud800\\ue000"),  # half a character, and a private one
+    ],
+)
+def test_shown(text: str, safe: str) -> None:
+    assert shown(text) == safe
+
+
+def test_did_you_mean() -> None:
+    assert did_you_mean("tranpose", ["stack", "transpose"]) == "; did you mean `transpose`?"
+    assert did_you_mean("x", ["stack", "transpose"]) == ""
