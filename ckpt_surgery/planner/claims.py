@@ -5,20 +5,21 @@ together at the end of the pass that has them: a later pass would only repeat th
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.graph.nodes import Read
-from ckpt_surgery.language.expressions import ExpressionError, Scope
-from ckpt_surgery.language.loading import LoadedRecipe, Pass
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.models import Pass
 from ckpt_surgery.language.operations import truth
-from ckpt_surgery.language.scope import SOURCES
+from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.entries import Claims, Drop, Entry, Tree
-from ckpt_surgery.planner.passes import PassRun, SourceLeaves, count_of
-from ckpt_surgery.planner.problems import Ledger
-from ckpt_surgery.planner.target import Target, fitted, target_leaves
+from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
+from ckpt_surgery.planner.passes import run_pass
+from ckpt_surgery.planner.problems import Problems
+from ckpt_surgery.planner.target import Target, target_leaves
 
 KEEP = "A checkpoint has to have one leaf at least."
 
@@ -40,17 +41,20 @@ def make_claims(
     passes = run or [(0, Pass(rules=()))]
     drops: list[Drop] = []
     unused: list[Drop] = []
-    settled: set[int] = set()
+    settled: Set[int] = frozenset()
     notices: list[Notice] = []
+    named_target = target_leaves(target)
     for index, pass_ in passes:
-        ledger = Ledger(loaded, index)
+        problems = Problems(loaded, index)
+        evaluator = Evaluator(loaded.names, trees, named_target, problems)
         last = index == passes[-1][0]
-        done = PassRun(loaded, pass_, trees, target_leaves(target), ledger, settled, last)
-        trees[first] = fitted(done, target) if last and target else done.merged()
-        ledger.close()
-        drops += ledger.drops
-        unused += ledger.unused
-        notices += ledger.notices
+        done = run_pass(pass_, loaded.recipe.unmatched, evaluator, target if last else None, settled, last)
+        problems.raise_all()
+        trees = {**trees, first: done.tree}
+        settled = done.settled
+        drops += done.drops
+        unused += done.unused
+        notices += problems.notices
     if not trees[first]:
         skipped = not run and loaded.recipe.unmatched == "drop" and any(listings.values())
         raise PlanError(*(_nothing_run(loaded) if skipped else _nothing_left(loaded, drops)))
@@ -91,8 +95,7 @@ def _applies(loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, 
     """Whether a pass runs. Its `when` sees the sources as they were given, whatever passes come before."""
     if pass_.when is None:
         return True
-    leaves = {name: SourceLeaves(name, tree) for name, tree in trees.items()}
-    names = {**loaded.names, **leaves, SOURCES: tuple(trees)}
+    names = {**loaded.names, **names_of_sources(trees)}
     first = next(iter(trees.values()))
     try:
         return truth(pass_.when.evaluate(Scope(names, "", lambda pattern: count_of(pattern, first))))

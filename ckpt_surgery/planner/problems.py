@@ -1,4 +1,4 @@
-"""What one pass finds wrong, and what it drops: told together at its end, each at its place in the recipe."""
+"""The problems and warnings of one pass: collected, and raised together at its end, each at its place."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,29 +7,28 @@ from typing import Any
 
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, told
-from ckpt_surgery.language.expressions import ExpressionError
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
-from ckpt_surgery.planner.entries import Drop, Entry, RuleRef
+from ckpt_surgery.planner.entries import Entry, RuleRef
 
 Field = tuple[str, ...]
 """A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
 
 MANY = 20
-"""How many problems that belong to no rule are told."""
+"""How many problems that belong to no rule are reported one by one."""
+
+OPTIONAL = "Write `optional: true` if that is fine."
 
 
-class Ledger:
-    """What was found wrong, and what was dropped, in one pass. Equal problems of one rule are told once."""
+class Problems:
+    """What is wrong, or may be a mistake, in one pass. Equal problems of one rule are reported once."""
 
     def __init__(self, loaded: LoadedRecipe, pass_index: int):
         self.loaded = loaded
         self.pass_index = pass_index
-        self.drops: list[Drop] = []
-        self.unused: list[Drop] = []
-        """Leaves that rules with expressions claimed: dropped if nothing uses them after all."""
         self.notices: list[Notice] = []
-        """What is no problem, and may be a mistake."""
+        """Warnings: what is no problem, and may be a mistake."""
         self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
         self._misfits: list[Notice] = []
@@ -44,7 +43,7 @@ class Ledger:
             self._refs[rule] = RuleRef(self.loaded.rule_path(self.pass_index, rule), line, location, place)
         return self._refs[rule]
 
-    def problem(
+    def at(
         self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
     ) -> None:
         """Note a problem of a field of a rule, met at one key; `at_key`: of the field's name."""
@@ -65,8 +64,8 @@ class Ledger:
         self._problems.setdefault((message,), (Problem(message, place, hint), []))
 
     @property
-    def clean(self) -> bool:
-        """Nothing wrong so far."""
+    def is_empty(self) -> bool:
+        """Whether nothing is wrong so far."""
         return not self._problems and not self._misfits
 
     def own(self, field: str) -> DocumentPath:
@@ -78,9 +77,13 @@ class Ledger:
         """Where it says what becomes of leaves that no rule claims."""
         return self.loaded.place(self.own("unmatched"))
 
-    def close(self) -> None:
-        """Raise what was found, if anything was."""
-        if not self.clean:
+    def warn(self, notice: Notice | str) -> None:
+        """Note what is no problem, and may be a mistake."""
+        self.notices.append(Notice(notice) if isinstance(notice, str) else notice)
+
+    def raise_all(self) -> None:
+        """Raise PlanError with all problems, if there are any."""
+        if not self.is_empty:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in told(self._misfits)]
             raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))

@@ -18,12 +18,12 @@ from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.graph.nodes import Apply, Read
-from ckpt_surgery.language.expressions import Unavailable
-from ckpt_surgery.language.loading import Rule, TargetPolicy
+from ckpt_surgery.language.models import Rule, TargetPolicy
+from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
-from ckpt_surgery.planner.passes import OPTIONAL, PassRun, SourceLeaves, match_names, x_of
-from ckpt_surgery.planner.problems import MANY
+from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves, x_of
+from ckpt_surgery.planner.problems import MANY, OPTIONAL, Problems
 
 TARGET = "target"
 
@@ -53,30 +53,49 @@ def own_value(leaf: Leaf) -> Entry:
     return Entry(leaf.key, leaf, Read(TARGET, leaf), None)
 
 
-def fitted(run: PassRun, target: Target) -> Tree:
-    """The tree that has exactly the target's structure."""
-    filled = _filled(run, target)
-    matched = run.distinct(run.produced())
+@dataclass(frozen=True)
+class Fitted:
+    """The result of meeting the target."""
+
+    tree: Tree
+    """Exactly the target's structure."""
+    drops: Sequence[Drop]
+    """What was offered and is not in the tree."""
+
+
+def fitted(
+    evaluator: Evaluator,
+    target: Target,
+    given: Mapping[str, Entry],
+    matched: Mapping[str, Entry],
+    kept: Iterable[Entry],
+) -> Fitted:
+    """Choose what each leaf of the target becomes; what is wrong is noted with the evaluator's problems.
+
+    `given`: what `fill` rules give. `matched`: what `match` and `add` rules make. `kept`: leaves that no rule
+    claims, under their own names.
+    """
+    problems = evaluator.problems
     surplus = [_surplus(entry, target) for text, entry in matched.items() if text not in target.leaves]
-    run.ledger.notices += surplus
-    own = {e.key.text: e for e in run.unclaimed([*filled.values(), *matched.values()])}
+    for notice in surplus:
+        problems.warn(notice)
+    own = {entry.key.text: entry for entry in kept}
     tree: dict[str, Entry] = {}
     missing: list[str] = []
-    for text, leaf in _located(target, run).items():
+    for text, leaf in _located(target, evaluator).items():
         offered = (
-            filled.get(text)
+            given.get(text)
             or matched.get(text)
             or (own.get(text) if target.policy.prefer == "source" else None)
         )
-        fitting = None if offered is None else _fitting(run, target, leaf, offered)
+        fitting = None if offered is None else _fitting(problems, target, leaf, offered)
         if fitting is None and not _falls_back(target, leaf, offered):
             missing.append(text)
         else:
             tree[text] = fitting or own_value(leaf)
-    if missing and run.ledger.clean:  # a rule that failed may be why nothing gives them
-        _note_missing(run, target, missing, surplus)
-    _note_drops(run, tree, target, [*matched.values(), *own.values()])
-    return tree
+    if missing and problems.is_empty:  # a rule that failed may be why nothing gives them
+        _note_missing(problems, target, missing, surplus)
+    return Fitted(tree, _drops(tree, target, [*matched.values(), *own.values()]))
 
 
 def _surplus(entry: Entry, target: Target) -> Notice:
@@ -96,17 +115,19 @@ def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
     return asked or offered is not None or leaf.kind is LeafKind.EMPTY
 
 
-def _note_missing(run: PassRun, target: Target, missing: Sequence[str], surplus: Sequence[Notice]) -> None:
+def _note_missing(
+    problems: Problems, target: Target, missing: Sequence[str], surplus: Sequence[Notice]
+) -> None:
     listed = f"nothing gives {few_keys(missing, MANY)} of the target ({len(missing):,} in all)"
     if not target.readable:
-        run.ledger.general(
+        problems.general(
             f"{listed}; a mere listing as target has no values",
             "Add rules for them, or give a checkpoint as the target.",
         )
         return
     others = "".join(f"; {sentence}" for sentence in sentences(surplus)[:FEW])
     pattern = _pattern_of(missing, target.leaves.keys() - set(missing)).replace("'", "''")
-    run.ledger.general(
+    problems.general(
         listed + others,
         f"Add rules for them. `{{fill: '{pattern}', fallback: true}}` takes the target's own values; "
         "`target: {missing: fallback}` does that for whatever is missing.",
@@ -142,40 +163,42 @@ def _generalized(text: str, others: Iterable[str]) -> str:
     return pattern + end if any(compiled.fullmatch(other) for other in others) else any_number
 
 
-def _located(target: Target, run: PassRun) -> Mapping[str, Leaf]:
+def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
     """The target's leaves. A listing does not tell lists from dicts: there the source's lists are known."""
-    if target.readable or not run.lists:
+    if target.readable or not evaluator.lists:
         return target.leaves
-    return {text: replace(leaf, key=with_lists(leaf.key, run.lists)) for text, leaf in target.leaves.items()}
+    return {
+        text: replace(leaf, key=with_lists(leaf.key, evaluator.lists)) for text, leaf in target.leaves.items()
+    }
 
 
-def _filled(run: PassRun, target: Target) -> dict[str, Entry]:
+def filled(rules: Sequence[Rule], evaluator: Evaluator, target: Target) -> dict[str, Entry]:
     """What `fill` rules give, by target key; the first rule that matches a key wins."""
-    filled: dict[str, Entry] = {}
-    rules = [(i, r) for i, r in enumerate(run.pass_.rules) if r.fill is not None]
+    given: dict[str, Entry] = {}
+    fill_rules = [(i, rule) for i, rule in enumerate(rules) if rule.fill is not None]
     claimed: set[int] = set()
     for text, leaf in target.leaves.items():
-        for index, rule in rules:
-            wanted, entry = _fill(run, target, index, rule, leaf)
+        for index, rule in fill_rules:
+            wanted, entry = _fill(evaluator, target, index, rule, leaf)
             if wanted:
                 claimed.add(index)
                 if entry is not None:
-                    filled[text] = entry
+                    given[text] = entry
                 break
-    for index, rule in rules:
+    for index, rule in fill_rules:
         if index not in claimed and not rule.optional:
-            run.ledger.problem(index, ("fill",), _why_unused(run, index, rule, target, filled))
-    return filled
+            evaluator.problems.at(index, ("fill",), _why_unused(evaluator, index, rule, target, given))
+    return given
 
 
 def _why_unused(
-    run: PassRun, index: int, rule: Rule, target: Target, filled: Collection[str]
+    evaluator: Evaluator, index: int, rule: Rule, target: Target, given: Collection[str]
 ) -> SurgeryError:
     """Why a `fill` rule claimed nothing."""
     pattern = rule.fill
     assert pattern is not None
-    fits = [text for text in target.leaves if run.match(index, ("fill",), pattern, text)]
-    refused = [text for text in fits if text not in filled]
+    fits = [text for text in target.leaves if evaluator.match(index, ("fill",), pattern, text)]
+    refused = [text for text in fits if text not in given]
     if not fits:
         guess = did_you_mean(pattern.pattern, target.leaves)
         why = f"no key of the target matches{guess}"
@@ -187,32 +210,40 @@ def _why_unused(
     return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL)
 
 
-def _fill(run: PassRun, target: Target, index: int, rule: Rule, leaf: Leaf) -> tuple[bool, Entry | None]:
+def _fill(
+    evaluator: Evaluator, target: Target, index: int, rule: Rule, leaf: Leaf
+) -> tuple[bool, Entry | None]:
     """Whether the rule claims this target leaf, and what it gives; None where that is a problem."""
     assert rule.fill is not None
     text = leaf.key.text
-    match = run.match(index, ("fill",), rule.fill, text)
+    match = evaluator.match(index, ("fill",), rule.fill, text)
     if match is None:
         return False, None
-    names = {**run.names, **match_names(match), "key": text}
+    names = evaluator.names_at(match, text)
     wanted_key = text
     if rule.from_ is not None:
-        spelled = run.spell(index, ("from",), rule.from_, match, names, text)
+        spelled = evaluator.spell(index, ("from",), rule.from_, match, names, text)
         if spelled is None:
             return True, None
         wanted_key = spelled.text
-    offered = run.lookup(rule, wanted_key)
+    offered = _offered(evaluator, rule, wanted_key)
     missing = Unavailable(f"no source leaf is called `{wanted_key}`")
     names["x"] = missing if offered is None else x_of(offered)
     if rule.when is not None:
-        wanted = run.condition(index, rule.when, names, text)
+        wanted = evaluator.condition(index, rule.when, names, text)
         if not wanted:
             return wanted is None, None
-    return True, _filling(run, target, index, rule, leaf, offered, wanted_key, names)
+    return True, _filling(evaluator, target, index, rule, leaf, offered, wanted_key, names)
+
+
+def _offered(evaluator: Evaluator, rule: Rule, text: str) -> Entry | None:
+    """The entry of that key in the first of the rule's sources that has it."""
+    found = (evaluator.trees[name].get(text) for name in evaluator.sources_of(rule))
+    return next((entry for entry in found if entry is not None), None)
 
 
 def _filling(
-    run: PassRun,
+    evaluator: Evaluator,
     target: Target,
     index: int,
     rule: Rule,
@@ -224,26 +255,28 @@ def _filling(
     text = leaf.key.text
     if rule.fallback and target.policy.prefer == "source":
         if not target.readable:
-            run.ledger.problem(index, ("fallback",), "the target is only a listing: it has no values", text)
+            evaluator.problems.at(
+                index, ("fallback",), "the target is only a listing: it has no values", text
+            )
             return None
-        return replace(own_value(leaf), rule=run.ledger.ref(index))
+        return replace(own_value(leaf), rule=evaluator.problems.ref(index))
     if rule.value is not None:
         model = None if offered is None else offered.leaf
-        return run.made(index, ("value",), rule.value, names, leaf.key, model, text)
+        return evaluator.made(index, ("value",), rule.value, names, leaf.key, model, text)
     if offered is None:
-        guess = did_you_mean(wanted_key, run.trees[run.first])
+        guess = did_you_mean(wanted_key, evaluator.trees[evaluator.first])
         field = ("from",) if rule.from_ is not None else ("fill",)
-        run.ledger.problem(index, field, f"no source leaf is called `{wanted_key}`{guess}", text)
+        evaluator.problems.at(index, field, f"no source leaf is called `{wanted_key}`{guess}", text)
         return None
-    return Entry(leaf.key, offered.leaf, offered.value, run.ledger.ref(index))
+    return Entry(leaf.key, offered.leaf, offered.value, evaluator.problems.ref(index))
 
 
-def _fitting(run: PassRun, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
+def _fitting(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
     """The entry under the target's key and, where that is asked for, with its dtype; None to fall back."""
     entry = replace(entry, key=leaf.key)
     misfit = _misfit(leaf, entry)
     if misfit is not None:
-        _disagree(run, target, entry, misfit)
+        _disagree(problems, target, entry, misfit)
         return None
     casts = target.policy.dtype == "target" and leaf.kind in HAS_ARRAY
     if not casts or leaf.spec is None or leaf.spec.dtype == entry.value.spec.dtype:
@@ -264,18 +297,24 @@ def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
     return Notice("", leaf.key.text, shapes)
 
 
-def _disagree(run: PassRun, target: Target, entry: Entry, misfit: Notice) -> None:
+def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) -> None:
     """Note that a value does not fit the target; it falls back, or that is a problem."""
     if target.policy.on_shape_mismatch == "fallback":
-        run.ledger.notices.append(replace(misfit, after=f"{misfit.after}: the target's value is used"))
+        problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
         return
     hint = "Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`."
-    run.ledger.about(entry, misfit, hint)
+    problems.about(entry, misfit, hint)
 
 
-def _note_drops(run: PassRun, tree: Tree, target: Target, offered: list[Entry]) -> None:
+def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:
+    """The entries that were offered, and whose values the tree does not have."""
     used = {id(entry.value) for entry in tree.values()}
+    drops: list[Drop] = []
     for entry in offered:
-        if id(entry.value) not in used:
-            why = "another value was taken" if entry.key.text in target.leaves else "not in target"
-            run.ledger.drops.append(Drop(entry, entry.rule if why != "not in target" else None, why))
+        if id(entry.value) in used:
+            continue
+        if entry.key.text in target.leaves:
+            drops.append(Drop(entry, entry.rule, "another value was taken"))
+        else:
+            drops.append(Drop(entry, None, "not in target"))
+    return drops

@@ -1,0 +1,195 @@
+"""Which rule claims which leaf: the first one that matches the leaf's key and whose `when` is true."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import regex
+
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.language.models import Rule
+from ckpt_surgery.language.prefilters import Literals, Texts, literals
+from ckpt_surgery.planner.entries import Entry
+from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
+from ckpt_surgery.planner.problems import OPTIONAL
+
+
+@frozen()
+class Mirror:
+    """A subtree that is matched as though it lay elsewhere: an optimizer's slots, like the parameters."""
+
+    params: str
+    """The path that rules see: `params`."""
+    slot: str
+    """The path under which the leaves really lie: `opt_state/0/mu`."""
+
+    def seen(self, text: str) -> str | None:
+        """The key that rules see for a key under the slot; None for any other key."""
+        return self.params + text[len(self.slot) :] if text.startswith(f"{self.slot}/") else None
+
+
+@frozen(eq=False)
+class Claim:
+    """A leaf that a rule has claimed."""
+
+    entry: Entry
+    match: regex.Match[str]
+    mirror: Mirror | None
+    """Where the leaf was matched as though it lay elsewhere; None where it was matched by its own key."""
+
+    def names(self, evaluator: Evaluator) -> Names:
+        """What the rule's expressions see at this leaf."""
+        return {**evaluator.names_at(self.match, self.entry.key.text), "x": x_of(self.entry)}
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The leaves that rules have claimed."""
+
+    by_rule: Mapping[int, Sequence[Claim]]
+    """By number of the rule in the pass, in the order of the sources' leaves."""
+    entries: Set[int]
+    """The identities of all claimed entries."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule that may claim a leaf."""
+
+    index: int
+    rule: Rule
+    pattern: regex.Pattern[str]
+    literals: Literals
+
+
+Possible = tuple[Candidate, str, Mirror | None]
+"""A rule that may match a key, the key as the rule sees it, and the mirror that it is seen in."""
+
+
+class Candidates:
+    """The rules that may claim leaves of one source. A key's first characters rule most of them out."""
+
+    def __init__(self, rules: Sequence[Candidate]):
+        self._rules = rules
+        lengths = [min(map(len, rule.literals.prefixes)) for rule in rules]
+        self._length = min(filter(None, lengths), default=0)
+        self._by_head: dict[str, list[tuple[Candidate, str, Texts, Texts, Texts]]] = {}
+
+    def of(self, text: str, mirror: Mirror | None) -> list[Possible]:
+        """The rules that may match a key, in order, each with the key and its mirror."""
+        head = text[: self._length]
+        near = self._by_head.get(head)
+        if near is None:
+            near = self._by_head[head] = self._near(head)
+        return [
+            (rule, text, mirror)
+            for rule, inner, others, prefixes, suffixes in near
+            if (inner in text or (others and any(other in text for other in others)))
+            and text.endswith(suffixes)
+            and text.startswith(prefixes)  # few have the inner text, so that comes first
+        ]
+
+    def _near(self, head: str) -> list[tuple[Candidate, str, Texts, Texts, Texts]]:
+        """The rules that may match keys with these first characters, with the texts of their matches."""
+        known = [(rule, rule.literals) for rule in self._rules]
+        return [
+            (rule, texts.inner[0], texts.inner[1:], texts.prefixes, texts.suffixes)
+            for rule, texts in known
+            if head.startswith(tuple([prefix[: self._length] for prefix in texts.prefixes]))
+        ]
+
+
+def claim(rules: Sequence[Rule], mirrors: Sequence[Mirror], evaluator: Evaluator) -> Claims:
+    """Try every leaf of every source on the `match` rules that read from it."""
+    by_rule: dict[int, list[Claim]] = defaultdict(list)
+    entries: set[int] = set()
+    sources = [set(evaluator.sources_of(rule)) for rule in rules]
+    for name, tree in evaluator.trees.items():
+        candidates = Candidates(
+            [
+                Candidate(i, rule, rule.match, literals(rule.match))
+                for i, rule in enumerate(rules)
+                if rule.match is not None and name in sources[i]
+            ]
+        )
+        for entry in tree.values():
+            for candidate, text, mirror in _possible(entry.key.text, mirrors, candidates):
+                found = _claimed(candidate, entry, text, mirror, evaluator)
+                if found is not None:
+                    by_rule[candidate.index].append(found)
+                    entries.add(id(entry))
+                    break
+    return Claims(by_rule, entries)
+
+
+def _possible(key: str, mirrors: Sequence[Mirror], candidates: Candidates) -> list[Possible]:
+    """The rules that may match a key, in order."""
+    if not mirrors:
+        return candidates.of(key, None)
+    found = [one for text, mirror in _views(key, mirrors) for one in candidates.of(text, mirror)]
+    # A rule that says what becomes of mirrored leaves sees them as such even where it fits both ways.
+    return sorted(
+        found, key=lambda one: (one[0].index, one[2] is None and one[0].rule.mirror_value is not None)
+    )
+
+
+def _views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None]]:
+    """The key itself, then the keys that it stands for in mirrored trees."""
+    views: list[tuple[str, Mirror | None]] = [(text, None)]
+    for mirror in mirrors:
+        seen = mirror.seen(text)
+        if seen is not None:
+            views.append((seen, mirror))
+    return views
+
+
+def _claimed(
+    candidate: Candidate, entry: Entry, text: str, mirror: Mirror | None, evaluator: Evaluator
+) -> Claim | None:
+    """The claim of an entry that the rule sees as `text`; None where the rule does not want it."""
+    match = evaluator.match(candidate.index, ("match",), candidate.pattern, text)
+    if match is None:
+        return None
+    found = Claim(entry, match, mirror)
+    when = candidate.rule.when
+    if when is None:
+        return found
+    # A `when` that failed is a problem already: that nobody claims the leaf would be a misleading second.
+    result = evaluator.condition(candidate.index, when, found.names(evaluator), entry.key.text)
+    return None if result is False else found
+
+
+def why_unused(
+    index: int, rule: Rule, claimed: Set[int], mirrors: Sequence[Mirror], evaluator: Evaluator
+) -> SurgeryError:
+    """Why a `match` rule claimed nothing, from a second look at the keys.
+
+    `claimed`: the identities of the entries that other rules have claimed.
+    """
+    pattern = rule.match
+    assert pattern is not None
+    known = literals(pattern)
+    entries = [entry for name in evaluator.sources_of(rule) for entry in evaluator.trees[name].values()]
+    fits = [
+        entry
+        for entry in entries
+        if any(
+            known.fit(view) and evaluator.match(index, ("match",), pattern, view)
+            for view, _ in _views(entry.key.text, mirrors)
+        )
+    ]
+    if not fits:
+        guess = did_you_mean(pattern.pattern, [entry.key.text for entry in entries])
+        return SurgeryError(f"the rule claims nothing: no key matches{guess}", hint=OPTIONAL)
+    refused = [entry.key.text for entry in fits if id(entry) not in claimed]
+    if refused:
+        why = f"`when` is false for {few_keys(refused)}"
+        return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL)
+    all_keys = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
+    return SurgeryError(
+        f"the rule claims nothing: earlier rules claimed {all_keys} that it matches",
+        hint="The first rule that matches wins: put the narrower rule above the wider one.",
+    )

@@ -1,0 +1,333 @@
+"""What the rules of a pass make of the leaves that they claimed: new entries, and leaves that are dropped."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.keys import Key, natural_order
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.graph.nodes import Apply, Node, Series
+from ckpt_surgery.language.expressions import Expression
+from ckpt_surgery.language.models import Rule
+from ckpt_surgery.language.scope import Scalar, Unavailable
+from ckpt_surgery.language.templates import Template
+from ckpt_surgery.planner.claiming import Claim, Claims, Mirror, why_unused
+from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, key_of, under
+from ckpt_surgery.planner.evaluator import FAILED, Evaluator, Names
+from ckpt_surgery.planner.problems import OPTIONAL, Field
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What the rules of a pass make."""
+
+    entries: Sequence[tuple[int, Entry]]
+    """In the order of the rules, each with the number of its rule."""
+    drops: Sequence[Drop]
+    """Leaves that rules with `drop: true` claimed."""
+    unused: Sequence[Drop]
+    """Leaves that rules with expressions claimed: they are dropped if nothing uses them after all."""
+
+
+@frozen(eq=False)
+class Contribution:
+    """One leaf's part in an output: the key that it goes to, and what the expression sees of it."""
+
+    claim: Claim
+    key: Key
+    value: Expression | None
+    names: Names
+
+
+def produce(
+    rules: Sequence[Rule], claims: Claims, mirrors: Sequence[Mirror], evaluator: Evaluator
+) -> Produced:
+    """Carry out the `match` and `add` rules of a pass."""
+    entries: list[tuple[int, Entry]] = []
+    drops: list[Drop] = []
+    unused: list[Drop] = []
+    for index, rule in enumerate(rules):
+        ref = evaluator.problems.ref(index)
+        if rule.add is not None:
+            entries += [(index, entry) for entry in _added(index, rule, evaluator)]
+        if rule.match is None:
+            continue
+        claimed = claims.by_rule.get(index, ())
+        if not claimed and not rule.optional:
+            why = why_unused(index, rule, claims.entries, mirrors, evaluator)
+            evaluator.problems.at(index, ("match",), why)
+        if rule.drop:
+            drops += [Drop(claim.entry, ref, "drop") for claim in claimed]
+            continue
+        if rule.values:
+            unused += [Drop(claim.entry, ref, "no output uses it") for claim in claimed]
+        if claimed:
+            _warn_of_braces(index, rule, evaluator)
+        made = MatchRule(index, rule, evaluator).entries(claimed)
+        entries += [(index, entry) for entry in made]
+    return Produced(entries, drops, unused)
+
+
+class MatchRule:
+    """One `match` rule, and the entries that it makes of the leaves that it claimed."""
+
+    def __init__(self, index: int, rule: Rule, evaluator: Evaluator):
+        """`index`: the number of the rule in its pass."""
+        self._index = index
+        self._rule = rule
+        self._evaluator = evaluator
+        self._problems = evaluator.problems
+        self._ref = evaluator.problems.ref(index)
+
+    def entries(self, claims: Sequence[Claim]) -> Iterator[Entry]:
+        """What the rule makes, output by output."""
+        rule = self._rule
+        assert rule.match is not None
+        outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
+        for template, expression in outcomes:
+            field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
+            spelled = template is not None and template.names_beyond(rule.match)
+            if not (expression or rule.mirror_value or rule.for_ or spelled):
+                yield from self._renamed(template, claims)
+                continue
+            members = [member for one in claims for member in self._contributions(template, expression, one)]
+            if expression is not None and "xs" in expression.names:
+                yield from self._gathered(field, members)
+            else:
+                yield from self._single(field, members)
+
+    def _renamed(self, template: Template | None, claims: Iterable[Claim]) -> Iterator[Entry]:
+        """Leaves that keep their values, by a template that sees groups only: what most rules do."""
+        for claim in claims:
+            key = self._destination(template, claim, {})
+            if key is not None:
+                yield Entry(key, claim.entry.leaf, claim.entry.value, self._ref)
+
+    def _destination(self, template: Template | None, claim: Claim, names: Names) -> Key | None:
+        """The key that a claimed leaf goes to; None where that is a problem."""
+        origin, lists = claim.entry.key, self._evaluator.lists
+        if template is None:
+            return origin
+        names_alone = None if lists or claim.mirror else template.names_of(claim.match)
+        if names_alone is not None:
+            return Key(names_alone, (False,) * len(names_alone))
+        try:
+            components = self._evaluator.expanded(template, claim.match, names)
+            if claim.mirror is None:
+                return key_of(components, origin, lists)
+            return self._mirrored(key_of(components, None, lists), claim.mirror)
+        except SurgeryError as error:
+            several = isinstance(self._rule.to, Mapping)
+            field = ("to", template.text) if several else ("to",)
+            self._problems.at(self._index, field, error, origin.text, several)
+            return None
+
+    def _mirrored(self, key: Key, mirror: Mirror) -> Key:
+        """The key of a mirrored leaf where that of its parameter becomes `key`."""
+        moved = under(key, mirror.params.split("/"), mirror.slot.split("/"), self._evaluator.lists)
+        if moved is None:
+            raise SurgeryError(
+                f"the rule takes `{key}` out of `{mirror.params}`: it cannot be mirrored into `{mirror.slot}`"
+            )
+        return moved
+
+    def _contributions(
+        self, template: Template | None, expression: Expression | None, claim: Claim
+    ) -> Iterator[Contribution]:
+        """Where one leaf goes: to one key, or to one for each combination of the `for` variables."""
+        rule = self._rule
+        if claim.mirror is not None:
+            expression = rule.mirror_value or expression
+        text = claim.entry.key.text
+        names = claim.names(self._evaluator)
+        combinations = self._evaluator.combinations(self._index, rule, names, text)
+        if combinations == [] and not rule.optional:
+            nothing = SurgeryError("`for` has no values, so that nothing is made", hint=OPTIONAL)
+            self._problems.at(self._index, ("for",), nothing, text)
+        for variables in combinations or ():
+            scope = {**names, **variables} if variables else names
+            key = self._destination(template, claim, scope)
+            if key is not None:
+                yield Contribution(claim, key, expression, scope)
+
+    def _single(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
+        """The outputs of a value that sees one leaf."""
+        for member in members:
+            entry = member.claim.entry
+            if member.value is None:
+                yield Entry(member.key, entry.leaf, entry.value, self._ref)
+                continue
+            at, text = self._field_of(member, field), entry.key.text
+            made = self._evaluator.made(
+                self._index, at, member.value, member.names, member.key, entry.leaf, text
+            )
+            if made is not None and entry.leaf.kind not in HAS_ARRAY:
+                message = f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
+                self._problems.at(self._index, at, message, text)
+            elif made is not None and self._mirrors_well([member], made):
+                yield made
+
+    def _gathered(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
+        """The outputs of a value that sees `xs`, all leaves that go to one key."""
+        groups: dict[str, list[Contribution]] = defaultdict(list)
+        for member in members:
+            groups[member.key.text].append(member)
+        for text, group in groups.items():
+            made = self._gather(field, text, group)
+            if made is not None:
+                yield made
+
+    def _gather(self, field: Field, text: str, group: Sequence[Contribution]) -> Entry | None:
+        """The output `text` of several leaves; None where that is a problem."""
+        if self._rule.by is None and len({id(m.claim) for m in group}) < len(group):
+            self._problems.at(self._index, ("for",), _twice(group), text)
+            return None
+        ordered = self._ordered(group)
+        if ordered is None:
+            return None
+        members, places = ordered
+        head = members[0]
+        at = self._field_of(head, field)
+        names = _shared_names([m.names for m in members])
+        try:
+            names["xs"] = Series(tuple(array_of(m.claim.entry) for m in members), places)
+        except SurgeryError as error:
+            self._problems.at(self._index, at, error, text)
+            return None
+        assert head.value is not None
+        leaf = head.claim.entry.leaf
+        made = self._evaluator.made(self._index, at, head.value, names, head.key, leaf, text)
+        return made if made is not None and self._mirrors_well(members, made) else None
+
+    def _ordered(
+        self, group: Sequence[Contribution]
+    ) -> tuple[list[Contribution], tuple[int, ...] | None] | None:
+        """The leaves in the order of `by`, and their places where `by` gives integers."""
+        by = self._rule.by
+        if by is None:
+            return sorted(group, key=lambda m: natural_order(m.claim.entry.key.text)), None
+        places = [
+            self._evaluator.evaluate(self._index, ("by",), by, m.names, m.claim.entry.key.text) for m in group
+        ]
+        if any(place is FAILED for place in places):
+            return None
+        problem = _order_problem(places, group)
+        if problem is not None:
+            self._problems.at(self._index, ("by",), problem)
+            return None
+        integers = all(isinstance(place, int) for place in places)
+        pairs = sorted(
+            zip(places, group, strict=True), key=lambda pair: pair[0] if integers else natural_order(pair[0])
+        )
+        return [member for _, member in pairs], tuple(place for place, _ in pairs) if integers else None
+
+    def _field_of(self, member: Contribution, field: Field) -> Field:
+        """Where the expression that gives the value of a leaf is written."""
+        return ("mirror_value",) if member.claim.mirror and self._rule.mirror_value else field
+
+    def _mirrors_well(self, members: Sequence[Contribution], made: Entry) -> bool:
+        """Whether a mirrored leaf changes in layout only, or `mirror_value` says how else."""
+        head = members[0].claim
+        if head.mirror is None or self._rule.mirror_value is not None:
+            return True
+        if is_layout(made.value, {id(m.claim.entry.value) for m in members}):
+            return True
+        error = SurgeryError(
+            "the rule is mirrored, and its value changes more than layout",
+            hint="Say with `mirror_value:` what becomes of the mirrored leaves.",
+        )
+        self._problems.at(self._index, ("value",), error, head.entry.key.text)
+        return False
+
+
+def _added(index: int, rule: Rule, evaluator: Evaluator) -> Iterator[Entry]:
+    """What an `add` rule makes."""
+    assert rule.add is not None
+    _warn_of_braces(index, rule, evaluator)
+    used = rule.when is None and not rule.for_
+    for variables in evaluator.combinations(index, rule, evaluator.names, rule.add.text) or ():
+        used = used or rule.when is None
+        names = {**evaluator.names, **variables}
+        if rule.when is not None:
+            wanted = evaluator.condition(index, rule.when, names, rule.add.text)
+            used = used or wanted is not False
+            if not wanted:
+                continue
+        key = evaluator.spell(index, ("add",), rule.add, None, names, "")
+        if key is None or rule.value is None:
+            continue
+        names["key"] = key.text
+        made = evaluator.made(index, ("value",), rule.value, names, key, None, key.text)
+        if made is not None:
+            yield made
+    if not used and not rule.optional:
+        why = "`when` is false" if rule.when is not None else "`for` has no values"
+        unused = SurgeryError(f"the rule makes nothing: {why}", hint=OPTIONAL)
+        evaluator.problems.at(index, ("add",), unused)
+
+
+def _warn_of_braces(index: int, rule: Rule, evaluator: Evaluator) -> None:
+    mistaken = braces_of(rule)
+    if mistaken is not None:
+        evaluator.problems.warn(f"{evaluator.problems.ref(index)}: {mistaken}")
+
+
+def braces_of(rule: Rule) -> str | None:
+    """The warning about a template with the name of a group or variable in mere braces, if there is one."""
+    templates = rule.to if isinstance(rule.to, Mapping) else [rule.to or rule.add]
+    numbers = [] if rule.match is None else [str(i) for i in range(1, rule.match.groups + 1)]
+    names = [*(() if rule.match is None else rule.match.groupindex), *(rule.for_ or ())]
+    spelled = {number: f"\\{number}" for number in numbers} | {name: f"${{{name}}}" for name in names}
+    braced = [name for template in templates if template for name in template.braced if name in spelled]
+    if not braced:
+        return None
+    return f"`{{{braced[0]}}}` stays as it is; `{spelled[braced[0]]}` inserts what it stands for"
+
+
+def _twice(group: Sequence[Contribution]) -> SurgeryError:
+    """The problem of a leaf that `for` sends to one key more than once."""
+    counts = Counter(m.claim.entry.key.text for m in group)
+    key, count = counts.most_common(1)[0]
+    return SurgeryError(
+        f"`xs` would have `{key}` {count} times: every value of `for` sends it to this key",
+        hint="Insert the variable in `to`: `${i}`, say; where the leaf shall be repeated, give `by`.",
+    )
+
+
+def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
+    """The names that mean the same for all leaves of an output; using one of the others is an error."""
+    first, *others = several
+    return {
+        name: value
+        if all(o[name] is value or (isinstance(value, Scalar | tuple) and o[name] == value) for o in others)
+        else Unavailable(f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`")
+        for name, value in first.items()
+    }
+
+
+def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> str | None:
+    """What is wrong with the values of `by`, if anything is."""
+    kinds = {type(p) for p in places}
+    if kinds not in ({int}, {str}):
+        found = " and ".join(sorted(kind.__name__.lower() for kind in kinds))
+        return f"`by` must give integers or strings throughout, not {found}"
+    place, count = Counter(places).most_common(1)[0]
+    if count > 1:
+        keys = few_keys(m.claim.entry.key.text for p, m in zip(places, group, strict=True) if p == place)
+        return f"`by` gives {place!r} for {count} leaves that go to `{group[0].key}`: {keys}"
+    for negative, member in zip(places, group, strict=True):
+        if isinstance(negative, int) and negative < 0:
+            return f"`by` gives {negative} for `{member.claim.entry.key}`; places count from 0"
+    return None
+
+
+def is_layout(node: Node, bases: set[int]) -> bool:
+    """Whether a node only moves elements of certain nodes about. `bases`: the identities of those nodes."""
+    if id(node) in bases:
+        return True
+    return (
+        isinstance(node, Apply) and node.function.is_layout and all(is_layout(i, bases) for i in node.inputs)
+    )
