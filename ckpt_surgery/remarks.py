@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
-from ckpt_surgery.core.folding import Entry
+from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
@@ -29,7 +29,7 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     if not lacking:
         return ()
     several = len(plan.inputs) > 1
-    patterns = [f.key for f in folded([Entry(_name(*one, several)) for one in lacking], full=False)]
+    patterns = [f.key for f in folded([ShownKey(_name(*one, several)) for one in lacking], full=False)]
     listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
     more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
     count = sum(lacking.values())

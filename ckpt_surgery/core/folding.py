@@ -39,7 +39,7 @@ _LETTERS = string.ascii_lowercase[8:]
 
 
 @frozen()
-class Entry:
+class ShownKey:
     """One key to be shown."""
 
     key: str
@@ -104,7 +104,7 @@ class _Slots:
         return [c for c in columns if len(self.values[c]) > 1]
 
 
-def fold(entries: Sequence[Entry]) -> list[Fold]:
+def fold(entries: Sequence[ShownKey]) -> list[Fold]:
     """The lines that show these entries: every key is on exactly one, and no line shows any other.
 
     Sorted by each line's first key.
@@ -117,7 +117,7 @@ def fold(entries: Sequence[Entry]) -> list[Fold]:
     return sorted(found, key=lambda line: line.first)
 
 
-def _framed(entry: Entry) -> tuple[_Frame, Cells]:
+def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
     """An entry's texts without their numbers, and the numbers."""
     if len(entry.sources) < 2:
         # Nearly all entries are like this, and thousands differ in their digits alone.
@@ -158,7 +158,7 @@ def _cut(places: Sequence[slice]) -> Callable[[str], Cells]:
     return lambda text: tuple([text[place] for place in places])
 
 
-def unfolded(entries: Sequence[Entry]) -> list[Fold]:
+def unfolded(entries: Sequence[ShownKey]) -> list[Fold]:
     """One line for each entry, in order, escaped as in `fold`."""
     return [
         Fold(escaped(e.key), tuple(map(_text, _gather(e.sources))), 1, len(e.sources), index)

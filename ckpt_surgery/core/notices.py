@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ckpt_surgery.core.folding import Entry, fold
+from ckpt_surgery.core.folding import ShownKey, fold
 from ckpt_surgery.core.frozen import frozen
 
 FEW = 3
@@ -24,7 +24,7 @@ class Notice:
 
 
 @frozen()
-class Told:
+class MergedNotice:
     """A sentence about all leaves of which the same is to be said."""
 
     sentence: str
@@ -34,7 +34,7 @@ class Told:
     """Number of leaves."""
 
 
-def told(notices: Iterable[Notice]) -> Iterator[Told]:
+def merged(notices: Iterable[Notice]) -> Iterator[MergedNotice]:
     """What there is to say, each thing once, in the order of the first leaf of each."""
     listed = list(notices)
     for line in fold([_entry(notice) for notice in listed]):
@@ -42,23 +42,23 @@ def told(notices: Iterable[Notice]) -> Iterator[Told]:
         many = f" ({line.count:,} leaves)" if line.count > 1 else ""
         named = "" if first.key is None else f"`{line.key}`{many}"
         other = "".join(f"`{key}`" for key in line.sources)
-        yield Told(f"{first.before}{named}{first.after}{other}", first, line.count)
+        yield MergedNotice(f"{first.before}{named}{first.after}{other}", first, line.count)
 
 
-def _entry(notice: Notice) -> Entry:
+def _entry(notice: Notice) -> ShownKey:
     others = () if notice.other is None else (notice.other,)
-    return Entry(notice.key or "", others, (notice.before, notice.key is None, notice.after, notice.about))
+    return ShownKey(notice.key or "", others, (notice.before, notice.key is None, notice.after, notice.about))
 
 
 def sentences(notices: Iterable[Notice]) -> list[str]:
     """The sentences alone."""
-    return [one.sentence for one in told(notices)]
+    return [one.sentence for one in merged(notices)]
 
 
 def few_keys(keys: Iterable[str], most: int = FEW) -> str:
     """The first keys in backticks, folded, and how many more there are."""
     known = list(dict.fromkeys(keys))
-    lines = fold([Entry(key) for key in known])
+    lines = fold([ShownKey(key) for key in known])
     left = len(known) - sum(line.count for line in lines[:most])
     more = f", and {left:,} more" if left else ""
     return ", ".join(f"`{line.key}`" for line in lines[:most]) + more

@@ -61,7 +61,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Claims:
+class Decisions:
     """The outcome of all passes."""
 
     outputs: tuple[Entry, ...]

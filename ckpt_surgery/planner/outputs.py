@@ -6,23 +6,23 @@ from dataclasses import replace
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
-from ckpt_surgery.planner.entries import Claims, Drop, Entry
+from ckpt_surgery.planner.entries import Decisions, Drop, Entry
 from ckpt_surgery.planner.transfers import Destination
 
 
-def without_empty(claims: Claims, destination: Destination) -> Claims:
+def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
     """Without None and empty containers where the destination has no place for them: they hold no data."""
     if destination.holds_empty:
-        return claims
-    empty = [entry for entry in claims.outputs if entry.leaf.kind is LeafKind.EMPTY]
+        return decisions
+    empty = [entry for entry in decisions.outputs if entry.leaf.kind is LeafKind.EMPTY]
     if not empty:
-        return claims
+        return decisions
     why = f"{destination.format} holds no empty nodes"
     return replace(
-        claims,
-        outputs=tuple(entry for entry in claims.outputs if entry.leaf.kind is not LeafKind.EMPTY),
-        drops=(*claims.drops, *(Drop(entry, None, why) for entry in empty)),
-        notices=(*claims.notices, Notice(_left_out(empty, destination.format))),
+        decisions,
+        outputs=tuple(entry for entry in decisions.outputs if entry.leaf.kind is not LeafKind.EMPTY),
+        drops=(*decisions.drops, *(Drop(entry, None, why) for entry in empty)),
+        notices=(*decisions.notices, Notice(_left_out(empty, destination.format))),
     )
 
 

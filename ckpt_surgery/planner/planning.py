@@ -11,15 +11,15 @@ from ckpt_surgery.core.errors import Place, PlanError, Problem
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.notices import Notice, sentences, told
+from ckpt_surgery.core.notices import Notice, merged, sentences
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.params import unsaid
-from ckpt_surgery.planner.claims import make_claims
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
+from ckpt_surgery.planner.decisions import decide
 from ckpt_surgery.planner.dots import mistaken_dots
-from ckpt_surgery.planner.entries import Claims, Entry, RuleRef
+from ckpt_surgery.planner.entries import Decisions, Entry, RuleRef
 from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.resharding import lost_shardings, resharded
@@ -39,22 +39,22 @@ def make_plan(
     workers: int,
 ) -> Plan:
     """Decide everything; `memory` is in bytes. Raises PlanError with all problems."""
-    claims = without_empty(make_claims(loaded, listings, target), destination)
-    sharded = resharded(list(map(_leaf, claims.outputs)), loaded, target, destination.holds_shardings)
-    steps, dead = _steps(claims.outputs, sharded.leaves, destination)
+    decisions = without_empty(decide(loaded, listings, target), destination)
+    sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination.holds_shardings)
+    steps, dead = _steps(decisions.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
     refused = destination.unsupported([step.leaf for step in steps])
-    problems += _at_their_rules(refused, steps, claims, loaded) if refused else []
+    problems += _at_their_rules(refused, steps, decisions, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
-    notices = [*_notices(claims, steps, listings, target, destination), *sharded.notices]
+    notices = [*_notices(decisions, steps, listings, target, destination), *sharded.notices]
     return Plan(
         recipe=loaded.path,
         recipe_sha256=loaded.sha256,
         inputs=tuple(inputs),
         steps=tuple(steps),
-        dropped=tuple(_dropped(claims, listings)),
+        dropped=tuple(_dropped(decisions, listings)),
         warnings=(
             *unsaid(loaded.param_values),
             *sentences(notices),
@@ -69,17 +69,17 @@ def make_plan(
 
 
 def _notices(
-    claims: Claims,
+    decisions: Decisions,
     steps: Sequence[Step],
     listings: Mapping[str, Mapping[str, Leaf]],
     target: Target | None,
     destination: Destination,
 ) -> Iterator[Notice]:
     """What is no problem, and may be a mistake."""
-    yield from claims.notices
+    yield from decisions.notices
     if not destination.flat:
         known = [*listings.values(), *([] if target is None else [target.leaves])]
-        yield from mistaken_dots(claims.outputs, itertools.chain.from_iterable(known))
+        yield from mistaken_dots(decisions.outputs, itertools.chain.from_iterable(known))
     if destination.holds_shardings:
         yield from lost_shardings([(step.leaf, step.value) for step in steps])
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
@@ -123,7 +123,7 @@ _MENTIONED = re.compile(r"`([^`]+)`")
 
 
 def _at_their_rules(
-    refused: Sequence[str], steps: Sequence[Step], claims: Claims, loaded: LoadedRecipe
+    refused: Sequence[str], steps: Sequence[Step], decisions: Decisions, loaded: LoadedRecipe
 ) -> list[Problem]:
     """What a format cannot hold, at the rule that made the first key, or a leaf in the container, named.
 
@@ -133,7 +133,7 @@ def _at_their_rules(
     rules: dict[str, RuleRef] = {}
     made = [(step.leaf.key.names, step.rule) for step in steps]
     moved = [(tuple(key.split("/")), step.rule) for step in steps for _, key in step.sources]
-    dropped = [(drop.entry.key.names, drop.rule) for drop in claims.drops]
+    dropped = [(drop.entry.key.names, drop.rule) for drop in decisions.drops]
     for names, rule in (*made, *moved, *dropped):
         for i in range(len(names)):
             if rule is not None:
@@ -149,7 +149,7 @@ def _at_their_rules(
         else:
             ends = sentence[: key.start()], sentence[key.end() :]
             found.append(Notice(ends[0], keys[key[1]], ends[1], about=blamed))
-    return [Problem(one.sentence, _place(loaded, one.first.about)) for one in told(found)]
+    return [Problem(one.sentence, _place(loaded, one.first.about)) for one in merged(found)]
 
 
 def _place(loaded: LoadedRecipe, rule: RuleRef | None) -> Place | None:
@@ -215,11 +215,11 @@ def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[
     return done, problems
 
 
-def _dropped(claims: Claims, listings: Mapping[str, Mapping[str, Leaf]]) -> Iterator[Dropped]:
+def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -> Iterator[Dropped]:
     """Source leaves that feed no output, with the first decision that let each one go."""
-    used = {id(r.leaf) for entry in claims.outputs for r in reads(entry.value)}
+    used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value)}
     reasons: dict[int, tuple[RuleRef | None, str]] = {}
-    for drop in claims.drops:
+    for drop in decisions.drops:
         for read in reads(drop.entry.value):
             reasons.setdefault(id(read.leaf), (drop.rule, drop.why))
     for source, listing in listings.items():
@@ -259,7 +259,7 @@ def _dtype_differences(steps: Sequence[Step], target: Target | None) -> Iterator
         and (wanted := target.leaves[s.leaf.key.text].spec) is not None
         and wanted.dtype != s.leaf.spec.dtype
     ]
-    for first in itertools.islice(told(differing), 1):
+    for first in itertools.islice(merged(differing), 1):
         others = len(differing) - first.count
         more = f" (and {others:,} more leaves differ in dtype)" if others else ""
         yield f"{first.sentence}{more}; `target: {{dtype: target}}` casts"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
-from ckpt_surgery.core.notices import FEW, Notice, few_keys, told
+from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
@@ -85,7 +85,7 @@ class Problems:
         """Raise PlanError with all problems, if there are any."""
         if not self.is_empty:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
-            found += [Problem(one.sentence, *one.first.about) for one in told(self._misfits)]
+            found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
 
 

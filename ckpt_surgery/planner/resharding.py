@@ -7,7 +7,7 @@ import regex
 
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.notices import Notice, told
+from ckpt_surgery.core.notices import Notice, merged
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -80,7 +80,7 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
         raise PlanError(
             *(
                 Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), _HINT)
-                for one in told(misfits)
+                for one in merged(misfits)
             )
         )
     return Resharded(done, [_unused(pattern.pattern) for pattern in unused])

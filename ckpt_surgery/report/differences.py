@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
-from ckpt_surgery.core.folding import Entry, escaped
+from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report.leaves import describe, folded
 
@@ -148,18 +148,18 @@ def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
 def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
     """What differs by description, folded; keys of A first, then of B, then those of both."""
     only_a = [
-        Entry(leaf.key.text, (), ("only in A", describe(leaf), "", why_missing(leaf, difference.holds_b)))
+        ShownKey(leaf.key.text, (), ("only in A", describe(leaf), "", why_missing(leaf, difference.holds_b)))
         for leaf in difference.only_a
     ]
     only_b = [
-        Entry(leaf.key.text, (), ("only in B", "", describe(leaf), why_missing(leaf, difference.holds_a)))
+        ShownKey(leaf.key.text, (), ("only in B", "", describe(leaf), why_missing(leaf, difference.holds_a)))
         for leaf in difference.only_b
     ]
-    changed = [Entry(c.key, (), ("changed", *_change_texts(c), "")) for c in difference.changed]
+    changed = [ShownKey(c.key, (), ("changed", *_change_texts(c), "")) for c in difference.changed]
     return [row for part in (only_a, only_b, changed) for row in _difference_rows(part, full)]
 
 
-def _difference_rows(entries: Sequence[Entry], full: bool) -> list[DifferenceRow]:
+def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[DifferenceRow]:
     rows = []
     for one in folded(entries, full):
         side, before, after, why = cast(tuple[str, str, str, str], entries[one.first].like)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
-from ckpt_surgery.core.folding import Entry, Fold, fold, unfolded
+from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.shardings import sharding_text
@@ -96,14 +96,14 @@ def describe(leaf: Leaf) -> str:
             return "string"
 
 
-def folded(entries: Sequence[Entry], full: bool) -> list[Fold]:
+def folded(entries: Sequence[ShownKey], full: bool) -> list[Fold]:
     return unfolded(entries) if full else fold(entries)
 
 
 def leaf_rows(leaves: Iterable[Leaf], *, full: bool = False) -> list[LeafRow]:
     """What is in a checkpoint. Every leaf is in exactly one row; with `full`, in one of its own."""
     listed = list(leaves)
-    entries = [Entry(leaf.key.text, (), _look(leaf)) for leaf in listed]
+    entries = [ShownKey(leaf.key.text, (), _look(leaf)) for leaf in listed]
     return [_leaf_row(listed[f.first], f.key, f.count) for f in folded(entries, full)]
 
 

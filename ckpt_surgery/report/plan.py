@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ckpt_surgery.core.folding import Entry, Fold
+from ckpt_surgery.core.folding import Fold, ShownKey
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step
 from ckpt_surgery.planner.plan_json import DROPPED
@@ -51,9 +51,9 @@ def has_changes(plan: Plan) -> bool:
     return bool(plan.dropped) or any(step.fate is not Fate.KEPT for step in plan.steps)
 
 
-def _step_entry(step: Step, several: bool) -> Entry:
+def _step_entry(step: Step, several: bool) -> ShownKey:
     sources = tuple([_named(source, key, several) for source, key in step.sources])
-    return Entry(step.leaf.key.text, sources, (step.fate, describe(step.leaf), _path(step.rule)))
+    return ShownKey(step.leaf.key.text, sources, (step.fate, describe(step.leaf), _path(step.rule)))
 
 
 def _step_row(step: Step, f: Fold) -> Row:
@@ -61,9 +61,9 @@ def _step_row(step: Step, f: Fold) -> Row:
     return Row(step.fate.value, f.key, f.sources, f.count, f.gathers, describe(step.leaf), nbytes, step.rule)
 
 
-def _dropped_entry(gone: Dropped, several: bool) -> Entry:
+def _dropped_entry(gone: Dropped, several: bool) -> ShownKey:
     key = _named(gone.source, gone.leaf.key.text, several)
-    return Entry(key, (), (describe(gone.leaf), _path(gone.rule), gone.why))
+    return ShownKey(key, (), (describe(gone.leaf), _path(gone.rule), gone.why))
 
 
 def _dropped_row(gone: Dropped, f: Fold) -> Row:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.folding import Entry, Fold, escaped, fold, unfolded
+from ckpt_surgery.core.folding import Fold, ShownKey, escaped, fold, unfolded
 
 _SLOT = re.compile(r"(?<!\\)((?:\\\\)*)\{([^{}]*)\}")
 _ESCAPE = re.compile(r"\\(?:([\\{}])|x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([nrt]))")
@@ -83,7 +83,7 @@ def _resolved(parts, names, at, in_step: bool) -> list[str]:
     return [filled(parts, chosen) for chosen in itertools.product(*choices)]
 
 
-def assert_exact(entries: list[Entry], lines: list[Fold]) -> None:
+def assert_exact(entries: list[ShownKey], lines: list[Fold]) -> None:
     shown = [pair for line in lines for pair in meaning(line)]
     assert len(shown) == len({key for key, _ in shown}), "a key is on two lines"
     assert dict(shown) == {e.key: frozenset(e.sources) for e in entries}
@@ -128,7 +128,7 @@ CASES = [
 
 @pytest.mark.parametrize(("keys", "lines", "reason"), CASES, ids=[reason for *_, reason in CASES])
 def test_keys(keys, lines, reason):
-    entries = [Entry(key) for key in keys]
+    entries = [ShownKey(key) for key in keys]
     found = fold(entries)
     assert [line.key for line in found] == lines, reason
     assert_exact(entries, found)
@@ -172,24 +172,24 @@ SOURCES = [
 
 @pytest.mark.parametrize(("pairs", "lines", "reason"), SOURCES, ids=[reason for *_, reason in SOURCES])
 def test_sources(pairs, lines, reason):
-    entries = [Entry(key, sources) for key, sources in pairs]
+    entries = [ShownKey(key, sources) for key, sources in pairs]
     found = fold(entries)
     assert [(line.key, line.sources) for line in found] == lines, reason
     assert_exact(entries, found)
 
 
 def test_gathers_counts_sources_of_each_key():
-    (line,) = fold([Entry(f"b{i}", tuple(f"l{i}/e{j}" for j in range(4))) for i in range(3)])
+    (line,) = fold([ShownKey(f"b{i}", tuple(f"l{i}/e{j}" for j in range(4))) for i in range(3)])
     assert (line.count, line.gathers) == (3, 4)
 
 
 def test_only_what_is_alike_shares_a_line():
-    lines = fold([Entry("a0", (), "f32[2]"), Entry("a1", (), "f32[3]"), Entry("a2", (), "f32[2]")])
+    lines = fold([ShownKey("a0", (), "f32[2]"), ShownKey("a1", (), "f32[3]"), ShownKey("a2", (), "f32[2]")])
     assert [(line.key, line.first) for line in lines] == [("a{0,2}", 0), ("a1", 1)]
 
 
 def test_unfolded_keeps_every_key():
-    entries = [Entry("a{1}", ("b1", "b2")), Entry("a2")]
+    entries = [ShownKey("a{1}", ("b1", "b2")), ShownKey("a2")]
     assert [(f.key, f.sources, f.count, f.gathers, f.first) for f in unfolded(entries)] == [
         ("a\\{1\\}", ("b{1,2}",), 1, 2, 0),
         ("a2", (), 1, 0, 1),
@@ -225,14 +225,14 @@ KEYS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 @settings(deadline=None, max_examples=150)
 @given(st.lists(KEYS, unique=True, max_size=30))
 def test_any_keys_are_exact(keys):
-    entries = [Entry(key, (), key.count("a")) for key in keys]
+    entries = [ShownKey(key, (), key.count("a")) for key in keys]
     assert_exact(entries, fold(entries))
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.dictionaries(KEYS, st.lists(KEYS, unique=True, max_size=5).map(tuple), max_size=12))
 def test_any_sources_are_exact(sources):
-    entries = [Entry(key, found) for key, found in sources.items()]
+    entries = [ShownKey(key, found) for key, found in sources.items()]
     assert_exact(entries, fold(entries))
 
 
@@ -258,21 +258,21 @@ def test_indexed_trees_are_exact(shape, indices, shift, several):
         each = range(3) if several else [j]
         made = [source_shape.format(i, j, i + shift + 1, k) for k in each]
         sources[key_shape.format(i, j)] = tuple(dict.fromkeys(made))
-    entries = [Entry(key, found) for key, found in sources.items()]
+    entries = [ShownKey(key, found) for key, found in sources.items()]
     assert_exact(entries, fold(entries))
 
 
 def test_hostile_keys_stay_cheap():
     """Many indices that are neither in step nor a product, in keys of 2 kB."""
     keys = ["/".join(["1"] * i + ["0"] * (1000 - i)) for i in range(1000)]
-    entries = [Entry(key) for key in keys]
+    entries = [ShownKey(key) for key in keys]
     lines = fold(entries)
     assert sum(line.count for line in lines) == 1000
 
 
 def test_a_large_checkpoint_folds_to_its_structure():
     entries = [
-        Entry(f"layers_{i}/experts_{j}/{w}", (f"model/layer_{i}/moe/{j}/{w}",), "bf16[8,8]")
+        ShownKey(f"layers_{i}/experts_{j}/{w}", (f"model/layer_{i}/moe/{j}/{w}",), "bf16[8,8]")
         for i in range(48)
         for j in range(94)
         for w in "abcdefghij"

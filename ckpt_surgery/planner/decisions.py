@@ -15,7 +15,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass
 from ckpt_surgery.language.operations import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
-from ckpt_surgery.planner.entries import Claims, Drop, Entry, Tree
+from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
 from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.problems import Problems
@@ -24,9 +24,9 @@ from ckpt_surgery.planner.target import Target, target_leaves
 KEEP = "A checkpoint has to have one leaf at least."
 
 
-def make_claims(
+def decide(
     loaded: LoadedRecipe, listings: Mapping[str, Mapping[str, Leaf]], target: Target | None
-) -> Claims:
+) -> Decisions:
     """Run all passes over the listings of the sources (by source name, in order).
 
     Raises PlanError with every problem of the first pass that has one, and for hooks that are not allowed.
@@ -58,7 +58,7 @@ def make_claims(
     if not trees[first]:
         skipped = not run and loaded.recipe.unmatched == "drop" and any(listings.values())
         raise PlanError(*(_nothing_run(loaded) if skipped else _nothing_left(loaded, drops)))
-    return Claims(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
+    return Decisions(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Problem]:
