@@ -22,8 +22,8 @@ from ckpt_surgery.core.selections import (
     of_region,
     whole,
 )
+from ckpt_surgery.functions.axes import axes_of, axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
-from ckpt_surgery.functions.layout import axes_of, axis_of
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """What a subscript has between commas: an index, a slice as (start, stop, step), `...`, or a new axis."""

@@ -99,6 +99,11 @@ def _wrapped(
 # --- sums -------------------------------------------------------------------------------------------------
 
 
+def summation(dtype: DType) -> DType:
+    """What values of a computation type are summed in: integers and bools in int64, uint64 in itself."""
+    return np.dtype(np.int64) if kind(dtype) in "biu" and dtype.name != "uint64" else dtype
+
+
 def bound(block: np.ndarray) -> int:
     """What no absolute value of an integer or bool block is above. Data are looked at of wide types only."""
     if kind(block.dtype) == "b":

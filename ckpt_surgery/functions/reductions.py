@@ -4,9 +4,7 @@ Every element of a result is computed from whole axes in an order that depends o
 is the same, bit for bit, for any chunking. That rules BLAS out: its order depends on the block's shape.
 """
 
-import functools
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -16,14 +14,12 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import computation, converted, declared_dtype_of, is_integer, rank
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.selections import Positions, Selection, broadcast
+from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
-from ckpt_surgery.functions.arithmetic import broadcast_shapes
+from ckpt_surgery.functions.axes import axes_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
-from ckpt_surgery.functions.integers import bound, check_sums
-from ckpt_surgery.functions.layout import axes_of
-from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, MinOfList, SumOfList, summation
-from ckpt_surgery.functions.products import contraction, summed_products
+from ckpt_surgery.functions.integers import bound, check_sums, summation
+from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
 
 DType = np.dtype[Any]
 T = TypeVar("T")
@@ -187,161 +183,3 @@ class Norm(Reduction):
         if self.ord == 1:
             return np.asarray(np.add.reduce(sizes, axis=1))
         return np.asarray(np.sqrt(np.add.reduce(sizes * sizes, axis=1)))
-
-
-@dataclass(frozen=True)
-class Matmul(Function):
-    """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors.
-
-    Integers are multiplied and added up in 64 bits; as with `sum`, what the result's dtype does not hold is
-    a DataError.
-    """
-
-    kind: ClassVar[str] = "matmul"
-    parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        a, b = ins
-        if 0 in (a.ndim, b.ndim):
-            raise FunctionError("`@` needs arrays with axes; multiply by a number with `*`")
-        if a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
-            raise FunctionError(f"`@`: the last axis of {a} does not fit {b}")
-        left, right = self._matrices(a.shape, b.shape)
-        batch = broadcast_shapes([left[:-2], right[:-2]], "@")
-        shape = batch + left[-2:-1] * (a.ndim > 1) + right[-1:] * (b.ndim > 1)
-        return ArraySpec(shape, contraction([a.dtype, b.dtype], "@"))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(contraction(dtypes, "@"), dtypes)
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        a, b = ins
-        *batch, rows, columns = self._full(selection, ins, range(1))
-        summed = range(a.shape[-1])
-        left = broadcast(tuple(batch), a.shape[:-2]) + (rows,) * (a.ndim > 1) + (summed,)
-        right = broadcast(tuple(batch), b.shape[:-2]) + (summed,) + (columns,) * (b.ndim > 1)
-        return [(0, left), (1, right)]
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = contraction([spec.dtype for spec in ins], "@")
-        a, b = (converted(block, dtype) for block in blocks)
-        left, right = self._matrices(a.shape, b.shape)
-        shape = tuple(
-            stop - start
-            for start, stop in zip(
-                self._full(region.starts, ins, 0), self._full(region.stops, ins, 1), strict=True
-            )
-        )
-        axes = len(shape)
-        # Of the axes (batch…, rows, columns, summed) a lacks the columns, b the rows.
-        a = a.reshape((1,) * (axes - len(left)) + left)[..., :, None, :]
-        b = b.reshape((1,) * (axes - len(right)) + right).swapaxes(-1, -2)[..., None, :, :]
-        with np.errstate(all="ignore"):
-            return summed_products("@", [a, b], shape, region).reshape(region.shape)
-
-    @staticmethod
-    def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
-        """Both shapes with vectors made matrices."""
-        return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
-
-    @staticmethod
-    def _full(bounds: tuple[T, ...], ins: Specs, missing: T) -> tuple[T, ...]:
-        """What is said of each axis of the result, with the rows and columns that vectors do not have."""
-        if ins[1].ndim == 1:
-            bounds = (*bounds, missing)
-        return (*bounds[:-1], missing, bounds[-1]) if ins[0].ndim == 1 else bounds
-
-
-@dataclass(frozen=True)
-class Einsum(Function):
-    """`einsum('bij,bjk->bik', a, b)`: products summed over the letters that are not in the result.
-
-    The summation convention of `numpy.einsum` for any number of arrays: a letter that an array has twice is
-    its diagonal, and without `->` the result has the letters that occur once, in alphabetical order. `...`
-    is refused. An axis of length 1 goes with any length of another array. Integers are multiplied and added
-    up in 64 bits; as with `sum`, what the result's dtype does not hold is a DataError.
-    """
-
-    name: ClassVar[str] = "einsum"
-    parameters: ClassVar[tuple[str, ...] | None] = ("subscripts", "*operands")
-    subscripts: str
-
-    def infer(self, ins: Specs) -> ArraySpec:
-        _, result = self._letters(len(ins))
-        lengths = self._lengths(ins)
-        shape = tuple(lengths[letter] for letter in result)
-        return ArraySpec(shape, contraction([spec.dtype for spec in ins], self.name))
-
-    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return declared_dtype_of(contraction(dtypes, self.name), dtypes)
-
-    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        terms, result = self._letters(len(ins))
-        places: dict[str, Positions] = {letter: range(n) for letter, n in self._lengths(ins).items()}
-        places |= dict(zip(result, selection, strict=True))
-        return [
-            (i, broadcast(tuple(places[letter] for letter in term), spec.shape))
-            for i, (term, spec) in enumerate(zip(terms, ins, strict=True))
-        ]
-
-    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = contraction([spec.dtype for spec in ins], self.name)
-        terms, result = self._letters(len(ins))
-        order = result + "".join(sorted(set("".join(terms)) - set(result)))
-        laid = [
-            _laid_out(converted(block, dtype), term, order) for block, term in zip(blocks, terms, strict=True)
-        ]
-        with np.errstate(all="ignore"):
-            return summed_products(self.name, laid, region.shape, region)
-
-    def _letters(self, inputs: int) -> tuple[list[str], str]:
-        """The letters of each input, and of the result."""
-        terms, result = _parsed(self.subscripts)
-        if len(terms) != inputs:
-            raise FunctionError(f"`einsum`: '{self.subscripts}' is for {len(terms)} arrays, {inputs} given")
-        return terms, result
-
-    def _lengths(self, ins: Specs) -> dict[str, int]:
-        lengths: dict[str, int] = {}
-        for term, spec in zip(self._letters(len(ins))[0], ins, strict=True):
-            if len(term) != spec.ndim:
-                raise FunctionError(f"`einsum`: `{term}` is for {len(term)} axes, the array is {spec}")
-            own: dict[str, int] = {}
-            for letter, length in zip(term, spec.shape, strict=True):
-                if own.setdefault(letter, length) != length:
-                    raise FunctionError(
-                        f"`einsum`: `{letter}` of `{term}` is {own[letter]} and {length} long in {spec}; "
-                        "a diagonal has axes of one length"
-                    )
-                known = lengths.get(letter, 1)
-                if 1 not in (known, length) and known != length:
-                    raise FunctionError(
-                        f"`einsum`: `{letter}` of '{self.subscripts}' is {known} and {length} long"
-                    )
-                lengths[letter] = length if known == 1 else known
-        return lengths
-
-
-@functools.lru_cache(maxsize=256)
-def _parsed(subscripts: str) -> tuple[list[str], str]:
-    text = subscripts.replace(" ", "")
-    left, arrow, result = text.partition("->")
-    terms = left.split(",")
-    counts = Counter("".join(terms))
-    if not arrow:
-        result = "".join(sorted(letter for letter, count in counts.items() if count == 1))
-    if not all(c.isascii() and c.isalpha() for c in "".join(terms) + result):
-        raise FunctionError(f"`einsum`: '{subscripts}' may have letters, commas and one `->` only")
-    if len(set(result)) < len(result) or not set(result) <= set(counts):
-        raise FunctionError(f"`einsum`: the result of '{subscripts}' has to name letters of the inputs, once")
-    return terms, result
-
-
-def _laid_out(block: np.ndarray, term: str, order: str) -> np.ndarray:
-    """The block with one axis for each letter of `order`, of length 1 where it has none."""
-    letters = "".join(dict.fromkeys(term))
-    if len(letters) < len(term):
-        block = np.einsum(f"{term}->{letters}", block)
-    axes = [letters.index(letter) for letter in order if letter in letters]
-    present = block.transpose(axes)
-    return present[tuple(slice(None) if letter in letters else None for letter in order)]

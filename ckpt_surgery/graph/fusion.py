@@ -32,7 +32,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.tiles import ROWS, copy_into, gathered, tile_shape
-from ckpt_surgery.functions.arithmetic import broadcast_needs
+from ckpt_surgery.functions.elementwise import broadcast_needs
 from ckpt_surgery.graph.costs import working_set
 from ckpt_surgery.graph.nodes import Apply, Node, Read
 

@@ -12,11 +12,11 @@ from types import EllipsisType
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
-from ckpt_surgery.functions.arithmetic import Binary, Unary
 from ckpt_surgery.functions.base import Function, Plain
+from ckpt_surgery.functions.contractions import Matmul
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.reductions import Matmul
+from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.graph.binding import bind
 from ckpt_surgery.graph.nodes import Apply, Array, Series
 from ckpt_surgery.language.scope import Groups, Lookup, Scope, looked_up

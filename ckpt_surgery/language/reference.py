@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.functions import arithmetic, indexing, reductions, text
+from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language import expressions, operations
@@ -68,19 +68,20 @@ found while planning; a `DataError` only the values can tell: it ends the run, a
 
 OPERATORS: Sequence[tuple[str, type[Function]]] = (
     ("Subscripts", indexing.Index),
-    ("Two operands", arithmetic.Binary),
-    ("Matrix product", reductions.Matmul),
-    ("One operand", arithmetic.Unary),
+    ("Two operands", operators.Binary),
+    ("Matrix product", contractions.Matmul),
+    ("One operand", operators.Unary),
 )
 
 GROUPS: Mapping[str, str] = {
     "layout": "Layout",
     "rearranging": "Layout by a pattern",
     "indexing": "Elements by their places",
-    "merge": "Lists of arrays",
+    "joining": "Lists of arrays",
     "dtypes": "Types",
     "arithmetic": "Arithmetic",
-    "reductions": "Sums and products",
+    "reductions": "Reductions",
+    "contractions": "Products",
     "create": "New arrays",
     "quantize": "Quantization",
     "text": "Names and conditions",

@@ -12,21 +12,10 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.functions.arithmetic import (
-    Abs,
-    Binary,
-    Clip,
-    Exp,
-    Log,
-    Maximum,
-    Minimum,
-    Rsqrt,
-    Sqrt,
-    Unary,
-    Where,
-    broadcast_needs,
-)
+from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
 from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.elementwise import broadcast_needs
+from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.evaluation import evaluate, numbers, same, spec_of
 
 F32 = np.dtype(np.float32)

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.dtypes import _KIND_OF, dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arithmetic import Binary, Elementwise
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Full, Init, Zeros
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.fields import fields_json, function_of
 from ckpt_surgery.functions.indexing import Index
+from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Pad, Transpose
-from ckpt_surgery.functions.merge import Stack
+from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.reductions import Reduction
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.language.hooks import HookCall

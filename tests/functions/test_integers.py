@@ -13,11 +13,13 @@ from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions import products
-from ckpt_surgery.functions.arithmetic import Abs, Binary, Unary
+from ckpt_surgery.functions.arithmetic import Abs
 from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.dtypes import Rounded
-from ckpt_surgery.functions.merge import MeanOfList, SumOfList
-from ckpt_surgery.functions.reductions import Einsum, Matmul, Mean, Sum
+from ckpt_surgery.functions.list_reductions import MeanOfList, SumOfList
+from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.reductions import Mean, Sum
 from tests.support.evaluation import evaluate
 
 NAMES = [f"{sign}int{bits}" for bits in (2, 4, 8, 16, 32, 64) for sign in ("", "u")]

@@ -11,28 +11,19 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.selections import Selection, bounding_box
-from ckpt_surgery.functions.arithmetic import (
-    Abs,
-    Binary,
-    Clip,
-    Exp,
-    Log,
-    Maximum,
-    Minimum,
-    Rsqrt,
-    Sqrt,
-    Unary,
-    Where,
-)
+from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
 from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.merge import Concat, MaxOfList, MeanOfList, MinOfList, Stack, SumOfList
+from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.functions.reductions import Einsum, Matmul, Max, Mean, Min, Norm, Sum
+from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
 from ckpt_surgery.functions.registry import registry
 from tests.support.evaluation import evaluate, numbers, regions, same, selections, spec_of
 

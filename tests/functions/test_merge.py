@@ -8,7 +8,8 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.merge import Concat, MaxOfList, MeanOfList, MinOfList, Stack, SumOfList
+from ckpt_surgery.functions.joining import Concat, Stack
+from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
 from tests.support.evaluation import evaluate, numbers, same
 
 BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))

@@ -14,13 +14,13 @@ from ckpt_surgery.core.dtypes import bits, dtype_named
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Codec, Manifest
-from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Item, Repeat, Squeeze, Take, Tile
+from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.merge import Concat, Stack
+from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.graph.nodes import Apply, Node, Read, relinked
 from tests.support.evaluation import evaluate, same

@@ -23,7 +23,6 @@ from ckpt_surgery.core.dtypes import (
     kind,
 )
 from ckpt_surgery.core.errors import DataError
-from ckpt_surgery.functions.arithmetic import Binary
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full
 from ckpt_surgery.functions.dtypes import (
@@ -31,6 +30,7 @@ from ckpt_surgery.functions.dtypes import (
     Rounded,
     number_as,
 )
+from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantize import Quantize
 from tests.support.evaluation import evaluate, same
 

@@ -9,14 +9,16 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
 from ckpt_surgery.functions.base import Function
+from ckpt_surgery.functions.contractions import Einsum
 from ckpt_surgery.functions.create import Init, Zeros
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Take
+from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.merge import Concat, MeanOfList, Stack
+from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.functions.reductions import Einsum, Mean
+from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_problem
 from ckpt_surgery.graph.binding import Bound, bind

@@ -31,8 +31,8 @@ from ckpt_surgery.core.manifests import (
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Flip, Index, Item
+from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.merge import Concat, Stack
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Sum
 from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set

@@ -14,11 +14,12 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arithmetic import Abs, Binary, Clip, Exp, Log, Maximum, Sqrt, Unary, Where
+from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Sqrt, Where
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import ExpandDims
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.merge import MaxOfList, MeanOfList, SumOfList
+from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, SumOfList
+from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.graph import fusion
 from ckpt_surgery.graph.costs import task_bytes

@@ -14,13 +14,14 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arithmetic import Binary, Maximum, Unary
+from ckpt_surgery.functions.arithmetic import Maximum
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Zeros
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Flip
+from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
-from ckpt_surgery.functions.merge import Stack
+from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.node_json import DEEPEST, MOST_NODES, NodeReader, nodes_json
 from ckpt_surgery.graph.nodes import Apply, Node, Read

@@ -1,0 +1,161 @@
+"""Operators of expressions: arithmetic, comparisons, signs, and what functions of one array share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import (
+    computation,
+    converted,
+    is_integer,
+    kind,
+    rank,
+)
+from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.rounding import as_float
+from ckpt_surgery.functions.base import Blocks, Number, Operand
+from ckpt_surgery.functions.elementwise import Elementwise
+from ckpt_surgery.functions.integers import check_sign, exact
+
+DType = np.dtype[Any]
+Ufunc = Callable[..., Any]
+
+_FLOAT64 = np.dtype(np.float64)
+
+
+_BINARY: dict[str, Ufunc] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.true_divide,
+    "//": np.floor_divide,
+    "%": np.remainder,
+    "**": np.power,
+    "&": np.bitwise_and,
+    "|": np.bitwise_or,
+}
+_EXACT = ("+", "-", "*", "//", "**")
+"""Operators that can give an integer which the operands' type does not hold."""
+
+
+_COMPARISONS: dict[str, Ufunc] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
+
+@dataclass(frozen=True)
+class Binary(Elementwise):
+    """`left op right`, for arrays and numbers (a side that is None is an input).
+
+    Operators are `+ - * / // % ** & |` and the comparisons, which give bool. Integers divided with `/` are
+    float64. Raises FunctionError for what NumPy has no meaning for, DataError for an integer divided by
+    zero or raised to a negative power, and for a result that an integer type does not hold.
+    """
+
+    kind: ClassVar[str] = "binary"
+    parameters: ClassVar[tuple[str, ...] | None] = ("left", "right")
+    op: str
+    left: Operand = None
+    right: Operand = None
+
+    def __post_init__(self) -> None:
+        if self.op not in _BINARY and self.op not in _COMPARISONS:
+            raise FunctionError(f"there is no operator `{self.op}`")
+
+    def operands(self) -> tuple[Number | None, ...]:
+        return (self.left, self.right)
+
+    def called(self) -> str:
+        return self.op
+
+    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
+        if self.op == "/" and all(rank(dtype) < 2 for dtype in dtypes):
+            return _FLOAT64
+        return super().work_dtype(dtypes)
+
+    def compute(self, operands: Sequence[Any]) -> Any:
+        left, right = operands
+        if self.op in _COMPARISONS:
+            return _COMPARISONS[self.op](left, right)
+        if rank(left.dtype) < 2 and self.op in ("//", "%") and not right.all():
+            raise DataError(f"`{self.op}`: an integer is divided by zero")
+        if is_integer(left.dtype) and self.op == "**" and (right < 0).any():
+            raise DataError(
+                "`**`: an integer is raised to a negative power", hint="Cast it to a float type first."
+            )
+        if is_integer(left.dtype) and self.op in _EXACT:
+            return exact(self.op, _BINARY[self.op], left, right)
+        return _BINARY[self.op](left, right)
+
+    def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
+        if self.op not in _COMPARISONS:
+            return super()._converted(dtypes, blocks)
+        work = np.result_type(*map(computation, dtypes))
+        remaining = iter(blocks)
+        if all(rank(dtype) < 2 for dtype in dtypes):
+            # NumPy compares integers of any two types, and any number with them, exactly.
+            return [
+                converted(block := next(remaining), computation(block.dtype)) if number is None else number
+                for number in self.operands()
+            ]
+        return [
+            converted(next(remaining) if number is None else np.asarray(as_float(number, work)), work)
+            for number in self.operands()
+        ]
+
+
+_UNARY: dict[str, Ufunc] = {
+    "neg": np.negative,
+    "not": np.logical_not,
+    "abs": np.abs,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    "exp": np.exp,
+    "log": np.log,
+}
+_SIGNED = {"neg": "`neg`: -({})", "abs": "`abs`: abs({})"}
+"""What loses its sign, and how it is told with a number."""
+
+
+@dataclass(frozen=True)
+class Unary(Elementwise):
+    """`-x`, for types with a sign; `~x`, for bool arrays; and functions of one array or number.
+
+    Roots, `exp` and `log` of integers are float64. DataError for the negative of the smallest integer.
+    """
+
+    kind: ClassVar[str] = "unary"
+    parameters: ClassVar[tuple[str, ...] | None] = ("x",)
+    op: str = ""
+    x: Operand = None
+
+    def __post_init__(self) -> None:
+        if self.op not in _UNARY:
+            raise FunctionError(f"there is no operator `{self.op}`")
+
+    def operands(self) -> tuple[Number | None, ...]:
+        return (self.x,)
+
+    def called(self) -> str:
+        return self.op
+
+    def work_dtype(self, dtypes: Sequence[DType]) -> DType:
+        letter = kind(dtypes[0])
+        if (self.op == "not" and letter != "b") or (self.op == "neg" and letter in "bu"):
+            raise FunctionError(f"`{self.op}` has no meaning for {dtypes[0].name}")
+        if self.op in ("sqrt", "rsqrt", "exp", "log") and rank(dtypes[0]) < 2:
+            return _FLOAT64
+        return super().work_dtype(dtypes)
+
+    def compute(self, operands: Sequence[Any]) -> Any:
+        if self.op in _SIGNED and is_integer(operands[0].dtype):
+            check_sign(_SIGNED[self.op], operands[0])
+        # NumPy's vector loops and its scalar ones may differ in the last bit: one layout, one loop.
+        return _UNARY[self.op](np.asarray(operands[0], order="C"))
