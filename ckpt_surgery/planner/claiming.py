@@ -22,9 +22,9 @@ class Mirror:
     """A subtree that is matched as though it lay elsewhere: an optimizer's slots, like the parameters."""
 
     params: str
-    """The path that rules see: `params`."""
+    """The path that rules see, such as `params`."""
     slot: str
-    """The path under which the leaves really lie: `opt_state/0/mu`."""
+    """The path under which the leaves lie, such as `opt_state/0/mu`."""
 
     def seen(self, text: str) -> str | None:
         """The key that rules see for a key under the slot; None for any other key."""
@@ -38,7 +38,7 @@ class Claim:
     entry: Entry
     match: regex.Match[str]
     mirror: Mirror | None
-    """Where the leaf was matched as though it lay elsewhere; None where it was matched by its own key."""
+    """The mirror through which the rule saw the leaf; None if the rule matched the leaf's own key."""
 
     def names(self, evaluator: Evaluator) -> Names:
         """What the rule's expressions see at this leaf."""
@@ -50,7 +50,7 @@ class Claims:
     """The leaves that rules have claimed."""
 
     by_rule: Mapping[int, Sequence[Claim]]
-    """By number of the rule in the pass, in the order of the sources' leaves."""
+    """The claims of each rule, by its number in the pass, in the order of the sources' leaves."""
     entries: Set[int]
     """The identities of all claimed entries."""
 
@@ -89,11 +89,11 @@ class Candidates:
             for rule, inner, others, prefixes, suffixes in near
             if (inner in text or (others and any(other in text for other in others)))
             and text.endswith(suffixes)
-            and text.startswith(prefixes)  # few have the inner text, so that comes first
+            and text.startswith(prefixes)  # few keys have the inner text, so it is looked for first
         ]
 
     def _near(self, head: str) -> list[tuple[Candidate, str, Texts, Texts, Texts]]:
-        """The rules that may match keys with these first characters, with the texts of their matches."""
+        """The rules that may match keys with these first characters, and texts that every match has."""
         known = [(rule, rule.literals) for rule in self._rules]
         return [
             (rule, texts.inner[0], texts.inner[1:], texts.prefixes, texts.suffixes)
@@ -130,7 +130,7 @@ def _possible(key: str, mirrors: Sequence[Mirror], candidates: Candidates) -> li
     if not mirrors:
         return candidates.of(key, None)
     found = [one for text, mirror in _views(key, mirrors) for one in candidates.of(text, mirror)]
-    # A rule that says what becomes of mirrored leaves sees them as such even where it fits both ways.
+    # A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key.
     return sorted(
         found, key=lambda one: (one[0].index, one[2] is None and one[0].rule.mirror_value is not None)
     )
@@ -149,7 +149,7 @@ def _views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | Non
 def _claimed(
     candidate: Candidate, entry: Entry, text: str, mirror: Mirror | None, evaluator: Evaluator
 ) -> Claim | None:
-    """The claim of an entry that the rule sees as `text`; None where the rule does not want it."""
+    """The claim of an entry whose key the rule sees as `text`; None if the rule does not claim it."""
     match = evaluator.match(candidate.index, ("match",), candidate.pattern, text)
     if match is None:
         return None
@@ -157,7 +157,7 @@ def _claimed(
     when = candidate.rule.when
     if when is None:
         return found
-    # A `when` that failed is a problem already: that nobody claims the leaf would be a misleading second.
+    # A `when` that failed is a problem already; an unclaimed leaf would be a second, misleading one.
     result = evaluator.condition(candidate.index, when, found.names(evaluator), entry.key.text)
     return None if result is False else found
 

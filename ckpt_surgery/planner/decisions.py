@@ -1,7 +1,7 @@
-"""Recipe + leaf listings → who claims what: all passes, then the target.
+"""From a recipe and the listings of the sources to what becomes of every leaf: all passes, then the target.
 
-Each pass turns one tree of entries into the next; the last one meets the target. Problems are raised
-together at the end of the pass that has them: a later pass would only repeat them.
+Each pass turns the tree of the first source into the next one; the last pass makes the target's structure.
+The problems of a pass are raised together at its end, because later passes would only repeat them.
 """
 
 from collections import Counter
@@ -21,15 +21,16 @@ from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.target import Target, target_leaves
 
-KEEP = "A checkpoint has to have one leaf at least."
+KEEP = "A checkpoint must have at least one leaf."
 
 
 def decide(
     loaded: LoadedRecipe, listings: Mapping[str, Mapping[str, Leaf]], target: Target | None
 ) -> Decisions:
-    """Run all passes over the listings of the sources (by source name, in order).
+    """Run all passes over the leaves of the sources, listed by source name; the first source is transformed.
 
-    Raises PlanError with every problem of the first pass that has one, and for hooks that are not allowed.
+    Raises PlanError with every problem of the first pass that has one, for hooks that are not allowed, and if
+    no leaf is left.
     """
     _check_hooks(loaded)
     trees: dict[str, Tree] = {
@@ -62,7 +63,7 @@ def decide(
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Problem]:
-    """Who dropped all the leaves, each at its place."""
+    """Which rules and policies have dropped all the leaves, each at its place."""
     counts = Counter((drop.rule, drop.why) for drop in drops)
     if not counts:
         yield Problem("no leaf is left: there was none", None, KEEP)
@@ -77,14 +78,14 @@ def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Probl
 
 
 def _nothing_run(loaded: LoadedRecipe) -> Iterator[Problem]:
-    """That no pass runs, at the condition of each; what no rule claims is dropped then."""
+    """No pass runs, and all leaves are dropped: a problem at the condition of each pass."""
     for index, _ in enumerate(loaded.recipe.passes):
         message = "no leaf is left: this condition is false, so no pass runs, and `unmatched: drop` takes all"
         yield Problem(message, loaded.place(("passes", index, "when")), "Look at what the source holds.")
 
 
 def _check_hooks(loaded: LoadedRecipe) -> None:
-    """A recipe is data that may come from anywhere; its hooks are a program."""
+    """Raise PlanError for hooks that are not allowed: a recipe is data, and hooks are a program."""
     if loaded.recipe.hooks is not None and loaded.hooks is None:
         message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
         hint = "Read that file; then allow it to run: `allow_hooks=True`."
@@ -92,7 +93,7 @@ def _check_hooks(loaded: LoadedRecipe) -> None:
 
 
 def _applies(loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, Tree]) -> bool:
-    """Whether a pass runs. Its `when` sees the sources as they were given, whatever passes come before."""
+    """Whether a pass runs. Its `when` sees the sources as given, not what the passes before make of them."""
     if pass_.when is None:
         return True
     names = {**loaded.names, **names_of_sources(trees)}

@@ -1,4 +1,4 @@
-"""What passes hand to each other: named values that nobody has read yet."""
+"""What passes hand to each other: leaves with values that are not read yet."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from ckpt_surgery.language.templates import Component
 
 @dataclass(frozen=True)
 class RuleRef:
-    """The rule that decided."""
+    """The rule that decided about a leaf."""
 
     path: str
     """`rules[3]`, or `passes[1].rules[0]`."""
@@ -29,7 +29,7 @@ class RuleRef:
     location: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
     """Where the rule lies in the document."""
     value: Place | None = field(default=None, compare=False, repr=False)
-    """Where it says what the value becomes, or else where the rule is: for what only the values can tell."""
+    """Where errors in the values point: at the rule's `value`, or at the whole rule if it has none."""
 
     def __str__(self) -> str:
         return f"{self.path} (line {self.line})"
@@ -37,14 +37,14 @@ class RuleRef:
 
 @frozen(eq=False)
 class Entry:
-    """A named value between two passes."""
+    """A leaf between two passes: a key, metadata and a value that is not computed yet."""
 
     key: Key
     leaf: Leaf
-    """Kind, sharding and other metadata as they are carried along; its own key is where it came from."""
+    """The leaf whose kind, sharding and other metadata the entry has. The leaf's own key is its origin."""
     value: Node
     rule: RuleRef | None
-    """The last rule that decided about it; None as long as only policies did."""
+    """The last rule that decided about the entry; None if only policies have decided so far."""
 
 
 Tree = Mapping[str, Entry]
@@ -53,7 +53,7 @@ Tree = Mapping[str, Entry]
 
 @frozen(eq=False)
 class Drop:
-    """An entry that goes no further."""
+    """An entry that is left out, and why."""
 
     entry: Entry
     rule: RuleRef | None
@@ -66,9 +66,9 @@ class Decisions:
 
     outputs: tuple[Entry, ...]
     drops: tuple[Drop, ...]
-    """In the order of decision; what a dropped entry would have read may still feed another output."""
+    """Entries that are left out, in the order of decision. Another output may still use what they read."""
     notices: tuple[Notice, ...]
-    """What is no problem, and may be a mistake."""
+    """Warnings: what is no problem, and may be a mistake."""
 
 
 HAS_ARRAY = (LeafKind.ARRAY, LeafKind.SCALAR)
@@ -79,7 +79,7 @@ KINDS = {
     LeafKind.PRNG_KEY: "a typed PRNG key",
     LeafKind.EMPTY: "an empty node",
 }
-"""In words, for messages."""
+"""The kinds of leaves in words, for messages."""
 
 
 def array_of(entry: Entry) -> Array:
@@ -92,14 +92,11 @@ def array_of(entry: Entry) -> Array:
     return Array(entry.value, entry.value.spec.dtype)
 
 
-Value = Array | bool | int | float
-
-
 def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) -> Entry:
-    """The entry for the result of an expression; `model` is the leaf whose metadata it inherits.
+    """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
-    Numbers become scalars (int64, float64, bool), as stock Orbax stores Python's. Raises SurgeryError
-    where the value is neither array nor number.
+    Python's numbers become scalars of dtype int64, float64 or bool, as stock Orbax stores them. Raises
+    SurgeryError for a value that is neither an array nor a number.
     """
     if isinstance(value, bool | int | float):
         dtype = np.dtype(
@@ -133,7 +130,7 @@ def _described(value: Any) -> str:
 
 
 def _inherited_sharding(model: Leaf | None, spec: ArraySpec) -> str | None:
-    """A sharding speaks of a shape: it outlives a change of values, and of shape only on a single device."""
+    """The sharding of an array made from `model`: a new shape keeps none, except that of a single device."""
     if model is None or model.sharding is None or model.spec is None:
         return None
     same = model.spec.shape == spec.shape or '"SingleDeviceSharding"' in model.sharding
@@ -141,7 +138,7 @@ def _inherited_sharding(model: Leaf | None, spec: ArraySpec) -> str | None:
 
 
 def container_paths(trees: Iterable[Tree]) -> frozenset[tuple[str, ...]]:
-    """The paths of all lists: what a key's component stands under where it is a list index."""
+    """The paths of all lists in these trees: the components before each list index."""
     return frozenset(
         entry.key.names[:i]
         for tree in trees
@@ -153,10 +150,10 @@ def container_paths(trees: Iterable[Tree]) -> frozenset[tuple[str, ...]]:
 
 
 def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset[tuple[str, ...]]) -> Key:
-    """The key that a template spells.
+    """The key with the components that a template gives.
 
-    A component is a list index where the template says so (`[0]`), where it was taken whole from one in
-    the matched key, or where the same list existed before; every other new component is a dict key.
+    A component is a list index if the template says so (`[0]`), if it is a whole list index of `origin`, the
+    matched key, or if its path is in `lists`, the paths of known lists; every other component is a dict key.
     """
     names = tuple(c.name for c in components)
     if not lists and not any(c.index for c in components):
@@ -170,7 +167,7 @@ def key_of(components: Sequence[Component], origin: Key | None, lists: frozenset
 
 
 def _component_starts(key: Key) -> dict[int | None, str]:
-    """For each list index in the key: the offset of its text → its text."""
+    """The text of each list index in the key, by its offset in the key's text."""
     starts: dict[int | None, str] = {}
     offset = 0
     for name, sequence in zip(key.names, key.sequences, strict=True):
@@ -181,13 +178,13 @@ def _component_starts(key: Key) -> dict[int | None, str]:
 
 
 def with_lists(key: Key, lists: frozenset[tuple[str, ...]]) -> Key:
-    """The key with list indices where its containers are lists."""
+    """The key with list indices in the containers whose paths are in `lists`."""
     names = key.names
     return Key(names, tuple(name.isdecimal() and names[:i] in lists for i, name in enumerate(names)))
 
 
 def under(key: Key, old: Sequence[str], new: Sequence[str], lists: frozenset[tuple[str, ...]]) -> Key | None:
-    """`key` with its leading components `old` replaced by `new`; None where it does not start with them."""
+    """`key` with its leading components `old` replaced by `new`; None if it does not start with `old`."""
     if key.names[: len(old)] != tuple(old):
         return None
     head = with_lists(Key.of(new), lists)

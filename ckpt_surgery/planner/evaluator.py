@@ -16,7 +16,7 @@ from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.operations import truth
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
-from ckpt_surgery.language.scope import SOURCES, Groups, Scope, Unavailable
+from ckpt_surgery.language.scope import SOURCES, Groups, Leaves, Scope, Unavailable
 from ckpt_surgery.language.templates import Component, Template
 from ckpt_surgery.planner.entries import Entry, Tree, array_of, computed, container_paths, key_of
 from ckpt_surgery.planner.problems import Field, Problems
@@ -32,14 +32,14 @@ class Failed:
 FAILED: Final = Failed()
 
 
-class SourceLeaves:
+class SourceLeaves(Leaves):
     """The entries of one tree as expressions see them: `source['a/b']`."""
 
     def __init__(self, name: str, tree: Tree):
         self.name = name
         self.tree = tree
         self.seen: set[str] = set()
-        """The keys that were looked up: a leaf counts as used also where only its shape was asked for."""
+        """The keys that were looked up. A leaf counts as used even if only its shape was asked for."""
 
     def lookup(self, text: str) -> Array | None:
         entry = self.tree.get(text)
@@ -67,7 +67,7 @@ def count_of(pattern: str, tree: Tree) -> int:
 
 
 def x_of(entry: Entry) -> Array | Unavailable:
-    """What `x` stands for: the entry's array; for a leaf without one, an error that its use raises."""
+    """What `x` stands for: the entry's array; if it is no array, the error that using `x` raises."""
     try:
         return array_of(entry)
     except SurgeryError as error:
@@ -87,9 +87,10 @@ class Evaluator:
         target: "SourceLeaves | Unavailable",
         problems: Problems,
     ):
-        """`constants`: params, tables, configs and hooks. `trees`: by source; the pass transforms the first.
+        """Prepare the names that expressions see.
 
-        `target`: what `target` stands for.
+        `constants`: params, tables, configs and hooks by name. `trees`: the entries of each source, by source
+        name; the pass transforms the first tree. `target`: what the name `target` stands for.
         """
         self.trees = trees
         self.first = next(iter(trees))
@@ -130,9 +131,9 @@ class Evaluator:
             raise
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
-        """What expressions see at a key that a rule matches: its named groups, `g` for the others, and `key`.
+        """What expressions see at a key that a rule matches: the named groups, `g` for all groups, and `key`.
 
-        A group that did not take part is `''`.
+        A group that did not take part in the match is `''`.
         """
         groups = {name: text or "" for name, text in match.groupdict().items()}
         return {**self.names, **groups, "g": Groups(match), "key": key}
@@ -203,7 +204,7 @@ class Evaluator:
     ) -> Entry | None:
         """The entry `key` whose value an expression gives.
 
-        `model`: the leaf whose metadata it inherits. `text`: the key that a problem is told of.
+        `model`: the leaf whose metadata the entry inherits. `text`: the key that a problem names.
         """
         value = self.evaluate(rule, field, expression, names, text, key.text)
         if value is FAILED:
@@ -215,7 +216,7 @@ class Evaluator:
             return None
 
     def _count(self, pattern: str) -> int:
-        """See `count_of`; each pattern is counted once, for a condition may ask for every leaf."""
+        """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""
         if pattern not in self._counts:
             self._counts[pattern] = count_of(pattern, self.trees[self.first])
         return self._counts[pattern]

@@ -1,6 +1,6 @@
-"""One pass: rules claim entries and make new ones, and a policy decides about the leaves that none claims.
+"""One pass: rules claim leaves and make new ones, and a policy decides about the leaves that no rule claims.
 
-An entry's value is a node, so nothing is read. Problems are collected, and raised by whoever runs the passes.
+The value of an entry is a node, so nothing is read. Problems are collected; the caller raises them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -27,7 +27,7 @@ class PassResult:
     """The first source's tree after the pass."""
     drops: Sequence[Drop]
     unused: Sequence[Drop]
-    """Leaves that are dropped if nothing uses them after all."""
+    """Leaves that are dropped unless an output uses them."""
     settled: Set[int]
     """The identities of all entries that this pass or one before it has claimed or looked up."""
 
@@ -50,11 +50,11 @@ def run_pass(
     settled: Set[int],
     last: bool,
 ) -> PassResult:
-    """Run one pass over the evaluator's trees; problems are noted with the evaluator's.
+    """Run one pass over the evaluator's trees. Problems are added to the evaluator's.
 
-    `default`: what becomes of unclaimed leaves where the pass does not say. `target`: the structure that the
-    result must have, in the last pass only. `settled`: see `PassResult`. `last`: leaves of the other sources
-    that are left over are not for a later pass.
+    `default`: the policy for unclaimed leaves if the pass does not name one. `target`: the structure that the
+    result must have, or None before the last pass. `settled`: see `PassResult`, of the passes before.
+    `last`: whether no other pass follows that could use what is left of the other sources.
     """
     rules = pass_.rules
     mirrors = [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
@@ -114,9 +114,9 @@ def _unclaimed(
     last: bool,
     used_by: Iterable[Entry],
 ) -> Unclaimed:
-    """Apply the policy to the leaves that no rule claims. `used_by`: what rules have made of the others.
+    """Apply the policy to the leaves that no rule claims. `used_by`: the entries that rules have made.
 
-    Under `unmatched: error` a leaf must be used by these, or looked up, or it is a problem.
+    Under `unmatched: error` a leaf that these neither use nor look up is a problem.
     """
     kept: list[Entry] = []
     drops: list[Drop] = []
@@ -127,7 +127,7 @@ def _unclaimed(
     left = [
         (name, entry)
         for name, tree in evaluator.trees.items()
-        # What the other trees have may be for a later pass.
+        # Leaves of the other sources may be for a later pass.
         if name == first or last
         for entry in tree.values()
         if id(entry) not in (claimed if name == first else settled)
@@ -144,7 +144,7 @@ def _unclaimed(
     if loose:
         evaluator.problems.general(
             f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)",
-            "Add a rule for them; `drop: true` if they shall go.",
+            "Add a rule for them, or `drop: true` to remove them.",
             evaluator.problems.unmatched_place(),
         )
     return Unclaimed(kept, drops, settled)
@@ -169,7 +169,7 @@ def _warn_of_slots(
     tree: Tree,
     problems: Problems,
 ) -> None:
-    """New leaves of a mirrored tree have slots only where a rule adds those too."""
+    """Warn of added leaves in a mirrored tree that have no slots: a rule must add those too."""
     for index, entry in made if mirrors else ():
         text = entry.key.text
         missing = [
@@ -186,7 +186,7 @@ def _warn_of_slots(
 def _distinct(
     made: Iterable[tuple[int | None, Entry]], rules: Sequence[Rule], evaluator: Evaluator
 ) -> dict[str, Entry]:
-    """The entries by key, each given with the number of its rule. Two of one name are a problem."""
+    """The entries by key; two with the same key are a problem. `made`: entries with their rules' numbers."""
     listed = list(made)
     tree = {entry.key.text: entry for _, entry in listed}
     if len(tree) == len(listed):
@@ -207,15 +207,15 @@ def _note_collision(
     rules: Sequence[Rule],
     evaluator: Evaluator,
 ) -> None:
-    """Note that two leaves would have one name, at the rule that makes the later one."""
+    """Note that two entries have the same key, at the rule that makes the later one."""
     (index, old), (later, new) = one, other
     hint = None
     if None in (index, later):
-        hint = "Rename or drop the one that stays, by a rule of its own."
+        hint = "Add a rule that renames or drops the one that stays."
     elif index is not None and index == later and (mistaken := braces_of(rules[index])):
         hint = f"In the template {mistaken}."
     elif index == later and old.value is not new.value and list(reads(new.value)):
-        hint = "Where several leaves shall become one, `value` says how: stack(xs), say."
+        hint = "To make one leaf of several, say how with `value`: stack(xs), say."
     made = "; ".join(_making(number, entry, evaluator) for number, entry in (one, other))
     message = f"two leaves would be called `{new.key.text}`: {made}"
     blamed = later if later is not None else index

@@ -1,4 +1,4 @@
-"""The problems and warnings of one pass: collected, and raised together at its end, each at its place."""
+"""The problems and warnings of one pass: collected, each with its place, and raised together at its end."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +13,10 @@ from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.planner.entries import Entry, RuleRef
 
 Field = tuple[str, ...]
-"""A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the rule as a whole."""
+"""A field of a rule: `("value",)`, `("to", template)`, `("for", variable)`; `()` is the whole rule."""
 
 MANY = 20
-"""How many problems that belong to no rule are reported one by one."""
+"""How many problems that belong to no rule are reported before the rest are counted."""
 
 OPTIONAL = "Write `optional: true` if that is fine."
 
@@ -46,7 +46,7 @@ class Problems:
     def at(
         self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
     ) -> None:
-        """Note a problem of a field of a rule, met at one key; `at_key`: of the field's name."""
+        """Note a problem in a field of a rule, found at one key; `at_key`: point at the field's name."""
         start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         where = (*self.loaded.rule_location(self.pass_index, rule), *field)
         place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
@@ -55,7 +55,7 @@ class Problems:
             self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
 
     def about(self, entry: Entry, notice: Notice, hint: str) -> None:
-        """Note a problem of an entry, at the rule that last decided about it."""
+        """Note a problem with an entry, at the rule that last decided about it."""
         place = None if entry.rule is None else self.loaded.place(entry.rule.location)
         self._misfits.append(replace(notice, about=(place, hint)))
 
@@ -69,12 +69,12 @@ class Problems:
         return not self._problems and not self._misfits
 
     def own(self, field: str) -> DocumentPath:
-        """Where a field of the pass is written: on itself, or on the recipe."""
+        """The path in the document of a field that the pass has, or the recipe for all passes."""
         own = ("passes", self.pass_index, field)
         return own if own in self.loaded.document.marks else (field,)
 
     def unmatched_place(self) -> Place:
-        """Where it says what becomes of leaves that no rule claims."""
+        """Where the recipe says what becomes of leaves that no rule claims."""
         return self.loaded.place(self.own("unmatched"))
 
     def warn(self, notice: Notice | str) -> None:
@@ -94,7 +94,7 @@ def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """The first few of each place: what is wrong for one key is wrong for thousands of the same layout."""
+    """The first few problems of each place: one mistake in a rule is found at thousands of keys."""
     places: dict[Place | None, list[Problem]] = defaultdict(list)
     for problem in problems:
         places[problem.place].append(problem)

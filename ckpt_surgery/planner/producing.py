@@ -25,16 +25,16 @@ class Produced:
     """What the rules of a pass make."""
 
     entries: Sequence[tuple[int, Entry]]
-    """In the order of the rules, each with the number of its rule."""
+    """New entries in the order of the rules, each with the number of its rule."""
     drops: Sequence[Drop]
     """Leaves that rules with `drop: true` claimed."""
     unused: Sequence[Drop]
-    """Leaves that rules with expressions claimed: they are dropped if nothing uses them after all."""
+    """Leaves that rules with expressions claimed. They are dropped unless an output uses them."""
 
 
 @frozen(eq=False)
 class Contribution:
-    """One leaf's part in an output: the key that it goes to, and what the expression sees of it."""
+    """One leaf's part in an output: the output's key, and what the expression sees at this leaf."""
 
     claim: Claim
     key: Key
@@ -100,14 +100,14 @@ class MatchRule:
                 yield from self._single(field, members)
 
     def _renamed(self, template: Template | None, claims: Iterable[Claim]) -> Iterator[Entry]:
-        """Leaves that keep their values, by a template that sees groups only: what most rules do."""
+        """Leaves that keep their values and get a key made of groups alone: what most rules do."""
         for claim in claims:
             key = self._destination(template, claim, {})
             if key is not None:
                 yield Entry(key, claim.entry.leaf, claim.entry.value, self._ref)
 
     def _destination(self, template: Template | None, claim: Claim, names: Names) -> Key | None:
-        """The key that a claimed leaf goes to; None where that is a problem."""
+        """The new key of a claimed leaf; None if there is a problem, which is noted."""
         origin, lists = claim.entry.key, self._evaluator.lists
         if template is None:
             return origin
@@ -126,7 +126,7 @@ class MatchRule:
             return None
 
     def _mirrored(self, key: Key, mirror: Mirror) -> Key:
-        """The key of a mirrored leaf where that of its parameter becomes `key`."""
+        """The key of a mirrored leaf whose parameter is renamed to `key`."""
         moved = under(key, mirror.params.split("/"), mirror.slot.split("/"), self._evaluator.lists)
         if moved is None:
             raise SurgeryError(
@@ -137,7 +137,7 @@ class MatchRule:
     def _contributions(
         self, template: Template | None, expression: Expression | None, claim: Claim
     ) -> Iterator[Contribution]:
-        """Where one leaf goes: to one key, or to one for each combination of the `for` variables."""
+        """The outputs that one leaf takes part in: one for each combination of the `for` variables."""
         rule = self._rule
         if claim.mirror is not None:
             expression = rule.mirror_value or expression
@@ -154,7 +154,7 @@ class MatchRule:
                 yield Contribution(claim, key, expression, scope)
 
     def _single(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
-        """The outputs of a value that sees one leaf."""
+        """The outputs of an expression that sees one leaf."""
         for member in members:
             entry = member.claim.entry
             if member.value is None:
@@ -171,7 +171,7 @@ class MatchRule:
                 yield made
 
     def _gathered(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
-        """The outputs of a value that sees `xs`, all leaves that go to one key."""
+        """The outputs of an expression that sees `xs`, all leaves that share one key."""
         groups: dict[str, list[Contribution]] = defaultdict(list)
         for member in members:
             groups[member.key.text].append(member)
@@ -181,7 +181,7 @@ class MatchRule:
                 yield made
 
     def _gather(self, field: Field, text: str, group: Sequence[Contribution]) -> Entry | None:
-        """The output `text` of several leaves; None where that is a problem."""
+        """The output `text` of several leaves; None if there is a problem, which is noted."""
         if self._rule.by is None and len({id(m.claim) for m in group}) < len(group):
             self._problems.at(self._index, ("for",), _twice(group), text)
             return None
@@ -205,7 +205,7 @@ class MatchRule:
     def _ordered(
         self, group: Sequence[Contribution]
     ) -> tuple[list[Contribution], tuple[int, ...] | None] | None:
-        """The leaves in the order of `by`, and their places where `by` gives integers."""
+        """The leaves in the order of `by`, and their places if `by` gives integers."""
         by = self._rule.by
         if by is None:
             return sorted(group, key=lambda m: natural_order(m.claim.entry.key.text)), None
@@ -225,11 +225,11 @@ class MatchRule:
         return [member for _, member in pairs], tuple(place for place, _ in pairs) if integers else None
 
     def _field_of(self, member: Contribution, field: Field) -> Field:
-        """Where the expression that gives the value of a leaf is written."""
+        """The field of the rule that has the expression for a leaf's value."""
         return ("mirror_value",) if member.claim.mirror and self._rule.mirror_value else field
 
     def _mirrors_well(self, members: Sequence[Contribution], made: Entry) -> bool:
-        """Whether a mirrored leaf changes in layout only, or `mirror_value` says how else."""
+        """Whether the change to a mirrored leaf is of its layout only, or is what `mirror_value` says."""
         head = members[0].claim
         if head.mirror is None or self._rule.mirror_value is not None:
             return True
@@ -288,17 +288,17 @@ def braces_of(rule: Rule) -> str | None:
 
 
 def _twice(group: Sequence[Contribution]) -> SurgeryError:
-    """The problem of a leaf that `for` sends to one key more than once."""
+    """The problem of a leaf that `for` gives the same key more than once."""
     counts = Counter(m.claim.entry.key.text for m in group)
     key, count = counts.most_common(1)[0]
     return SurgeryError(
-        f"`xs` would have `{key}` {count} times: every value of `for` sends it to this key",
-        hint="Insert the variable in `to`: `${i}`, say; where the leaf shall be repeated, give `by`.",
+        f"`xs` would have `{key}` {count} times: every value of `for` gives it this key",
+        hint="Insert the variable in `to`: `${i}`, say; to repeat the leaf, give `by`.",
     )
 
 
 def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
-    """The names that mean the same for all leaves of an output; using one of the others is an error."""
+    """The names with the same meaning at all leaves of an output; using one of the others is an error."""
     first, *others = several
     return {
         name: value
@@ -309,7 +309,7 @@ def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
 
 
 def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> str | None:
-    """What is wrong with the values of `by`, if anything is."""
+    """What is wrong with the values of `by`; None if nothing is."""
     kinds = {type(p) for p in places}
     if kinds not in ({int}, {str}):
         found = " and ".join(sorted(kind.__name__.lower() for kind in kinds))
@@ -325,7 +325,7 @@ def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> s
 
 
 def is_layout(node: Node, bases: set[int]) -> bool:
-    """Whether a node only moves elements of certain nodes about. `bases`: the identities of those nodes."""
+    """Whether a node only rearranges elements of the nodes with the identities `bases`."""
     if id(node) in bases:
         return True
     return (
