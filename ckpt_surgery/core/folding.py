@@ -1,9 +1,9 @@
-"""Keys that differ in indices only, as one exact line: `params/layers_{0..47}/mlp/kernel`.
+"""Folds keys that differ in indices only into one exact line: `params/layers_{0..47}/mlp/kernel`.
 
-The notation: `{0..47}`, `{0,2,5}`, `{00..11}` (as wide as its first number) stand for each of those
-numbers; several slots in one key stand for every combination. A source beside the key has the same
-slots in the same order, and its lists go in step with the key's: `a_{0..3}` from `b_{1..4}` takes `a_0`
-from `b_1`. Where that would leave a doubt, slots carry a letter, and equal letters go in step:
+The notation: a slot `{0..47}`, `{0,2,5}` or `{00..11}` (as wide as its first number) stands for each of these
+numbers, and several slots in one key stand for every combination. A source beside the key has the same slots
+in the same order, and corresponding numbers belong together: `a_{0..3}` from `b_{1..4}` takes `a_0` from
+`b_1`. Where this is ambiguous, slots have letters, and slots with equal letters belong together:
 `a_{i:0..3}/b_{j:0..3}` from `b_{j}/a_{i}`. A source slot without a letter then means "all of these".
 Braces and backslashes of a key itself are escaped with a backslash.
 """
@@ -22,7 +22,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.text import shown
 
 Cells = tuple[str, ...]
-"""The numbers of one entry, as they are written: of its key, then of its sources."""
+"""The numbers in a key and then in its sources, as they are written."""
 
 # Longer digit strings are hashes or dates rather than indices; Python also refuses to parse very long ones.
 _MOST_DIGITS = 18
@@ -31,9 +31,9 @@ _DIGITS = re.compile("[0-9]+")
 _ZEROS = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
 """Maps each ASCII digit to 0."""
 _MOST_NUMBERS = 12
-"""Per key; the rest of a key is text. Bounds the work that hostile names can ask for."""
+"""Numbers that are looked at in a key; the rest is text. Bounds the work that hostile names can cause."""
 _BETWEEN = "\0"
-"""Between a key and its source."""
+"""Separates a key from its source in a joined text."""
 _RESERVED = re.compile(r"[\\{}]")
 _LETTERS = string.ascii_lowercase[8:]
 
@@ -43,27 +43,27 @@ class ShownKey:
     """One key to be shown."""
 
     key: str
-    """Distinct among the entries that are folded together."""
+    """The key's text, distinct among all that are folded together."""
     sources: tuple[str, ...] = ()
-    """The keys that it is made from, without repeats."""
+    """The keys that the leaf is made from, without repeats."""
     like: Hashable = None
-    """Entries share a line only where this is equal."""
+    """What the line says beside the key. Keys share a line only if it is equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One line: exactly `count` of the entries, and no key besides them."""
+    """One line: it shows exactly `count` of the keys, and no other."""
 
     key: str
     """Pattern, printable and escaped."""
     sources: tuple[str, ...]
-    """Patterns of the sources. One that gathers several source keys shows them as a set."""
+    """Patterns of the sources. A pattern for several sources of one key shows these as a set."""
     count: int
     """Number of keys that the pattern stands for."""
     gathers: int
-    """Number of source keys that each of them is made from."""
+    """Number of sources of each of these keys."""
     first: int
-    """Index of an entry of this line."""
+    """Index of a key of this line among all that are folded together."""
 
 
 class _Pattern(NamedTuple):
@@ -74,40 +74,40 @@ class _Pattern(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """What the entries of a group have in common: everything but the numbers."""
+    """The texts of a key and its sources, without the numbers. Only keys with equal frames share a line."""
 
     texts: tuple[tuple[str, ...], ...]
-    """Literals of the key, then of each source pattern."""
+    """The literals of the key, then those of each source pattern."""
     gathers: int
 
     @property
     def gathered(self) -> bool:
-        """A source pattern stands for more than one key."""
+        """Whether a source pattern stands for more than one key."""
         return self.gathers > len(self.texts) - 1
 
     def columns(self) -> list[range]:
-        """For each text, which columns of the cells are its numbers."""
+        """The columns of the cells that are the numbers of each text."""
         ends = list(itertools.accumulate((len(text) - 1 for text in self.texts), initial=0))
         return [range(start, stop) for start, stop in itertools.pairwise(ends)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """What the columns of one line hold."""
+    """The numbers in the columns of one line."""
 
     values: Mapping[int, Cells]
-    """Every column's numbers, ascending; one that follows another is in step with it."""
+    """The numbers of each column, ascending, or in the order of the column that it is in step with."""
     leads: Mapping[int, int]
-    """Column → the column of the key that it goes in step with, if any."""
+    """The column of the key that a column is in step with, for each column that is."""
 
     def varying(self, columns: range) -> list[int]:
         return [c for c in columns if len(self.values[c]) > 1]
 
 
 def fold(entries: Sequence[ShownKey]) -> list[Fold]:
-    """The lines that show these entries: every key is on exactly one, and no line shows any other.
+    """The lines that show these keys: each key is on exactly one line, and no line shows any other.
 
-    Sorted by each line's first key.
+    Lines are in the order of their first keys.
     """
     groups: dict[tuple[Hashable, _Frame], dict[Cells, int]] = {}
     for index, entry in enumerate(entries):
@@ -118,9 +118,9 @@ def fold(entries: Sequence[ShownKey]) -> list[Fold]:
 
 
 def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
-    """An entry's texts without their numbers, and the numbers."""
+    """The texts of a key and its sources without their numbers, and the numbers."""
     if len(entry.sources) < 2:
-        # Nearly all entries are like this, and thousands differ in their digits alone.
+        # Nearly all keys have one source at most, and thousands differ in their digits alone.
         text = _BETWEEN.join((entry.key, *entry.sources))
         alike = text.encode().translate(_ZEROS) if text.isascii() else None
         outline = None if alike is None else _outline(alike, len(entry.sources))
@@ -132,16 +132,16 @@ def _framed(entry: ShownKey) -> tuple[_Frame, Cells]:
 
 
 class _Outline(NamedTuple):
-    """What texts that differ in their digits alone have in common."""
+    """The frame of texts that differ in their digits alone."""
 
     frame: _Frame
     numbers: Callable[[str], Cells]
-    """The numbers of such a text."""
+    """Takes the numbers out of such a text."""
 
 
 @functools.lru_cache(maxsize=4096)
 def _outline(joined: bytes, sources: int) -> _Outline | None:
-    """The outline of a key with its sources; None where they are to be looked at one by one."""
+    """The outline of a key joined with its sources; None if some of its digits are no numbers."""
     text = joined.decode("ascii")
     patterns = [_pattern(one) for one in text.split(_BETWEEN)]
     found = list(_DIGITS.finditer(text))
@@ -152,14 +152,14 @@ def _outline(joined: bytes, sources: int) -> _Outline | None:
 
 
 def _cut(places: Sequence[slice]) -> Callable[[str], Cells]:
-    """What takes pieces out of texts."""
+    """A function that takes the pieces at these places out of a text."""
     if len(places) > 1:
         return operator.itemgetter(*places)
     return lambda text: tuple([text[place] for place in places])
 
 
 def unfolded(entries: Sequence[ShownKey]) -> list[Fold]:
-    """One line for each entry, in order, escaped as in `fold`."""
+    """One line for each key, in order, escaped as in `fold`."""
     return [
         Fold(escaped(e.key), tuple(map(_text, _gather(e.sources))), 1, len(e.sources), index)
         for index, e in enumerate(entries)
@@ -173,7 +173,7 @@ def escaped(key: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _printable(literals: tuple[str, ...]) -> tuple[str, ...]:
-    """Kept, for thousands of keys differ in their numbers alone."""
+    """The literals, escaped. Cached, because thousands of keys differ in their numbers alone."""
     return tuple(map(escaped, literals))
 
 
@@ -194,7 +194,7 @@ def _interleave(literals: Sequence[str], slots: Sequence[str]) -> Iterator[str]:
 
 
 def _gather(sources: Sequence[str]) -> tuple[_Pattern, ...]:
-    """The sources of one entry, those that differ in indices only put together."""
+    """The sources of one key as patterns; sources that differ in indices only share one."""
     if len(sources) == 1:
         return (_pattern(sources[0]),)
     groups: dict[tuple[str, ...], list[Cells]] = {}
@@ -209,7 +209,7 @@ def _gather(sources: Sequence[str]) -> tuple[_Pattern, ...]:
 
 
 def _filled(literals: Sequence[str], box: Sequence[Cells]) -> _Pattern:
-    """The pattern in which a column that varies is written out and has become literal text."""
+    """The pattern of a box; a column with several numbers becomes literal text."""
     texts, numbers = [literals[0]], []
     for values, literal in zip(box, literals[1:], strict=True):
         if len(values) == 1:
@@ -221,7 +221,7 @@ def _filled(literals: Sequence[str], box: Sequence[Cells]) -> _Pattern:
 
 
 def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
-    """The lines of one group."""
+    """The lines of keys with the same frame. `rows`: the index of each key, by its numbers."""
     width = len(frame.texts[0]) - 1
     waiting = [rows]
     while waiting:
@@ -237,7 +237,7 @@ def _lines(frame: _Frame, rows: Mapping[Cells, int]) -> Iterator[Fold]:
 def _related_lines(
     frame: _Frame, rows: Mapping[Cells, int], bases: Sequence[int], leads: Mapping[int, int]
 ) -> Iterator[Fold]:
-    """The lines of rows whose every column is constant, free (`bases`) or in step with a free one."""
+    """The lines of rows in which every column is constant, free (`bases`), or in step with a free one."""
     columns = list(zip(*rows, strict=True))
     steps = {c: dict(zip(columns[b], columns[c], strict=True)) for c, b in leads.items()}
     members = {tuple([cells[b] for b in bases]): index for cells, index in rows.items()}
@@ -249,10 +249,10 @@ def _related_lines(
 
 
 def _relate(columns: Sequence[Cells], width: int) -> tuple[list[int], dict[int, int], int | None]:
-    """Which columns are free, which go in step with a free one, and the first that does neither.
+    """The free columns, the columns in step with a free one, and the first column that is neither.
 
-    The first `width` columns are the key's. They follow one another only where they are equal; a
-    source column has to follow one of the key's.
+    The first `width` columns are the key's. Two of these are in step only if they are equal; a column of a
+    source must be in step with one of the key's.
     """
     bases: list[int] = []
     leads: dict[int, int] = {}
@@ -272,14 +272,14 @@ def _relate(columns: Sequence[Cells], width: int) -> tuple[list[int], dict[int, 
 
 
 def _in_step(lead: Cells, column: Cells) -> bool:
-    """Each number of `lead` has its own in `column`, and both rise together."""
+    """Whether equal numbers in `lead` have equal ones beside them in `column`, and both rise together."""
     pairs = sorted(set(zip(lead, column, strict=True)), key=lambda pair: _order(pair[0]))
     once = len({a for a, _ in pairs}) == len(pairs)
     return once and all(int(a) < int(b) for (_, a), (_, b) in itertools.pairwise(pairs))
 
 
 def _parts(rows: Mapping[Cells, int], column: int) -> list[dict[Cells, int]]:
-    """The rows, apart by what they hold in one column."""
+    """The rows, separated by their number in one column."""
     parts: dict[str, dict[Cells, int]] = {}
     for cells, index in rows.items():
         parts.setdefault(cells[column], {})[cells] = index
@@ -287,7 +287,7 @@ def _parts(rows: Mapping[Cells, int], column: int) -> list[dict[Cells, int]]:
 
 
 def _boxes(rows: Sequence[Cells]) -> list[tuple[Cells, ...]]:
-    """Disjoint boxes (for each column a tuple of numbers, ascending) whose union is exactly `rows`."""
+    """Disjoint boxes, with a tuple of ascending numbers for each column, whose union is exactly `rows`."""
     distinct = [_ascending(set(column)) for column in zip(*rows, strict=True)]
     if math.prod(map(len, distinct)) == len(rows):
         return [tuple(map(tuple, distinct))]
@@ -303,7 +303,7 @@ def _boxes(rows: Sequence[Cells]) -> list[tuple[Cells, ...]]:
 
 
 def _classes(rows: Sequence[Cells], column: int) -> list[tuple[list[str], list[Cells]]]:
-    """The numbers of one column, together where they occur with the same other columns."""
+    """The numbers of one column, grouped if the rest of their rows is the same, with that rest."""
     others: dict[str, list[Cells]] = {}
     for cells in rows:
         others.setdefault(cells[column], []).append(cells[:column] + cells[column + 1 :])
@@ -326,7 +326,7 @@ def _line(frame: _Frame, slots: _Slots, first: int) -> Fold:
 
 
 def _plain(frame: _Frame, slots: _Slots, free: list[int]) -> bool:
-    """Whether the slots can only be read one way without letters."""
+    """Whether the slots are unambiguous without letters."""
     if not free:
         return True
     key, *sources = map(slots.varying, frame.columns())
@@ -366,7 +366,9 @@ def _span(values: Cells) -> str:
 def _ascending(numbers: Collection[str]) -> list[str]:
     if any(number[0] == "0" and number != "0" for number in numbers):
         return sorted(numbers, key=_order)
-    return sorted(sorted(numbers), key=len)  # the same without leading zeros, and three times as quick
+    return sorted(
+        sorted(numbers), key=len
+    )  # the same order if there are no leading zeros, three times as fast
 
 
 def _order(number: str) -> tuple[int, int]:

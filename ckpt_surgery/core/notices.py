@@ -1,4 +1,4 @@
-"""Sentences about leaves: those that say the same of leaves whose keys differ in indices only are one."""
+"""Sentences about leaves. Leaves whose keys differ in indices only share one sentence."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,32 +12,32 @@ FEW = 3
 
 @frozen()
 class Notice:
-    """What is to be said of one leaf, or without a key of something else."""
+    """A sentence about one leaf, in parts; without a key it is about something else."""
 
     before: str
     key: str | None = None
     after: str = ""
     other: str | None = None
-    """A key that the sentence ends with."""
+    """A second key, at the end of the sentence."""
     about: Any = None
-    """Hashable. Notices are told together only where this is equal, and the words before and after are."""
+    """What else the caller needs to know; hashable. Only notices with equal ones share a sentence."""
 
 
 @frozen()
 class MergedNotice:
-    """A sentence about all leaves of which the same is to be said."""
+    """A sentence about all leaves that share it."""
 
     sentence: str
     first: Notice
-    """Of the first of the leaves."""
+    """The notice about the first of the leaves."""
     count: int
     """Number of leaves."""
 
 
 def merged(notices: Iterable[Notice]) -> Iterator[MergedNotice]:
-    """What there is to say, each thing once, in the order of the first leaf of each."""
+    """The sentences, each once, in the order of their first leaves."""
     listed = list(notices)
-    for line in fold([_entry(notice) for notice in listed]):
+    for line in fold([_as_key(notice) for notice in listed]):
         first = listed[line.first]
         many = f" ({line.count:,} leaves)" if line.count > 1 else ""
         named = "" if first.key is None else f"`{line.key}`{many}"
@@ -45,18 +45,18 @@ def merged(notices: Iterable[Notice]) -> Iterator[MergedNotice]:
         yield MergedNotice(f"{first.before}{named}{first.after}{other}", first, line.count)
 
 
-def _entry(notice: Notice) -> ShownKey:
+def _as_key(notice: Notice) -> ShownKey:
     others = () if notice.other is None else (notice.other,)
     return ShownKey(notice.key or "", others, (notice.before, notice.key is None, notice.after, notice.about))
 
 
 def sentences(notices: Iterable[Notice]) -> list[str]:
-    """The sentences alone."""
+    """The merged sentences as text."""
     return [one.sentence for one in merged(notices)]
 
 
 def few_keys(keys: Iterable[str], most: int = FEW) -> str:
-    """The first keys in backticks, folded, and how many more there are."""
+    """The first keys in backticks, those that differ in indices as one, and the number of the others."""
     known = list(dict.fromkeys(keys))
     lines = fold([ShownKey(key) for key in known])
     left = len(known) - sum(line.count for line in lines[:most])

@@ -1,4 +1,4 @@
-"""Names with dots where slashes were meant: a leaf `params.l0.kernel` beside the tree `params`."""
+"""Warns of keys with dots where slashes were meant: a leaf `params.l0.kernel` beside the tree `params`."""
 
 import re
 from collections import defaultdict
@@ -9,11 +9,11 @@ from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.planner.entries import Entry, RuleRef
 
 _DOT = re.compile(r"(?<=\w)\.(?=[^\W\d])|(?<=[^\W\d])\.(?=\w)")
-"""A dot between words; not that of a number or a version."""
+"""A dot between words; not the dot of a number or a version."""
 
 
 def slashed(text: str) -> str | None:
-    """The key that separates its levels by slashes where this one has dots; None where it has none."""
+    """The key with slashes in place of dots between levels; None if it has no such dots."""
     found = _levels(text)
     return None if found == text else found
 
@@ -23,10 +23,10 @@ def _levels(text: str) -> str:
 
 
 def mistaken_dots(outputs: Sequence[Entry], known: Iterable[str]) -> Iterator[Notice]:
-    """What to say of the keys that rules made, once for each rule.
+    """One warning for each rule that makes keys with dots in them.
 
-    Nothing where `known` keys, of the sources and the target, have dots of their own, nor where all outputs
-    have them and begin with another name than the known ones do: such names are meant, as Hugging Face's are.
+    There is none if dots are on purpose, as in Hugging Face's names: if a `known` key, of the sources or the
+    target, has dots, or if all outputs have dots and none begins with the first name of a known key.
     """
     suspects = [entry for entry in outputs if entry.rule is not None and _DOT.search(entry.key.text)]
     if not suspects:

@@ -15,18 +15,18 @@ from ckpt_surgery.language.yaml_document import load_document
 
 SUFFIXES = (".json", ".yaml", ".yml")
 INDEX_SUFFIX = ".index.json"
-"""How the indexes of checkpoints in several files are called: no listings."""
+"""The names of indexes of checkpoints in several files end so; they are not listings."""
 
 
 def is_listing(path: str) -> bool:
-    """Whether a target's path names a listing rather than a checkpoint."""
+    """Whether the path of a target is that of a listing rather than a checkpoint."""
     return path.endswith(SUFFIXES) and not path.endswith(INDEX_SUFFIX) and Path(path).is_file()
 
 
 def read_listing(path: str) -> Mapping[str, Leaf]:
     """The leaves of a listing: a list of `{key, shape, dtype, kind}`, or a mapping with it under `leaves`.
 
-    `kind` may be left out for arrays. Raises SourceError with the first entry that is not understood.
+    `kind` may be left out for arrays. Raises SourceError for the first entry that is not understood.
     """
     document = _parsed(path)
     entries = document.get("leaves") if isinstance(document, dict) else document
@@ -41,7 +41,7 @@ def _parsed(path: str) -> Any:
     if not path.endswith(".json"):
         return load_document(path).value
     try:
-        return json.loads(Path(path).read_bytes())  # no limit: the listing of a large model is several MiB
+        return json.loads(Path(path).read_bytes())  # of any size: the listing of a large model is several MiB
     except (OSError, ValueError, RecursionError) as error:
         raise SourceError(f"{shown(path)}: not JSON: {error}") from None
 

@@ -1,4 +1,4 @@
-"""What all destinations have in common about outputs: keys that are one thing only, and empty nodes."""
+"""Checks outputs for any destination: keys that are both leaf and container, and empty nodes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from ckpt_surgery.planner.transfers import Destination
 
 
 def without_empty(decisions: Decisions, destination: Destination) -> Decisions:
-    """Without None and empty containers where the destination has no place for them: they hold no data."""
+    """The decisions without empty nodes (None, empty containers), if the destination cannot store those."""
     if destination.holds_empty:
         return decisions
     empty = [entry for entry in decisions.outputs if entry.leaf.kind is LeafKind.EMPTY]
@@ -34,7 +34,10 @@ def _left_out(empty: Sequence[Entry], format: str) -> str:
 
 
 def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:
-    """Keys that are a leaf and a container, `a` beside `a/b`: the number of each, and of one within it."""
+    """Keys that are both a leaf and a container, `a` beside `a/b`.
+
+    For each of them its index in `keys`, and the index of the first key inside it.
+    """
     both = set(keys) & _containers(keys)
     if not both:
         return []
@@ -46,8 +49,8 @@ def leaves_that_contain(keys: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _containers(keys: Iterable[str]) -> set[str]:
-    """The keys of all containers around leaves. From the leaves to the root: each is looked at once."""
-    found: set[str] = set()
+    """The keys of all containers around leaves."""
+    found: set[str] = set()  # from the leaves to the root, so that each container is looked at once
     level = {key.rpartition(SEPARATOR)[0] for key in keys if SEPARATOR in key}
     while level:
         found |= level

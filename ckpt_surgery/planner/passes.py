@@ -14,9 +14,10 @@ from ckpt_surgery.language.models import Pass, Rule, Unmatched
 from ckpt_surgery.planner.claiming import Mirror, claim
 from ckpt_surgery.planner.entries import Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.filling import filled
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.producing import braces_of, produce
-from ckpt_surgery.planner.target import Target, filled, fitted
+from ckpt_surgery.planner.target import Target, fitted
 
 
 @dataclass(frozen=True)

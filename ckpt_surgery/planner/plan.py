@@ -1,7 +1,7 @@
-"""The plan: what every output leaf is, where it comes from, and what bringing it about costs.
+"""The plan: what every output leaf is, where it comes from, and what it costs to write it.
 
-A plan is made from metadata alone. What is printed, what `plan` and `--dry-run` report as JSON, and what is
-executed are this one value.
+A plan is made from metadata alone. It is this one value that is printed, reported as JSON by `plan` and
+`--dry-run`, and executed.
 """
 
 import enum
@@ -19,6 +19,8 @@ from ckpt_surgery.planner.entries import RuleRef
 
 
 class Fate(enum.StrEnum):
+    """What became of a leaf between the first source and the output."""
+
     KEPT = "kept"
     RENAMED = "renamed"
     TRANSFORMED = "transformed"
@@ -27,6 +29,8 @@ class Fate(enum.StrEnum):
 
 
 class Transfer(enum.StrEnum):
+    """How the bytes of an output come into the destination."""
+
     LINK = "link"
     COPY = "copy"
     COMPUTE = "compute"
@@ -37,18 +41,18 @@ class Step:
     """One output leaf."""
 
     leaf: Leaf
-    """Key, kind, spec, sharding and other metadata as they will be written; without a manifest."""
+    """Key, kind, spec, sharding and other metadata as they will be written. It has no manifest."""
     value: Node
     fate: Fate
     rule: RuleRef | None
-    """None where a policy decided (`unmatched: keep`, `target.prefer`)."""
+    """The rule that decided; None if a policy did (`unmatched: keep`, `target.prefer`)."""
     sources: tuple[tuple[str, str], ...]
-    """(source name, key text) of every leaf that is read, in order, without repeats."""
+    """Source name and key of every leaf that is read, in order, without repeats."""
     transfer: Transfer = Transfer.COMPUTE
     cut: Cut | None = None
-    """How it is cut into chunks and tasks; None where nothing is computed."""
+    """How the output is divided into chunks and tasks; None if nothing is computed."""
     stored: Manifest | None = None
-    """The stored bytes that become it as they are; None where it is computed or has no array."""
+    """The stored bytes that become the output unchanged; None if it is computed or has no array."""
 
 
 @frozen()
@@ -59,12 +63,12 @@ class Dropped:
     leaf: Leaf
     rule: RuleRef | None
     why: str
-    """`drop`, `unmatched: drop`, `not in target`, …"""
+    """The reason: `drop`, `unmatched: drop`, `not in target`, …"""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A source, or the target, as the plan saw it."""
+    """A source, or the target, as it was when the plan was made."""
 
     name: str
     path: str
@@ -72,14 +76,14 @@ class Input:
     leaves: int
     fingerprint: str
     step: int | None = None
-    """The step that was chosen of a directory of steps, None elsewhere."""
+    """The step that was chosen from a directory of steps; None for any other checkpoint."""
     item: str | None = None
-    """The item that was chosen of a composite checkpoint, None elsewhere."""
+    """The item that was chosen from a composite checkpoint; None for any other checkpoint."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """All in bytes."""
+    """What it takes to carry out a plan, in bytes."""
 
     bytes_out: int
     """Size of the output arrays: shape × itemsize. The sum of the next three."""
@@ -89,29 +93,29 @@ class Costs:
     bytes_read: int
     """Decoded bytes that are read from the inputs to compute, and stored bytes that are copied."""
     peak_memory: int
-    """Predicted working set, without the interpreter and its libraries."""
+    """Predicted peak of memory for data, without the interpreter and its libraries."""
     bytes_dead: int = 0
-    """Bytes inside linked files that no output uses."""
+    """Bytes in linked files that no output uses."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that `apply` will do. Made from metadata alone."""
+    """Everything that `apply` will do."""
 
     recipe: str
     """Path of the recipe."""
     recipe_sha256: str
     inputs: tuple[Input, ...]
-    """The sources in order, then the target where it is a checkpoint."""
+    """The sources in order, then the target if it is a checkpoint."""
     steps: tuple[Step, ...]
     dropped: tuple[Dropped, ...]
     warnings: tuple[str, ...]
     costs: Costs
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """The custom metadata of the result: the first source's, and the record of the conversion."""
+    """Custom metadata of the result: that of the first source, and the record of the conversion."""
     params: tuple[ParamValue, ...] = ()
-    """The recipe's params, with where their values come from."""
+    """The recipe's params, their values, and where these come from."""
     hooks_sha256: str | None = None
-    """Of the file of hooks, None where the recipe has none."""
+    """Hexadecimal digest of the file of hooks; None if the recipe has no hooks."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
-    """The oldest version of each package that restores the result, where that is known."""
+    """The oldest version of each package that can restore the result, as far as that is known."""

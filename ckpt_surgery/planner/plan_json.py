@@ -1,4 +1,4 @@
-"""The JSON document of a plan: every leaf, unfolded."""
+"""The JSON document of a plan, with one entry for every leaf."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def counts(plan: Plan) -> dict[str, int]:
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """The JSON document of `plan`: every leaf, unfolded. Sizes in bytes."""
+    """The JSON document of a plan: every leaf has an entry of its own. Sizes are in bytes."""
     costs = plan.costs
     hooks = {} if plan.hooks_sha256 is None else {"hooks_sha256": plan.hooks_sha256}
     return {

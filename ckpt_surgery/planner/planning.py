@@ -1,4 +1,4 @@
-"""Make the plan: settle every output, its transfer and its cut, and collect all problems."""
+"""Makes the plan: decides what every output is, how its bytes get there, and how it is cut into tasks."""
 
 import itertools
 import re
@@ -22,6 +22,7 @@ from ckpt_surgery.planner.dots import mistaken_dots
 from ckpt_surgery.planner.entries import Decisions, Entry, RuleRef
 from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
+from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import lost_shardings, resharded
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, transfers
@@ -38,7 +39,10 @@ def make_plan(
     memory: int,
     workers: int,
 ) -> Plan:
-    """Decide everything; `memory` is in bytes. Raises PlanError with all problems."""
+    """The plan of a recipe over the leaves of the sources, listed by source name.
+
+    `memory`: budget in bytes. Raises PlanError with all problems of the first stage that finds some.
+    """
     decisions = without_empty(decide(loaded, listings, target), destination)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination.holds_shardings)
     steps, dead = _steps(decisions.outputs, sharded.leaves, destination)
@@ -75,7 +79,7 @@ def _notices(
     target: Target | None,
     destination: Destination,
 ) -> Iterator[Notice]:
-    """What is no problem, and may be a mistake."""
+    """The warnings: what is no problem, and may be a mistake."""
     yield from decisions.notices
     if not destination.flat:
         known = [*listings.values(), *([] if target is None else [target.leaves])]
@@ -85,14 +89,10 @@ def _notices(
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 
 
-MANY = 20
-"""How many keys that are two things at once are told."""
-
-
 def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -> list[Problem]:
-    """Keys that would be both a leaf and a container, whatever the format.
+    """A problem for each key that would be both a leaf and a container, which no format can store.
 
-    Each at a rule that made one of the two, if there is one: `place` tells where that is.
+    `place` gives the place of a rule; the problem points at a rule that made one of the two, if there is one.
     """
     pairs = leaves_that_contain([step.leaf.key.text for step in steps])
     problems = [_ambiguous(steps[outer], steps[inner], place) for outer, inner in pairs[:MANY]]
@@ -112,7 +112,7 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
 
 
 def _made(step: Step) -> str:
-    """Who made a leaf."""
+    """Where a leaf comes from, for messages."""
     key = f"`{shown(step.leaf.key.text)}`"
     if step.rule is not None:
         return f"{step.rule} makes {key}"
@@ -125,10 +125,11 @@ _MENTIONED = re.compile(r"`([^`]+)`")
 def _at_their_rules(
     refused: Sequence[str], steps: Sequence[Step], decisions: Decisions, loaded: LoadedRecipe
 ) -> list[Problem]:
-    """What a format cannot hold, at the rule that made the first key, or a leaf in the container, named.
+    """The problems of what a format cannot store, each at the rule to blame.
 
-    Where no rule made one, the rule that took one away: it left a gap in a list, say. What is wrong with
-    leaves that differ in indices only is told once.
+    That is the rule that made the key, or a leaf in the container, that the sentence names first. If no rule
+    made one, it is the rule that took one away and so left a gap in a list, for example. Keys that differ in
+    indices only share one problem.
     """
     rules: dict[str, RuleRef] = {}
     made = [(step.leaf.key.names, step.rule) for step in steps]
@@ -157,7 +158,7 @@ def _place(loaded: LoadedRecipe, rule: RuleRef | None) -> Place | None:
 
 
 def _leaf(entry: Entry) -> Leaf:
-    """The entry's leaf as it will be written."""
+    """The leaf that is written for an entry."""
     old = entry.leaf
     spec = None if old.spec is None else entry.value.spec
     return Leaf(entry.key, old.kind, spec, None, old.sharding, old.prng_impl, old.string, old.empty)
@@ -166,7 +167,7 @@ def _leaf(entry: Entry) -> Leaf:
 def _steps(
     entries: Sequence[Entry], leaves: Sequence[Leaf], destination: Destination
 ) -> tuple[list[Step], int]:
-    """The steps, with how each comes about; and the dead bytes in linked files."""
+    """The steps, each with its transfer; and the bytes in linked files that no output uses."""
     values = list(zip(leaves, (entry.value for entry in entries), strict=True))
     found = transfers(values, destination)
     return list(map(_step, entries, leaves, found.stored, found.copied)), found.dead
@@ -181,9 +182,9 @@ def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> St
 
 
 def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
-    """What became of a leaf from the first source to the last pass, and (source, key) of all that it reads.
+    """What became of a leaf between its source and the output, and (source, key) of every leaf that it reads.
 
-    A value that is still a plain read was not changed.
+    A value that is a plain read is unchanged.
     """
     if isinstance(value, Read):
         read = (value.source, value.leaf.key.text)
@@ -216,7 +217,7 @@ def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[
 
 
 def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -> Iterator[Dropped]:
-    """Source leaves that feed no output, with the first decision that let each one go."""
+    """Source leaves that feed no output, with the first decision against each."""
     used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value)}
     reasons: dict[int, tuple[RuleRef | None, str]] = {}
     for drop in decisions.drops:
@@ -230,7 +231,10 @@ def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -
 
 
 def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int) -> Costs:
-    """What the steps come to within a budget; `dead`: bytes in linked files that no output uses."""
+    """The costs of all steps, within a budget of `memory` bytes.
+
+    `dead`: bytes in linked files that no output uses.
+    """
     cuts = [step.cut for step in steps if step.cut is not None]
     by_transfer: dict[Transfer, int] = defaultdict(int)
     for step in steps:

@@ -1,4 +1,4 @@
-"""The shardings that a checkpoint records: a leaf's own, the target's, or what the recipe says."""
+"""Chooses the sharding to record for each leaf: its own, the target's, or one that the recipe gives."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +20,17 @@ WHERE = ("output", "sharding")
 
 @dataclass(frozen=True)
 class Resharded:
-    """Leaves with the shardings that are to be recorded."""
+    """Leaves with the shardings that are to be recorded, and warnings about those."""
 
     leaves: Sequence[Leaf]
     notices: Sequence[Notice]
 
 
 def resharded(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, held: bool) -> Resharded:
-    """The leaves with the shardings that the recipe's `output` says, in the same order.
+    """The leaves, in the same order, with the shardings that the recipe's `output` asks for.
 
-    They are left alone where shardings are not `held`: the destination's format has no place for them.
-    Raises PlanError where it asks for the target's and there is none, and where a spec does not fit.
+    They are unchanged if shardings are not `held`, because the destination's format does not store any.
+    Raises PlanError if the recipe asks for the target's and there is no target, and if a spec does not fit.
     """
     policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
     if policy is None:
@@ -104,7 +104,7 @@ def _first(
 
 
 def lost_shardings(values: Sequence[tuple[Leaf, Node]]) -> Iterator[Notice]:
-    """What to say of arrays without a sharding that are made of leaves with one."""
+    """Warnings about arrays without a sharding that are made from leaves with one."""
     for leaf, value in values:
         if leaf.kind is not LeafKind.ARRAY or leaf.sharding is not None or isinstance(value, Read):
             continue

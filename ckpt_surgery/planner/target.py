@@ -1,8 +1,9 @@
-"""The last pass meets the target: for each target key, the first that applies.
+"""The target decides which leaves the last pass gives, and what each of them is.
 
-A `fill` rule; a `match` rule's output of that name; then, by `target.prefer`, the source leaf of the same
-name or the target's own value. What none of these gives is an error, unless the recipe says that the
-target's value will do. What ends nowhere is dropped, and says why.
+Each key of the target gets the first of these that there is: what a `fill` rule gives; the output of a
+`match` or `add` rule with that key; then, as `target.prefer` says, the source leaf with that key or the
+target's own value. A key that gets nothing is a problem, unless the recipe allows the target's value. Entries
+that no key of the target gets are dropped.
 """
 
 import itertools
@@ -11,19 +12,17 @@ from dataclasses import dataclass, replace
 
 import regex
 
-from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
-from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.graph.nodes import Apply, Read
-from ckpt_surgery.language.models import Rule, TargetPolicy
+from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
-from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves, x_of
-from ckpt_surgery.planner.problems import MANY, OPTIONAL, Problems
+from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
+from ckpt_surgery.planner.problems import MANY, Problems
 
 TARGET = "target"
 
@@ -34,12 +33,12 @@ class Target:
 
     leaves: Mapping[str, Leaf]
     readable: bool
-    """False for a mere listing, which has no values to fall back on."""
+    """Whether the target is a checkpoint; a mere listing has no values to fall back on."""
     policy: TargetPolicy
 
 
 def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
-    """`target['a/b']` in expressions."""
+    """What the name `target` stands for in expressions: `target['a/b']`."""
     if target is None:
         return Unavailable("there is no target", hint="Give one: `target=PATH`.")
     leaves = SourceLeaves(TARGET, {text: own_value(leaf) for text, leaf in target.leaves.items()})
@@ -49,18 +48,18 @@ def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
 
 
 def own_value(leaf: Leaf) -> Entry:
-    """The target's own value of a leaf."""
+    """The entry with the target's own value of a leaf."""
     return Entry(leaf.key, leaf, Read(TARGET, leaf), None)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of meeting the target."""
+    """The tree with the target's structure, and what is left over."""
 
     tree: Tree
-    """Exactly the target's structure."""
+    """One entry for each leaf of the target, unless there are problems."""
     drops: Sequence[Drop]
-    """What was offered and is not in the tree."""
+    """The entries that are not in the tree."""
 
 
 def fitted(
@@ -70,10 +69,10 @@ def fitted(
     matched: Mapping[str, Entry],
     kept: Iterable[Entry],
 ) -> Fitted:
-    """Choose what each leaf of the target becomes; what is wrong is noted with the evaluator's problems.
+    """Choose an entry for each leaf of the target. Problems are added to the evaluator's.
 
     `given`: what `fill` rules give. `matched`: what `match` and `add` rules make. `kept`: leaves that no rule
-    claims, under their own names.
+    claims, under their own keys.
     """
     problems = evaluator.problems
     surplus = [_surplus(entry, target) for text, entry in matched.items() if text not in target.leaves]
@@ -93,13 +92,13 @@ def fitted(
             missing.append(text)
         else:
             tree[text] = fitting or own_value(leaf)
-    if missing and problems.is_empty:  # a rule that failed may be why nothing gives them
+    if missing and problems.is_empty:  # a rule that failed may be why they are missing
         _note_missing(problems, target, missing, surplus)
     return Fitted(tree, _drops(tree, target, [*matched.values(), *own.values()]))
 
 
 def _surplus(entry: Entry, target: Target) -> Notice:
-    """What to say of a leaf that a rule makes and the target has no place for."""
+    """The warning about a leaf that a rule makes and the target does not have."""
     meant = slashed(entry.key.text)
     has = meant is not None and meant in target.leaves
     after = f", which the target does not have{'; it has ' if has else ''}"
@@ -107,10 +106,10 @@ def _surplus(entry: Entry, target: Target) -> Notice:
 
 
 def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
-    """Whether the target's own value is to be taken, of a leaf for which nothing that fits is offered."""
+    """Whether a leaf gets the target's own value if nothing that fits is offered for it."""
     if not target.readable:
         return False
-    # What is offered and does not fit is a problem of its own, or falls back by `on_shape_mismatch`.
+    # An offer that does not fit is already a problem, or falls back because of `on_shape_mismatch`.
     asked = target.policy.prefer == "target" or target.policy.missing == "fallback"
     return asked or offered is not None or leaf.kind is LeafKind.EMPTY
 
@@ -135,9 +134,9 @@ def _note_missing(
 
 
 def _pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
-    """A regular expression for the missing keys, by the subtrees that lack all of their leaves.
+    """A regular expression that matches missing keys, and none of the others.
 
-    It matches none of the others. Where it would be long, it is for the first of the missing keys only.
+    It names the subtrees that lack all their leaves; if there are many, only the first of them.
     """
     if not others:
         return ".*"
@@ -155,7 +154,7 @@ def _prefixes(text: str) -> Iterator[str]:
 
 
 def _generalized(text: str, others: Iterable[str]) -> str:
-    """A pattern for a key, or for what lies in a container: with any numbers, if no other key fits then."""
+    """A pattern for a key or a container's content: for any numbers, unless that would match other keys."""
     end = ".*" if text.endswith(SEPARATOR) else ""
     pattern = str(regex.escape(text, special_only=True))
     any_number = str(regex.sub("[0-9]+", r"\\d+", pattern)) + end
@@ -164,7 +163,7 @@ def _generalized(text: str, others: Iterable[str]) -> str:
 
 
 def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
-    """The target's leaves. A listing does not tell lists from dicts: there the source's lists are known."""
+    """The target's leaves; in a listing, which does not tell lists from dicts, with the source's lists."""
     if target.readable or not evaluator.lists:
         return target.leaves
     return {
@@ -172,107 +171,8 @@ def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
     }
 
 
-def filled(rules: Sequence[Rule], evaluator: Evaluator, target: Target) -> dict[str, Entry]:
-    """What `fill` rules give, by target key; the first rule that matches a key wins."""
-    given: dict[str, Entry] = {}
-    fill_rules = [(i, rule) for i, rule in enumerate(rules) if rule.fill is not None]
-    claimed: set[int] = set()
-    for text, leaf in target.leaves.items():
-        for index, rule in fill_rules:
-            wanted, entry = _fill(evaluator, target, index, rule, leaf)
-            if wanted:
-                claimed.add(index)
-                if entry is not None:
-                    given[text] = entry
-                break
-    for index, rule in fill_rules:
-        if index not in claimed and not rule.optional:
-            evaluator.problems.at(index, ("fill",), _why_unused(evaluator, index, rule, target, given))
-    return given
-
-
-def _why_unused(
-    evaluator: Evaluator, index: int, rule: Rule, target: Target, given: Collection[str]
-) -> SurgeryError:
-    """Why a `fill` rule claimed nothing."""
-    pattern = rule.fill
-    assert pattern is not None
-    fits = [text for text in target.leaves if evaluator.match(index, ("fill",), pattern, text)]
-    refused = [text for text in fits if text not in given]
-    if not fits:
-        guess = did_you_mean(pattern.pattern, target.leaves)
-        why = f"no key of the target matches{guess}"
-    elif refused and rule.when is not None:
-        why = f"`when` is false for {few_keys(refused)}"
-    else:
-        which = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
-        why = f"earlier rules claimed {which} that it matches"
-    return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL)
-
-
-def _fill(
-    evaluator: Evaluator, target: Target, index: int, rule: Rule, leaf: Leaf
-) -> tuple[bool, Entry | None]:
-    """Whether the rule claims this target leaf, and what it gives; None where that is a problem."""
-    assert rule.fill is not None
-    text = leaf.key.text
-    match = evaluator.match(index, ("fill",), rule.fill, text)
-    if match is None:
-        return False, None
-    names = evaluator.names_at(match, text)
-    wanted_key = text
-    if rule.from_ is not None:
-        spelled = evaluator.spell(index, ("from",), rule.from_, match, names, text)
-        if spelled is None:
-            return True, None
-        wanted_key = spelled.text
-    offered = _offered(evaluator, rule, wanted_key)
-    missing = Unavailable(f"no source leaf is called `{wanted_key}`")
-    names["x"] = missing if offered is None else x_of(offered)
-    if rule.when is not None:
-        wanted = evaluator.condition(index, rule.when, names, text)
-        if not wanted:
-            return wanted is None, None
-    return True, _filling(evaluator, target, index, rule, leaf, offered, wanted_key, names)
-
-
-def _offered(evaluator: Evaluator, rule: Rule, text: str) -> Entry | None:
-    """The entry of that key in the first of the rule's sources that has it."""
-    found = (evaluator.trees[name].get(text) for name in evaluator.sources_of(rule))
-    return next((entry for entry in found if entry is not None), None)
-
-
-def _filling(
-    evaluator: Evaluator,
-    target: Target,
-    index: int,
-    rule: Rule,
-    leaf: Leaf,
-    offered: Entry | None,
-    wanted_key: str,
-    names: Mapping[str, object],
-) -> Entry | None:
-    text = leaf.key.text
-    if rule.fallback and target.policy.prefer == "source":
-        if not target.readable:
-            evaluator.problems.at(
-                index, ("fallback",), "the target is only a listing: it has no values", text
-            )
-            return None
-        return replace(own_value(leaf), rule=evaluator.problems.ref(index))
-    if rule.value is not None:
-        model = None if offered is None else offered.leaf
-        return evaluator.made(index, ("value",), rule.value, names, leaf.key, model, text)
-    if offered is None:
-        guess = did_you_mean(wanted_key, evaluator.trees[evaluator.first])
-        field = ("from",) if rule.from_ is not None else ("fill",)
-        evaluator.problems.at(index, field, f"no source leaf is called `{wanted_key}`{guess}", text)
-        return None
-    return Entry(leaf.key, offered.leaf, offered.value, evaluator.problems.ref(index))
-
-
 def _fitting(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
-    """The entry under the target's key and, where that is asked for, with its dtype; None to fall back."""
+    """The entry with the target's key and, if the recipe says so, its dtype; None if it does not fit."""
     entry = replace(entry, key=leaf.key)
     misfit = _misfit(leaf, entry)
     if misfit is not None:
@@ -286,7 +186,7 @@ def _fitting(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> En
 
 
 def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
-    """How a value and the target's leaf disagree: in kind (array and scalar are one), or in shape."""
+    """How a value differs from the target's leaf: in kind (array and scalar count as one), or in shape."""
     if leaf.kind is not entry.leaf.kind and not (leaf.kind in HAS_ARRAY and entry.leaf.kind in HAS_ARRAY):
         return Notice(
             "", leaf.key.text, f" is {KINDS[entry.leaf.kind]}, the target has {KINDS[leaf.kind]} there"
@@ -298,7 +198,7 @@ def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
 
 
 def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) -> None:
-    """Note that a value does not fit the target; it falls back, or that is a problem."""
+    """Note that a value does not fit the target: a warning if the leaf falls back, else a problem."""
     if target.policy.on_shape_mismatch == "fallback":
         problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
         return
@@ -307,7 +207,7 @@ def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) 
 
 
 def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:
-    """The entries that were offered, and whose values the tree does not have."""
+    """The offered entries whose values are not in the tree."""
     used = {id(entry.value) for entry in tree.values()}
     drops: list[Drop] = []
     for entry in offered:

@@ -1,4 +1,4 @@
-"""Elements of source leaves that no output uses: exact for slices, strides and gathers."""
+"""Finds the elements of source leaves that no output uses: exactly for slices, strides and gathers."""
 
 import functools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -13,11 +13,11 @@ from ckpt_surgery.core.selections import Positions, Selection, as_array, count, 
 from ckpt_surgery.graph.nodes import Node, Read
 
 MOST_MARKS = 2**24
-"""How many places and cells are looked at for one leaf before its elements are only estimated."""
+"""The number of places and cells up to which the elements of one leaf are counted exactly."""
 
 
 def used(node: Node, selection: Selection) -> Iterator[tuple[Read, Selection]]:
-    """Which elements of which leaves these elements of a value are computed from."""
+    """The leaves, and the elements of each, from which the selected elements of a value are computed."""
     if isinstance(node, Read):
         yield node, selection
         return
@@ -28,9 +28,9 @@ def used(node: Node, selection: Selection) -> Iterator[tuple[Read, Selection]]:
 
 
 def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
-    """What is to be said of leaves of which the values take parts that leave something out.
+    """A warning for each leaf of which the values use a part only.
 
-    Leaves that no value reads are not among them, nor are those of the source `left_out`.
+    There is none for leaves that no value reads, nor for those of the source called `left_out`.
     """
     complete = {id(value.leaf) for value in values if isinstance(value, Read)}
     taken: dict[int, tuple[Leaf, list[Selection]]] = {}
@@ -43,7 +43,7 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
             if count(selection) == read.spec.size:
                 complete.add(id(read.leaf))
             taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(selection)
-    known: dict[Hashable, Uncovered | None] = {}  # leaves are alike by the thousand
+    known: dict[Hashable, Uncovered | None] = {}  # thousands of leaves have the same shape and selections
     for leaf, selections in taken.values():
         assert leaf.spec is not None
         if id(leaf) in complete:
@@ -60,16 +60,16 @@ class Uncovered:
     """What selections of an array leave out."""
 
     numbers: str
-    """`96 of 128`."""
+    """How many elements, such as `96 of 128`."""
     where: str
-    """The end of the sentence."""
+    """The end of the sentence, with the first range of them."""
 
 
 def uncovered(shape: Shape, selections: Sequence[Selection]) -> Uncovered | None:
-    """What no selection holds; None where nothing is left.
+    """The elements that no selection has; None if there are none.
 
-    Along each axis the places that the same selections hold are one cell, so that each combination of
-    cells lies wholly inside or outside a selection.
+    Along each axis, all places that are in the same selections form one cell. So each combination of cells,
+    one of each axis, is either inside a selection as a whole or outside of it.
     """
     size = int(np.prod(shape, dtype=object))
     columns = [_distinct(places) for places in zip(*selections, strict=True)]
@@ -91,7 +91,7 @@ def uncovered(shape: Shape, selections: Sequence[Selection]) -> Uncovered | None
 
 
 def _estimated(size: int, selections: Iterable[Selection]) -> Uncovered | None:
-    """What is left over even if the selections have no element in common."""
+    """The number of elements that are left out even if the selections do not overlap."""
     least = size - sum(map(count, selections))
     return Uncovered(f"at least {least} of {size}", " are used by no output") if least > 0 else None
 
@@ -109,12 +109,12 @@ def _distinct(places: Iterable[Positions]) -> _Column:
 
 
 def _name(positions: Positions) -> Hashable:
-    """Equal for the same places."""
+    """A value that is equal for equal places."""
     return positions if isinstance(positions, range) else positions.tobytes()
 
 
 def _marks(column: _Column) -> int:
-    """How many places are compared with how many sets."""
+    """The work of comparing places with sets: the product of their numbers."""
     sets, _ = column
     return len(sets) * sum(2 if _is_run(positions) else 2 * len(positions) for positions in sets)
 
@@ -128,13 +128,13 @@ class _Axis:
     """One axis, cut into cells."""
 
     lengths: np.ndarray
-    """Places in each cell."""
+    """Number of places in each cell."""
     runs: np.ndarray
-    """Runs of neighbouring places in each cell."""
+    """Number of runs of neighbouring places in each cell."""
     first: list[tuple[int, int]]
-    """The first run of each cell: start and stop."""
+    """Start and stop of the first run of each cell."""
     members: np.ndarray
-    """For each set, which cells it holds: bool."""
+    """Which cells each set has, as bool[sets, cells]."""
 
 
 def _cells(length: int, sets: Sequence[Positions]) -> _Axis:
@@ -153,7 +153,7 @@ def _cells(length: int, sets: Sequence[Positions]) -> _Axis:
 
 
 def _edges(positions: Positions) -> np.ndarray:
-    """Where what is held may change."""
+    """The places at which membership may change."""
     if isinstance(positions, range) and positions.step == 1:
         return np.array([positions.start, positions.stop])
     places = as_array(positions)
@@ -168,7 +168,7 @@ def _holds(positions: Positions, places: np.ndarray) -> np.ndarray:
 
 
 def _first(missed: np.ndarray, axes: Sequence[_Axis]) -> list[tuple[int, int]]:
-    """The runs around the first element, in C order, that is missed."""
+    """The runs that contain the first missed element, in C order: one along each axis."""
     found = []
     for axis in axes:
         left = np.flatnonzero(missed.reshape(len(missed), -1).any(axis=1))
