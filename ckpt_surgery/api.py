@@ -51,8 +51,6 @@ class Result:
     plan: Plan
     seconds: float
     destination: str
-    verified: str
-    """How the result was verified before it was published: `none`."""
     notices: tuple[str, ...] = ()
     """What was found and put in order on the way."""
 
@@ -238,7 +236,7 @@ def _applied(
         if on_plan is not None:
             on_plan(prepared.plan)
         notices = _carry_out(prepared, where, where != Path(dst), overwrite, progress)
-    return Result(prepared.plan, time.monotonic() - started, dst, "none", notices)
+    return Result(prepared.plan, time.monotonic() - started, dst, notices)
 
 
 # --- from a request to a plan -------------------------------------------------------------------------

@@ -109,11 +109,11 @@ def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
 
 
 def print_error(message: str, settings: Settings) -> None:
-    """A short paragraph on stderr, after `error: `. The message is printable already."""
+    """A short paragraph on stderr, after `Error: `. The message is printable already."""
     from rich.text import Text
 
     _console(sys.stderr, settings, False).print(
-        Text.assemble(("error: ", "bold red"), message), soft_wrap=True
+        Text.assemble(("Error: ", "bold red"), message), soft_wrap=True
     )
 
 

@@ -64,7 +64,7 @@ def tails_of(parts: Sequence[tuple[int, str, str]]) -> list[str]:
 def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
     """One line for each."""
     for warning in warnings:
-        yield Text.assemble(("warning: ", "bold yellow"), shown(warning))
+        yield Text.assemble(("Warning: ", "bold yellow"), shown(warning))
 
 
 def key_width(keys: Sequence[str], tails: Sequence[str], width: int) -> int:

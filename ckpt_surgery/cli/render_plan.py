@@ -74,8 +74,7 @@ def result_line(result: "Result") -> Text:
     line.append(f" · {bytes_text(size)} in {seconds_text(seconds)}")
     if seconds >= 1:
         line.append(f" ({bytes_text(size / seconds)}/s)")
-    line.append(f" · {shown(result.destination)}")
-    return line.append("" if result.verified == "none" else f" · verified: {result.verified}")
+    return line.append(f" · {shown(result.destination)}")
 
 
 def _labelled(label: str, text: str) -> Text:

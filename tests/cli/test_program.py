@@ -100,7 +100,7 @@ def test_an_existing_destination_is_refused_and_untouched(source, recipe, tmp_pa
     (destination / "precious").write_text("x")
     done = run("apply", recipe, source, destination)
     assert done.exit_code == 4
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith("Error: ")
     assert "Traceback" not in done.stderr
     assert [path.name for path in destination.iterdir()] == ["precious"]
 
@@ -231,7 +231,7 @@ def test_diff_compares_values(source, tmp_path):
 
 def test_diff_of_a_path_with_itself_is_told(source, tmp_path):
     (tmp_path / "link").symlink_to(source)
-    told = f"warning: A and B are the same path, {source}\n"
+    told = f"Warning: A and B are the same path, {source}\n"
     for other in (source, f"{source}/", tmp_path / "link"):
         assert told in run("diff", source, other, "-q").stderr
 
@@ -397,7 +397,7 @@ def test_what_is_missing_is_said_without_a_traceback(tmp_path, arguments):
     done = run(arguments[0], *(tmp_path / name for name in arguments[1:]))
     assert done.exit_code == 2
     assert "missing" in done.stderr
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith("Error: ")
     assert "internal error" not in done.stderr
     assert done.stdout == ""
 

@@ -102,7 +102,7 @@ def test_hostile_keys_stay_on_their_line(hostile):
 
 
 def test_hostile_warnings_stay_on_their_line(hostile):
-    assert shown(render.warning_lines(hostile.warnings)) == "warning: `\\x1b[2J[bold]x`\\nis odd"
+    assert shown(render.warning_lines(hostile.warnings)) == "Warning: `\\x1b[2J[bold]x`\\nis odd"
 
 
 def test_many_sources_are_cut_short_without_full(make_plan, tower):
@@ -113,13 +113,11 @@ def test_many_sources_are_cut_short_without_full(make_plan, tower):
 
 
 def test_the_last_line_of_apply(tower):
-    assert render_plan.result_line(Result(tower, 2.5, "/out\x1b", "none")).plain == (
+    assert render_plan.result_line(Result(tower, 2.5, "/out\x1b")).plain == (
         "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
         " · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
     )
-    assert render_plan.result_line(Result(tower, 0.25, "/out", "fast")).plain.endswith(
-        " · 1.50 GiB in 0.25 s · /out · verified: fast"
-    )
+    assert render_plan.result_line(Result(tower, 0.25, "/out")).plain.endswith(" · 1.50 GiB in 0.25 s · /out")
 
 
 @pytest.fixture

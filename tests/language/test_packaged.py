@@ -110,7 +110,7 @@ def test_its_problems_are_told_by_its_name(tmp_path: Path) -> None:
     ocp.PyTreeCheckpointer().save(tmp_path / "old", {"n": np.arange(2)})
     done = run("plan", "@cast", str(tmp_path / "old"))
     assert done.exit_code == 2
-    assert re.match(r"error: @cast:\d+:\d+  rules\[0\]\.match\n", done.stderr)
+    assert re.match(r"Error: @cast:\d+:\d+  rules\[0\]\.match\n", done.stderr)
 
 
 def test_a_saved_plan_keeps_the_name(old: Path, tmp_path: Path) -> None:
@@ -148,6 +148,6 @@ def test_too_few_of_any_number_of_sources(command: str, three: list[str]) -> Non
     done = run(command, "@average", *three[:2])
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: the recipe takes 2 sources or more (first, second, …) and one destination; 2 paths given\n"
+        "Error: the recipe takes 2 sources or more (first, second, …) and one destination; 2 paths given\n"
         "  The last path is the destination.\n"
     )

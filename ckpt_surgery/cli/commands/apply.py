@@ -180,7 +180,7 @@ def _finish(result: "api.Result", terminal: Terminal, json_to: str | None) -> No
     terminal.warn(warning_lines(result.notices))
     terminal.show([result_line(result)])
     if json_to is not None:
-        ran = {"seconds": result.seconds, "destination": result.destination, "verified": result.verified}
+        ran = {"seconds": result.seconds, "destination": result.destination}
         write_document({**plan_json(result.plan), **ran}, json_to)
 
 
