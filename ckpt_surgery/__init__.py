@@ -9,18 +9,44 @@ from typing import TYPE_CHECKING, Any
 from ckpt_surgery.core.version import VERSION
 
 __version__ = VERSION
-__all__ = ["apply", "convert", "diff", "inspect", "lint", "plan", "schema"]
+__all__ = [
+    "Plan",
+    "Result",
+    "SurgeryError",
+    "apply",
+    "convert",
+    "diff",
+    "inspect",
+    "lint",
+    "plan",
+    "schema",
+]
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api import apply, convert, diff, inspect, lint, plan, schema
+    from ckpt_surgery.api import Result, apply, convert, plan
+    from ckpt_surgery.checking import lint
+    from ckpt_surgery.core.errors import SurgeryError
+    from ckpt_surgery.inspecting import diff, inspect
+    from ckpt_surgery.language.loading import schema
+    from ckpt_surgery.planner.plan import Plan
 
-_MODULES = {"diff": "inspecting", "inspect": "inspecting", "lint": "checking", "schema": "language.loading"}
-"""Where the functions are that need no plan; the others are in `api`."""
+_MODULES = {
+    "Plan": "planner.plan",
+    "Result": "api",
+    "SurgeryError": "core.errors",
+    "apply": "api",
+    "convert": "api",
+    "diff": "inspecting",
+    "inspect": "inspecting",
+    "lint": "checking",
+    "plan": "api",
+    "schema": "language.loading",
+}
+"""The module that defines each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a function with what it needs on first use: the command line starts without the library."""
-    if name not in __all__:
+    """Import a public name with what it needs on first use: the command line starts without the library."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_MODULES.get(name, 'api')}")
-    return getattr(module, name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,18 +1,17 @@
-"""What `inspect` and `diff` do, for Python. Nothing of recipes is needed, nor imported."""
+"""What is in a checkpoint, and how two differ: `inspect` and `diff`. Nothing of recipes is imported."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ckpt_surgery.core.arguments import Size, bytes_of
+from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.report import values as compare
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
-
-PathLike = str | os.PathLike[str]
+from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.values import statistics, value_differences
 
 
 @dataclass(frozen=True)
@@ -22,18 +21,34 @@ class Inspection:
     path: str
     format: str
     step: int | None
+    """The step that was chosen; None where the checkpoint is not one of several steps."""
     item: str | None
+    """The item that was chosen; None where the checkpoint is not composite."""
     metadata: Mapping[str, Any]
+    """The user's custom metadata."""
     leaves: tuple[Leaf, ...]
+    statistics: Mapping[str, Statistics | Unread] | None = None
+    """By key text, for every leaf with an array; None where no values were read."""
 
 
 def inspect(
-    path: PathLike, *, step: int | None = None, item: str | None = None, format: str | None = None
+    path: PathLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    format: str | None = None,
+    stats: bool = False,
 ) -> Inspection:
-    """What is in a checkpoint, without reading an array. Raises SourceError or UsageError."""
+    """What is in a checkpoint; no array is read but with `stats`, which reads all of them.
+
+    `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
+    with arrays); `format` is what it is read as (default: what its content says). Raises SourceError or
+    UsageError.
+    """
     source = formats.open_source(os.fspath(path), format, step, item)
     leaves = tuple(source.leaves().values())
-    return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves)
+    found = statistics(source, default_memory()) if stats else None
+    return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves, found)
 
 
 def diff(
@@ -45,20 +60,22 @@ def diff(
     values: bool = False,
     memory: Size | None = None,
 ) -> Difference:
-    """How two checkpoints differ in keys, containers, shapes and dtypes; with `values`, in numbers too.
+    """How two checkpoints differ in keys, containers, shapes and dtypes; with `values`, in values too.
 
-    What could not be compared is told; the two are then not known to be the same.
+    `step` and `item` choose from checkpoints that hold several. `memory` is the budget for values: bytes, or
+    a text such as `2GiB`. Values that cannot be compared are listed; the two then count as different. Raises
+    SourceError or UsageError.
     """
     budget = bytes_of("memory", memory)
     one, other = (formats.open_source(os.fspath(p), None, step, item) for p in (a, b))
     difference = diff_trees(one.leaves(), other.leaves(), _holds(one.format), _holds(other.format))
     if values:
-        found = compare.value_differences(one, other, budget or default_memory())
+        found = value_differences(one, other, budget or default_memory())
         difference = replace(difference, values=found.values, uncompared=found.uncompared)
     return difference
 
 
 def _holds(format: str) -> Holds:
-    """What is known of a source's format, by the name that the source gives it."""
+    """What a format can tell of the structure of a tree; everything, for a name that no format has."""
     known = formats.formats().get(format)
     return Holds(format) if known is None else Holds(format, known.holds_empty, known.holds_lists)

@@ -1,6 +1,5 @@
 """What a plan tells besides its rows: nothing is wrong, and it may still be a surprise."""
 
-from collections.abc import Mapping
 from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
@@ -48,8 +47,3 @@ def _lacking(leaf: Leaf) -> int:
         return 0
     counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
     return prod(counts) - len(manifest.chunks)
-
-
-def version_text(versions: Mapping[str, str]) -> str:
-    """`orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80`."""
-    return " and ".join(f"{package} ≥ {version}" for package, version in versions.items())

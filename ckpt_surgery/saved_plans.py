@@ -1,8 +1,7 @@
-"""Saved plans, opened again: their sources and hooks have to be what they were when the plan was made."""
+"""Saved plans, opened again: sources and hooks must be what they were when the plan was made."""
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from ckpt_surgery.core.errors import PlanError, UsageError
@@ -13,75 +12,73 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.document import SavedPlan, destination_options, read_plan_file
 from ckpt_surgery.planner.document_reading import restored
-from ckpt_surgery.planner.options import DestinationOptions, PathLike, Prepared
+from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.requests import Request
+
+SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "link_mode"})
+"""The parts of a request that a saved plan leaves open."""
 
 
 @dataclass(frozen=True)
 class SavedRequest:
-    """A saved plan, and what was said anew: where to write, with how much, and what may run."""
+    """A saved plan, and what the caller says anew: where to write, with what means, and whether hooks run."""
 
     path: str
     """Path of the plan."""
     saved: SavedPlan
     destination: DestinationOptions
     memory: int
+    """Budget in bytes."""
     workers: int
     allow_hooks: bool
 
     @property
     def inputs(self) -> list[str]:
-        """Paths of the sources, and of the target where it is a checkpoint."""
+        """Paths of the sources and, where the target is a checkpoint, of the target."""
         return [form.path for form in self.saved.inputs]
 
 
-def saved_request(
-    path: PathLike,
-    given: Sequence[object],
-    dst: PathLike | None,
-    memory: int | None,
-    workers: int | None,
-    allow_hooks: bool,
-    link_mode: LinkMode | str | None,
-) -> SavedRequest | None:
-    """What is to be done with a saved plan; None where the file is something else (a recipe, most likely).
+def saved_request(request: Request) -> SavedRequest | None:
+    """What to do with the saved plan that a request names; None where the file is something else.
 
-    Raises UsageError where anything else is `given`, where the file is no plan of this version of the tool,
-    and where it was not made for such a destination.
+    Raises UsageError where the request has options that the plan decided already, where the file is a plan of
+    another version of the tool, and where the plan was not made for such a destination.
     """
-    saved = read_plan_file(path)
-    if saved is None:
+    path = request.recipe_path
+    saved = None if path is None else read_plan_file(path)
+    if path is None or saved is None:
         return None
-    if any(value not in (None, (), []) for value in given):
+    if any(getattr(request, f.name) != f.default for f in fields(Request) if f.name not in SAID_ANEW):
         raise UsageError(
-            f"{shown(os.fspath(path))} is a saved plan: it knows its sources and options",
+            f"{shown(path)} is a saved plan: it knows its sources and options",
             hint="Give nothing but the destination.",
         )
     planned = destination_options(saved)
     options = replace(
         planned,
-        path=planned.path if dst is None else os.fspath(dst),
-        link_mode=planned.link_mode if link_mode is None else LinkMode(link_mode),
+        path=planned.path if request.dst is None else request.dst,
+        link_mode=request.link_mode or planned.link_mode,
     )
-    text = os.fspath(path)
     if planned.link_mode is LinkMode.COPY and options.link_mode is not LinkMode.COPY:
         raise UsageError(
-            f"{shown(text)} was made to copy: it does not know what could be linked",
+            f"{shown(path)} was made to copy: it does not know what could be linked",
             hint=f'Make the plan again with `link_mode="{options.link_mode}"`.',
         )
     named = formats.promised(options.name)
     if options.name != planned.name and named not in (None, options.format):
         raise UsageError(
-            f"{shown(text)} was made for {options.format}, and {shown(options.name)} is named for {named}",
+            f"{shown(path)} was made for {options.format}, and {shown(options.name)} is named for {named}",
             hint="Choose another name, or make the plan again with this destination.",
         )
-    return SavedRequest(text, saved, options, memory or saved.memory, workers or saved.workers, allow_hooks)
+    memory, workers = request.memory or saved.memory, request.workers or saved.workers
+    return SavedRequest(path, saved, options, memory, workers, request.allow_hooks)
 
 
 def opened_again(request: SavedRequest) -> Prepared:
-    """The plan over its sources. Reads metadata only, and no recipe.
+    """The plan over its sources, which are opened again. Reads metadata only, and no recipe.
 
-    Raises PlanError where a source or the hooks are not what they were, or hooks are not allowed, UsageError
-    where the plan's file says what cannot be.
+    Raises PlanError where a source or the hooks have changed, or hooks are not allowed, UsageError where the
+    plan's file contradicts itself or the sources.
     """
     sources = _sources(request.saved)
     hooks = _hooks(request)

@@ -21,7 +21,6 @@ from orbax.checkpoint import v1
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api
 from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,
@@ -97,7 +96,7 @@ def test_everything_is_carried_along_under_new_names(
     assert_same(read(tmp_path / "out"), wanted)
     if layout != "processes":  # its devices are of two hosts: stock Orbax restores that with a target only
         assert_same(restored(tmp_path / "out", layout in WITH_STRINGS), wanted)
-    before, after = api.inspect(source), api.inspect(tmp_path / "out")
+    before, after = ckpt_surgery.inspect(source), ckpt_surgery.inspect(tmp_path / "out")
     carried = {f"model/{one.key}": (one.kind, one.sharding, one.prng_impl) for one in before.leaves}
     assert {one.key.text: (one.kind, one.sharding, one.prng_impl) for one in after.leaves} == carried
     assert own(after.metadata) == own(before.metadata)
@@ -106,7 +105,7 @@ def test_everything_is_carried_along_under_new_names(
 
 
 def test_custom_metadata_is_there_to_be_carried(checkpoint: Checkpoint) -> None:
-    assert api.inspect(checkpoint("ocdbt-zarr3")).metadata == CUSTOM
+    assert ckpt_surgery.inspect(checkpoint("ocdbt-zarr3")).metadata == CUSTOM
 
 
 def test_saved_over_eight_devices_renamed_and_restored_on_four(
@@ -535,7 +534,7 @@ def test_the_name_of_the_destination_says_its_format(
     assert (tmp_path / "out.safetensors").is_file()
     assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
     assert_same(restored(tmp_path / "out", with_strings=False), ARRAYS)
-    assert own(api.inspect(tmp_path / "out.safetensors").metadata) == {"format": "pt", "run": "a17"}
+    assert own(ckpt_surgery.inspect(tmp_path / "out.safetensors").metadata) == {"format": "pt", "run": "a17"}
     assert listing(tmp_path) == ["model", "out", "out.safetensors", "recipe.yaml"]
 
 
@@ -566,7 +565,7 @@ def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Pa
     )
     for result in (one, two):
         assert [w for w in result.plan.warnings if w.endswith(said)]
-        assert api.inspect(result.destination).format == "orbax"
+        assert ckpt_surgery.inspect(result.destination).format == "orbax"
     three = ckpt_surgery.apply(
         recipe("version: 1\noutput: {format: orbax}\n"), model, dst=tmp_path / "c", format="safetensors"
     )
@@ -623,7 +622,7 @@ def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Pa
     assert out.read_text() == "precious"
     for format in ("orbax", "safetensors"):
         ckpt_surgery.convert(model, out, format=format, overwrite=True)
-        assert api.inspect(out).format == format
+        assert ckpt_surgery.inspect(out).format == format
     ckpt_surgery.convert(out, tmp_path / "out.safetensors")
     ckpt_surgery.convert(model.parent, tmp_path / "out.safetensors", overwrite=True)
     assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
@@ -648,7 +647,7 @@ def test_convert_keeps_every_leaf(checkpoint: Checkpoint, tmp_path: Path) -> Non
     assert_same(read(tmp_path / "out"), expected_of("ocdbt-zarr3"))
     assert {step.fate for step in result.plan.steps} == {Fate.KEPT}
     assert result.plan.recipe == "(none)"
-    assert api.inspect(tmp_path / "out").metadata == CUSTOM
+    assert ckpt_surgery.inspect(tmp_path / "out").metadata == CUSTOM
 
 
 def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -675,10 +674,10 @@ def test_shards(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> N
 
 def test_the_format_of_a_source_can_be_said(model: Path, tmp_path: Path) -> None:
     (model.parent / "_METADATA").write_text("{}")
-    for look in (api.inspect, lambda path: ckpt_surgery.convert(path, tmp_path / "x")):
+    for look in (ckpt_surgery.inspect, lambda path: ckpt_surgery.convert(path, tmp_path / "x")):
         with pytest.raises(SourceError, match="several formats: orbax; safetensors"):
             look(model.parent)
-    assert api.inspect(model.parent, format="safetensors").format == "safetensors"
+    assert ckpt_surgery.inspect(model.parent, format="safetensors").format == "safetensors"
     ckpt_surgery.convert(model.parent, tmp_path / "out", src_format="safetensors")
     assert_same(read(tmp_path / "out"), ARRAYS)
     with pytest.raises(SourceError, match="was to be read as orbax, but looks like safetensors"):

@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner
 
+import ckpt_surgery
 from ckpt_surgery import api, cli
 from ckpt_surgery.cli import commands
 from ckpt_surgery.formats import registry as formats
@@ -153,7 +154,7 @@ def check(block: Block, directory: Path) -> None:
         (sources[0] / "config.json").write_text(json.dumps(leaves.config))
     target = None if leaves.target is None else save(directory / "target", leaves.target)
     api.apply(directory / "recipe.yaml", *sources, dst=directory / "result", target=target)
-    found = {leaf.key.text: str(leaf.spec) for leaf in api.inspect(directory / "result").leaves}
+    found = {leaf.key.text: str(leaf.spec) for leaf in ckpt_surgery.inspect(directory / "result").leaves}
     assert found == leaves.result
 
 
@@ -238,7 +239,7 @@ def test_the_format_of_the_page(tmp_path: Path) -> None:
     kernel = np.arange(6, dtype=np.float32).reshape(2, 3)
     with open(tmp_path / "arrays" / "dense" / "kernel.tensor", "wb") as file:
         np.save(file, kernel)
-    assert api.inspect(tmp_path / "arrays").format == "tensors"
+    assert ckpt_surgery.inspect(tmp_path / "arrays").format == "tensors"
     (tmp_path / "recipe.yaml").write_text("{version: 1, rules: [{match: '(.*)/kernel', to: '\\1/w'}]}")
     api.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")

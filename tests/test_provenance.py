@@ -13,6 +13,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.core.errors import PlanError
@@ -60,7 +61,7 @@ def recipe(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def metadata_of(path: Path) -> Any:
-    return api.inspect(path).metadata
+    return ckpt_surgery.inspect(path).metadata
 
 
 def digest(name: str) -> str:

@@ -11,7 +11,7 @@ import zarr
 from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.planner.plan_json import plan_json
-from ckpt_surgery.remarks import filled_chunks, version_text
+from ckpt_surgery.remarks import filled_chunks
 from tests.support import checkpoints
 
 SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
@@ -84,8 +84,3 @@ def test_the_versions_are_a_line_and_in_the_json(tmp_path: Path) -> None:
     lines = [line.plain for line in plan_lines(made, full=False, verbose=False, width=100)]
     assert not any(line.startswith("restorable") for line in lines)
     assert plan_json(made)["restorable_by"] == {}
-
-
-def test_versions_in_words() -> None:
-    versions = {"orbax-checkpoint": "0.5.21", "tensorstore": "0.1.80"}
-    assert version_text(versions) == "orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80"

@@ -18,18 +18,20 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api, saved_plans
+from ckpt_surgery import api, checking, preparing, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks
 from ckpt_surgery.engine.worker import output_of
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER
 from ckpt_surgery.planner.document_reading import restored
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
+from ckpt_surgery.requests import requested
 from ckpt_surgery.storage.listing import data_file
 from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, assert_same, random, values
@@ -83,8 +85,7 @@ ARRAYS = {
 
 
 def opened_again(path: Path, dst: Path, **options: Any) -> Prepared:
-    given = {"memory": None, "workers": None, "allow_hooks": False, "link_mode": None} | options
-    request = saved_plans.saved_request(path, (), dst, **given)
+    request = saved_plans.saved_request(requested(path, (), dst, options))
     assert request is not None
     return saved_plans.opened_again(request)
 
@@ -127,7 +128,7 @@ def test_what_it_writes_is_what_the_recipe_writes(
     api.plan(path, checkpoint(layout), out=tmp_path / "plan.json")
     api.apply(path, checkpoint(layout), dst=tmp_path / "wanted")
     api.apply(tmp_path / "plan.json", dst=tmp_path / "found")
-    found, wanted = (api.formats.open_source(str(tmp_path / name)) for name in ("found", "wanted"))
+    found, wanted = (formats.open_source(str(tmp_path / name)) for name in ("found", "wanted"))
     assert_same(values(found), values(wanted))
     assert found.metadata == wanted.metadata
     described = [[replace(leaf, manifest=None) for leaf in s.leaves().values()] for s in (found, wanted)]
@@ -140,8 +141,8 @@ def test_neither_recipe_nor_planner_has_a_say(
     path = recipe("version: 1\nrules:\n  - {match: a/kernel, value: x * 2}\n")
     api.plan(path, model, dst=tmp_path / "planned.npz", out=tmp_path / "plan.json")
     path.unlink()
-    monkeypatch.setattr(api, "make_plan", None)
-    monkeypatch.setattr(api, "load_recipe", None)
+    monkeypatch.setattr(preparing, "make_plan", None)
+    monkeypatch.setattr(checking, "load_recipe", None)
     result = api.apply(tmp_path / "plan.json")
     assert result.destination == str(tmp_path / "planned.npz")
     np.testing.assert_array_equal(np.load(tmp_path / "planned.npz")["a/kernel"], ARRAYS["a/kernel"] * 2)
@@ -188,7 +189,7 @@ def test_numbers_that_are_no_json(tmp_path: Path) -> None:
     api.plan(None, tmp_path / "old", out=tmp_path / "plan.json")
     json.loads((tmp_path / "plan.json").read_text(), parse_constant=pytest.fail)
     api.apply(tmp_path / "plan.json", dst=tmp_path / "new")
-    assert np.isnan(api.inspect(tmp_path / "new").metadata["loss"])
+    assert np.isnan(ckpt_surgery.inspect(tmp_path / "new").metadata["loss"])
 
 
 # --- memory, links and destinations ---------------------------------------------------------------
@@ -257,7 +258,7 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
     plan = api.plan(recipe(RENAME), checkpoint("standard"), out=tmp_path / "plan.json")
     saved = plan_document.read_plan_file(tmp_path / "plan.json")
     assert saved is not None
-    source = api.formats.open_source(str(checkpoint("standard")))
+    source = formats.open_source(str(checkpoint("standard")))
     here = os.stat(checkpoint("standard")).st_dev
     for device, transfer in ((here, Transfer.LINK), (here + 1, Transfer.COPY), (None, Transfer.COPY)):
         destination = replace(
@@ -301,7 +302,7 @@ def test_formats_shards_steps_and_versions_of_zarr_are_kept(
     done = api.apply(tmp_path / "plan.json", dst=tmp_path / "steps")
     assert done.plan.restorable_by == made.restorable_by == {"orbax-checkpoint": "0.4.8"}
     assert (tmp_path / "steps/7/model/checkpoint").exists()
-    inspected = api.inspect(tmp_path / "steps")
+    inspected = ckpt_surgery.inspect(tmp_path / "steps")
     assert (inspected.step, inspected.item) == (7, "model")
     assert json.loads((tmp_path / "steps/7/model/_METADATA").read_text())["use_zarr3"] is False
     for option in ({"shard_size": 1}, {"src_format": "orbax"}, {"step": 0}, {"set": ["a=1"]}):
@@ -354,11 +355,11 @@ def test_a_source_may_be_mounted_elsewhere(
 
     edited(tmp_path / "plan.json", move)
     api.apply(tmp_path / "plan.json", dst=tmp_path / "out")
-    assert_same(values(api.formats.open_source(str(tmp_path / "out"))), values_of(tmp_path / "there"))
+    assert_same(values(formats.open_source(str(tmp_path / "out"))), values_of(tmp_path / "there"))
 
 
 def values_of(path: Path) -> dict[str, Any]:
-    return values(api.formats.open_source(str(path)))
+    return values(formats.open_source(str(path)))
 
 
 def test_a_step_that_was_the_latest_is_still_meant(tmp_path: Path) -> None:

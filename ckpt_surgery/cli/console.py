@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 STDOUT = "-"
 
-ARGUMENTS = (
-    *("allow_hooks", "dst_item", "dst_step", "format", "item", "link_mode", "memory", "overwrite"),
-    *("set", "shard_size", "src_format", "step", "target", "workers"),
-)
-"""Arguments of the library's functions that are options here, and that its hints name: `step=10`."""
-_ARGUMENT = re.compile(f"`({'|'.join(ARGUMENTS)})=([^`]+)`")
+_ARGUMENT = re.compile(r"`(\w+)=([^`]+)`")
 _PARAM = re.compile(r'\{"(\w+)": (.+)\}')
 
 
@@ -118,11 +113,15 @@ def print_error(message: str, settings: Settings) -> None:
 
 
 def as_options(hint: str) -> str:
-    """What the library says of arguments, said of options: `step=10` becomes `--step 10`."""
+    """The library's hint with options in place of arguments: `step=10` becomes `--step 10`."""
     return _ARGUMENT.sub(lambda found: f"`{_option(found[1], found[2])}`", hint)
 
 
 def _option(argument: str, value: str) -> str:
+    from ckpt_surgery.requests import ARGUMENTS  # costs a moment, and few hints have any
+
+    if argument not in ARGUMENTS:
+        return f"{argument}={value}"
     name = f"--{argument.replace('_', '-')}"
     text = _PARAM.sub(r"\1=\2", value).strip('"')
     return name if value == "True" else f"{name} {text}"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ckpt_surgery.cli.console import STDOUT, Settings
-from ckpt_surgery.core.arguments import parse_size
+from ckpt_surgery.core.arguments import PathLike, parse_size
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
@@ -41,29 +41,29 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
     """The registry of formats is asked only when there is a value: help has to be quick."""
     if value is None:
         return None
-    from ckpt_surgery.formats.registry import formats
+    from ckpt_surgery.offers import writable_formats
 
-    writable = [name for name, known in formats().items() if known.open_sink is not None]
-    if value not in writable:
-        raise click.BadParameter(f"`{value}` is none of: {', '.join(writable)}", ctx, param)
-    return value
+    return _one_of(writable_formats(), ctx, param, value)
 
 
 def _known_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from ckpt_surgery.formats.registry import formats
+    from ckpt_surgery.offers import readable_formats
 
-    if value not in formats():
-        raise click.BadParameter(f"`{value}` is none of: {', '.join(formats())}", ctx, param)
+    return _one_of(readable_formats(), ctx, param, value)
+
+
+def _one_of(names: Sequence[str], ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if value not in names:
+        raise click.BadParameter(f"`{value}` is none of: {', '.join(names)}", ctx, param)
     return value
 
 
 def source_format_option(name: str) -> Callable[[F], F]:
-    """Which format a source has: `--src-format` beside `--format`, which is that of DST."""
+    """The format of a source: `--src-format` where `--format` is that of DST, else `--format`."""
     return click.option(
         name,
-        "src_format",
         callback=_known_format,
         metavar="FORMAT",
         help="Format of what is read. [default: by its content]",
@@ -90,13 +90,11 @@ def document_path(ctx: click.Context, param: click.Parameter, value: str | None)
     return value
 
 
-def check_documents(documents: Sequence[str | None], paths: Sequence[str | None]) -> None:
+def check_documents(documents: Sequence[str | None], paths: Sequence[PathLike | None]) -> None:
     """Refuse documents that would be written over one another, or over or into one of the paths."""
-    from ckpt_surgery.engine.staging.checks import check_document
+    from ckpt_surgery import document_paths
 
-    files = [document for document in documents if document not in (None, STDOUT)]
-    for i, file in enumerate(files):
-        check_document(Path(file), [Path(other) for other in (*paths, *files[:i]) if other is not None])
+    document_paths.check_documents([None if d == STDOUT else d for d in documents], paths)
 
 
 def _update(ctx: click.Context, settings: Settings) -> None:
@@ -170,7 +168,6 @@ def recipe_options(function: F) -> F:
         click.option("--target", metavar="PATH", help="The structure that the result must have."),
         click.option(
             "--set",
-            "assignments",
             multiple=True,
             callback=_assignments,
             metavar="NAME=VALUE",
@@ -195,7 +192,6 @@ def plan_options(function: F) -> F:
         click.option("--dst-item", metavar="NAME", help="Name of that item. [default: default]"),
         click.option(
             "--format",
-            "format_",
             callback=_writable_format,
             metavar="FORMAT",
             help="Format of DST. [default: by its name, else orbax]",

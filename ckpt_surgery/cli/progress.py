@@ -3,21 +3,18 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from ckpt_surgery.cli.render import seconds_text
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import bytes_text
-
-if TYPE_CHECKING:
-    from ckpt_surgery.api import Progress
 
 INTERVAL = 10.0
 """Seconds between two lines where there is no terminal."""
 
-Report = Callable[["Progress"], None]
+Report = Callable[[Progress], None]
 
 
 @contextmanager
@@ -42,7 +39,7 @@ def _bar(console: Console) -> Iterator[Report]:
     task = display.add_task("", start=False)
     started = time.monotonic()
 
-    def report(progress: "Progress") -> None:
+    def report(progress: Progress) -> None:
         text = progress_text(progress, time.monotonic() - started)
         display.update(task, completed=progress.done_bytes, total=progress.total_bytes, description=text)
         # not before the first bytes: the diff is printed until then, and a moving bar would write over it
@@ -59,7 +56,7 @@ def lines(console: Console, clock: Callable[[], float]) -> Report:
     """Prints at most every `INTERVAL` seconds of `clock`; the first time after one interval."""
     started = printed = clock()
 
-    def report(progress: "Progress") -> None:
+    def report(progress: Progress) -> None:
         nonlocal printed
         now = clock()
         if now - printed >= INTERVAL:
@@ -69,7 +66,7 @@ def lines(console: Console, clock: Callable[[], float]) -> Report:
     return report
 
 
-def progress_text(progress: "Progress", seconds: float) -> str:
+def progress_text(progress: Progress, seconds: float) -> str:
     """`1.20 GiB of 4.00 GiB, 250 MiB/s, 11.5 s left`, after so many seconds."""
     done, total = progress.done_bytes, progress.total_bytes
     text = f"{bytes_text(done)} of {bytes_text(total)}"

@@ -1,6 +1,6 @@
 """What people see: lines of styled text from listings and comparisons. Prints nothing."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -101,10 +101,9 @@ def inspection_lines(
     yield from _leaf_lines(named, verbose, width)
 
 
-def statistics_lines(
-    found: "Inspection", statistics: Mapping[str, Statistics | Unread], verbose: bool
-) -> Iterator[Text]:
+def statistics_lines(found: "Inspection", verbose: bool) -> Iterator[Text]:
     """Head, then a line for every leaf with its numbers, or why it has none."""
+    statistics = found.statistics or {}
     yield from _inspection_head(found, verbose)
     yield Text()
     rows = leaf_rows(found.leaves, full=True)

@@ -1,6 +1,6 @@
 """What people see of a plan and of what came of it. Prints nothing."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -16,47 +16,41 @@ from ckpt_surgery.cli.render import (
     tails_of,
 )
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.language.params import Origin, ParamValue
-from ckpt_surgery.planner.plan import Fate, Input, Plan
-from ckpt_surgery.planner.plan_json import DROPPED, counts
-from ckpt_surgery.remarks import version_text
-from ckpt_surgery.report.plan import Row, plan_rows
+from ckpt_surgery.report.plan import ParamsRow, Row, param_rows, plan_rows, totals, version_text
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api import Result
+    from ckpt_surgery import Plan, Result
 
 STYLES = {
-    Fate.KEPT.value: "dim",
-    Fate.RENAMED.value: "cyan",
-    Fate.TRANSFORMED.value: "magenta",
-    Fate.ADDED.value: "green",
-    Fate.DEFAULTED.value: "bold yellow",
-    DROPPED: "bold red",
+    "kept": "dim",
+    "renamed": "cyan",
+    "transformed": "magenta",
+    "added": "green",
+    "defaulted": "bold yellow",
+    "dropped": "bold red",
 }
-"""In the order in which the diff shows them: what may be a surprise comes last, next to the prompt."""
+"""Style of each fate, in the order of the diff: possible surprises come last, next to the prompt."""
 
-
-LOUD = frozenset({Fate.DEFAULTED.value, DROPPED})
-"""Written in capitals, so that they stand out without colour too."""
-
+LOUD = frozenset({"defaulted", "dropped"})
+"""Fates that are written in capitals, so that they stand out without colour too."""
 
 MOST_SOURCES = 3
-"""Patterns of sources that one line of the diff shows without `--full`."""
+"""Number of patterns of sources that one line of the diff shows without `--full`."""
 
 
-def plan_lines(plan: Plan, *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
+def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterator[Text]:
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
     yield _labelled("recipe", shown(plan.recipe))
-    yield from map(_input_line, plan.inputs)
-    yield from _param_lines(plan.params)
+    yield from _input_lines(plan)
+    yield from _param_lines(param_rows(plan))
     yield Text()
     order = list(STYLES)
     rows = sorted(plan_rows(plan, full=full), key=lambda row: order.index(row.fate))
-    kept = [row for row in rows if row.fate == Fate.KEPT]
+    kept = [row for row in rows if row.fate == "kept"]
     if kept and not (full or verbose):
         rows = rows[len(kept) :]
         text = f"{number_of(sum(r.count for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
-        yield _word(Fate.KEPT.value).append(text, "dim")
+        yield _word("kept").append(text, "dim")
     yield from _row_lines(rows, width, full)
     if kept or rows:
         yield Text()
@@ -70,7 +64,7 @@ def result_line(result: "Result") -> Text:
     """The last line of `apply`: counts, bytes, seconds, destination."""
     size, seconds = result.plan.costs.bytes_out, result.seconds
     line = Text.assemble(("done", "bold green"), "  ")
-    line.append_text(_fates(result.plan))
+    line.append_text(_fates(totals(result.plan).by_fate))
     line.append(f" · {bytes_text(size)} in {seconds_text(seconds)}")
     if seconds >= 1:
         line.append(f" ({bytes_text(size / seconds)}/s)")
@@ -81,35 +75,30 @@ def _labelled(label: str, text: str) -> Text:
     return Text.assemble((f"{label:<{WORD}}", "dim"), text)
 
 
-def _input_line(source: Input) -> Text:
-    label = shown(source.name)
-    label = label if len(label) < WORD else f"{label} "
-    chosen = chosen_text(source.format, source.step, source.item)
-    about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
-    return _labelled(label, shown(source.path)).append(about, "dim")
+def _input_lines(plan: "Plan") -> Iterator[Text]:
+    for source in plan.inputs:
+        label = shown(source.name)
+        label = label if len(label) < WORD else f"{label} "
+        chosen = chosen_text(source.format, source.step, source.item)
+        about = f"  ({chosen}, {number_of(source.leaves, 'leaf')})"
+        yield _labelled(label, shown(source.path)).append(about, "dim")
 
 
-def _param_lines(params: Iterable[ParamValue]) -> Iterator[Text]:
+def _param_lines(rows: Iterable[ParamsRow]) -> Iterator[Text]:
     """The values of the recipe's params, those of one origin on one line."""
-    alike: dict[str, list[ParamValue]] = {}
-    for param in params:
-        alike.setdefault(_origin(param), []).append(param)
-    for i, (origin, values) in enumerate(alike.items()):
-        listed = ", ".join(f"{param.name}={param.text}{_entry(param)}" for param in values)
-        yield _labelled("" if i else "params", shown(listed)).append(f"  ({shown(origin)})", "dim")
+    for i, row in enumerate(rows):
+        values = shown(", ".join(row.values))
+        yield _labelled("" if i else "params", values).append(f"  ({shown(_origin(row))})", "dim")
 
 
-def _origin(param: ParamValue) -> str:
-    if param.origin is Origin.SET:
-        return "--set"
-    if param.origin is Origin.CONFIG:
-        return param.note or ""
-    return "default" if param.note is None else f"default: {param.note}"
-
-
-def _entry(param: ParamValue) -> str:
-    """Where in the config, if that is not what the param is called."""
-    return "" if param.entry in (None, param.name) else f" ← {param.entry}"
+def _origin(row: ParamsRow) -> str:
+    match row.origin:
+        case "set":
+            return "--set"
+        case "config":
+            return row.note or ""
+        case _:
+            return "default" if row.note is None else f"default: {row.note}"
 
 
 def _word(fate: str) -> Text:
@@ -128,7 +117,7 @@ def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
 def _reason(row: Row) -> str:
     """Which rule, or which policy, decided."""
     if row.rule is None:
-        return "the target's value" if row.fate == Fate.DEFAULTED else shown(row.why)
+        return "the target's value" if row.fate == "defaulted" else shown(row.why)
     return f"{shown(row.rule.path)}, line {row.rule.line}"
 
 
@@ -142,15 +131,14 @@ def _sources(row: Row, full: bool) -> str:
     return f"{listed}{more}{f'  ({row.gathers} → 1)' if row.gathers > 1 else ''}"
 
 
-def _totals(plan: Plan) -> Text:
-    sources = [i for i in plan.inputs if i.name != "target"]
-    before = sum(i.leaves for i in sources)
-    return Text(f"{number_of(before, 'leaf')} → {len(plan.steps):,}: ").append_text(_fates(plan))
+def _totals(plan: "Plan") -> Text:
+    found = totals(plan)
+    line = Text(f"{number_of(found.before, 'leaf')} → {found.after:,}: ")
+    return line.append_text(_fates(found.by_fate))
 
 
-def _fates(plan: Plan) -> Text:
+def _fates(found: Mapping[str, int]) -> Text:
     """`1 kept, 140 renamed, 1 DROPPED`."""
-    found = counts(plan)
     parts = [
         Text(f"{found[fate]:,} {fate.upper() if fate in LOUD else fate}", style)
         for fate, style in STYLES.items()
@@ -159,7 +147,7 @@ def _fates(plan: Plan) -> Text:
     return Text(", ").join(parts) if parts else Text("nothing")
 
 
-def _costs(plan: Plan) -> Text:
+def _costs(plan: "Plan") -> Text:
     costs = plan.costs
     parts = (
         (costs.bytes_linked, "linked"),

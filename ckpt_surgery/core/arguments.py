@@ -1,6 +1,7 @@
-"""What callers may write in several ways: sizes in bytes, values of a recipe's params."""
+"""What callers may write in several ways: paths, sizes in bytes, values of a recipe's params."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -11,6 +12,7 @@ from ckpt_surgery.core.errors import Problem, UsageError
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
+PathLike = str | os.PathLike[str]
 Size = int | str
 """Bytes, or a text such as `2GiB`."""
 Assignments = Mapping[str, Any] | Iterable[str]

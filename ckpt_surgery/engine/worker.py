@@ -4,7 +4,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,21 +11,13 @@ from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.cancellation import check_wanted
 from ckpt_surgery.core.errors import Problem, SurgeryError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
-
-    done_bytes: int
-    """Bytes of finished output regions."""
-    total_bytes: int
 
 
 def output_of(step: Step) -> Output:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import LinkMode
@@ -27,7 +28,7 @@ from ckpt_surgery.graph.node_json import nodes_json
 from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.params import Origin
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.options import DestinationOptions, PathLike
+from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 
@@ -276,8 +277,6 @@ def read_plan_file(path: PathLike) -> SavedPlan | None:
 
     Raises UsageError for a plan of another version of the tool, and for what no `plan --out` wrote.
     """
-    if Path(path).suffix != ".json":
-        return None
     try:
         text = Path(path).read_bytes()
         found = _decoded(text, _File).saved

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError
 from ckpt_surgery.core.keys import Key
@@ -35,7 +36,6 @@ from ckpt_surgery.planner.document import (
     not_saved,
 )
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.options import PathLike
 from ckpt_surgery.planner.plan import Dropped, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
 from ckpt_surgery.planner.transfers import Destination, adopted, dead_bytes

@@ -1,4 +1,4 @@
-"""What a plan is asked for, and what it takes to carry one out."""
+"""What it takes to carry a plan out."""
 
 import os
 from collections.abc import Mapping
@@ -7,38 +7,6 @@ from dataclasses import dataclass
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import Plan
-
-PathLike = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a plan is asked for: the arguments of `plan` and `apply` that decide what comes out."""
-
-    recipe: str | None
-    """Path of the recipe; None: the empty one, which keeps every leaf."""
-    sources: tuple[str, ...]
-    target: str | None = None
-    set: tuple[str, ...] = ()
-    """`NAME=VALUE` overrides of the recipe's params."""
-    step: int | None = None
-    item: str | None = None
-    src_format: str | None = None
-    """Of the sources; None: by what they hold, each for itself."""
-    format: str | None = None
-    """Of the destination; None: the recipe's `output.format`, else by DST's name, else `orbax`."""
-    dst: str | None = None
-    dst_step: int | None = None
-    dst_item: str | None = None
-    shard_size: int | None = None
-    """Bytes of arrays per file at most; None: one file."""
-    memory: int | None = None
-    """Budget in bytes; None: the smaller of 2 GiB and a quarter of what is available."""
-    workers: int | None = None
-    link_mode: LinkMode = LinkMode.AUTO
-    """How stored bytes that need no change come into the destination."""
-    allow_hooks: bool = False
-    """Whether the recipe's hooks, Python code, may run."""
 
 
 @dataclass(frozen=True)

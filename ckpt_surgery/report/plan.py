@@ -1,11 +1,14 @@
-"""Plan → folded rows, JSON."""
+"""A plan as rows, totals and a JSON document: what `plan` and `apply` show."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ckpt_surgery.core.folding import Fold, ShownKey
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step
-from ckpt_surgery.planner.plan_json import DROPPED
+from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
+from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe, folded
 
 
@@ -16,28 +19,53 @@ class Row:
     fate: str
     """One of `Fate`, or `dropped`."""
     key: str
-    """Pattern of the output keys (of the source keys where the leaf is dropped), printable."""
+    """Pattern of the output keys, or of the source keys where the leaves are dropped; printable."""
     sources: tuple[str, ...]
-    """Patterns of what is read; with the source's name where that could be in doubt."""
+    """Patterns of the source keys that are read; with the source's name if there are several sources."""
     count: int
     """Number of leaves."""
     gathers: int
     """Number of source leaves that each of them is made from."""
     spec: str
-    """What each leaf is: `bf16[2048,8192]`."""
+    """Dtype and shape, or kind, of each leaf: `bf16[2048,8192]`."""
     nbytes: int
-    """Of all the leaves together: shape × itemsize."""
+    """Size of all the leaves together: shape × itemsize."""
     rule: RuleRef | None
+    """The rule that decided; None where a policy or the target did."""
     why: str = ""
-    """Of dropped leaves: `drop`, `not in target`, …"""
+    """The reason why leaves are dropped: `drop`, `not in target`, …; empty for other fates."""
+
+
+@dataclass(frozen=True)
+class ParamsRow:
+    """Params of the recipe whose values come from the same place."""
+
+    values: tuple[str, ...]
+    """`heads=32`; with the entry of the config where that has another name: `heads=32 ← n_head`."""
+    origin: str
+    """One of `set`, `config` and `default`."""
+    note: str | None
+    """The file that the values come from; for defaults, why the config gave none."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Numbers of leaves of a whole plan."""
+
+    before: int
+    """Leaves of all sources."""
+    after: int
+    """Leaves of the result."""
+    by_fate: Mapping[str, int]
+    """Leaves by fate; those that are dropped are leaves of sources, all others are leaves of the result."""
 
 
 def plan_rows(plan: Plan, *, full: bool = False) -> list[Row]:
     """The diff. Every output leaf and every dropped leaf is in exactly one row.
 
-    Sorted by the plan's own order, dropped leaves last. With `full` each has a row to itself.
+    Rows are in the plan's own order, dropped leaves last. With `full` each leaf has a row to itself.
     """
-    several = len({i.name for i in plan.inputs} - {"target"}) > 1
+    several = len({i.name for i in plan.inputs} - {TARGET}) > 1
     steps = folded([_step_entry(step, several) for step in plan.steps], full)
     dropped = folded([_dropped_entry(gone, several) for gone in plan.dropped], full)
     return [
@@ -46,9 +74,38 @@ def plan_rows(plan: Plan, *, full: bool = False) -> list[Row]:
     ]
 
 
+def param_rows(plan: Plan) -> list[ParamsRow]:
+    """The values of the recipe's params, grouped by where they come from."""
+    alike: dict[tuple[str, str | None], list[str]] = {}
+    for param in plan.params:
+        renamed = param.entry not in (None, param.name)
+        text = f"{param.name}={param.text}{f' ← {param.entry}' if renamed else ''}"
+        alike.setdefault((param.origin.value, param.note), []).append(text)
+    return [ParamsRow(tuple(values), origin, note) for (origin, note), values in alike.items()]
+
+
+def totals(plan: Plan) -> Totals:
+    """How many leaves there are before and after, and by fate."""
+    before = sum(i.leaves for i in plan.inputs if i.name != TARGET)
+    return Totals(before, len(plan.steps), counts(plan))
+
+
 def has_changes(plan: Plan) -> bool:
     """Whether the result differs from the first source in any key or value."""
     return bool(plan.dropped) or any(step.fate is not Fate.KEPT for step in plan.steps)
+
+
+def plan_document(plan: Plan, **ran: float | str) -> dict[str, Any]:
+    """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
+
+    `ran`: what `apply` adds to it, `seconds` and `destination`.
+    """
+    return {**plan_json(plan), **ran}
+
+
+def version_text(versions: Mapping[str, str]) -> str:
+    """`orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80`."""
+    return " and ".join(f"{package} ≥ {version}" for package, version in versions.items())
 
 
 def _step_entry(step: Step, several: bool) -> ShownKey:
@@ -78,4 +135,4 @@ def _path(rule: RuleRef | None) -> str:
 
 
 def _named(source: str, key: str, several: bool) -> str:
-    return f"{source}:{key}" if several or source == "target" else key
+    return f"{source}:{key}" if several or source == TARGET else key

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ckpt_surgery import api, checking
-from ckpt_surgery import inspecting as inspections
+from ckpt_surgery import api, checking, inspecting
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
 from ckpt_surgery.core.errors import (
@@ -26,6 +25,7 @@ from ckpt_surgery.core.errors import (
     UsageError,
     VerificationError,
 )
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
@@ -34,7 +34,7 @@ ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
 
 
-PLACES = {"inspect": inspections, "diff": inspections, "lint": checking, "schema": recipes}
+PLACES = {"inspect": inspecting, "diff": inspecting, "lint": checking, "schema": recipes}
 """Where commands find what needs no plan."""
 
 
@@ -86,7 +86,7 @@ def result_of(plan):
     def apply(*paths, on_plan, progress, **options):
         on_plan(plan)
         if progress is not None:
-            progress(api.Progress(1, 2))
+            progress(Progress(1, 2))
         return api.Result(plan, 0.25, "/out", ("the lock of a dead process was removed",))
 
     return apply
@@ -103,8 +103,8 @@ def test_plan_prints_the_diff_and_then_its_warnings(library, recipe, tower):
     assert lines[0] == "recipe       tower.yaml"
     assert "DROPPED      ema                                 1 × f32[2048]        not in target" in lines
     assert lines[-1] == "Warning: 1 of 2 elements of `a[b]` are used by no output"
-    ((paths, options),) = calls
-    assert paths == (recipe, "a")
+    (((loaded, *paths), options),) = calls
+    assert (loaded.path, paths) == (recipe, ["a"])
     assert options["dst"] is None
 
 
@@ -118,11 +118,11 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         *("--shard-size", "5GB", "--overwrite"),
     )
     assert done.exit_code == 0, done.output
-    ((paths, options),) = calls
-    assert paths == (recipe, "a")
+    (((loaded, *paths), options),) = calls
+    assert (loaded.path, paths) == (recipe, ["a"])
+    assert loaded.params == {"n": 1, "m": "x=y"}
     assert options == {
         "target": "t",
-        "set": ("n=1", "m=x=y"),
         "step": 3,
         "item": "i",
         "src_format": "safetensors",
@@ -135,7 +135,6 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "workers": 2,
         "allow_hooks": True,
         "overwrite": True,
-        "link_mode": None,
         "out": out,
     }
 
@@ -237,8 +236,8 @@ def test_apply_prints_diff_and_summary(library, recipe, tower):
         "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
         " · 1.50 GiB in 0.25 s · /out",
     ]
-    ((paths, options),) = calls
-    assert paths == (recipe, "a")
+    (((loaded, *paths), options),) = calls
+    assert (loaded.path, paths) == (recipe, ["a"])
     assert (options["dst"], options["overwrite"], options["memory"], options["workers"]) == (
         "b",
         True,
@@ -307,8 +306,6 @@ def test_convert_is_apply_without_a_recipe(library, plain):
     assert callable(options.pop("on_plan"))
     assert options == {
         "dst": "b.safetensors",
-        "target": None,
-        "set": (),
         "step": 3,
         "item": "i",
         "src_format": "orbax",
@@ -320,7 +317,6 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "link_mode": "copy",
         "memory": 2 << 20,
         "workers": 2,
-        "allow_hooks": False,
     }
 
 
@@ -346,13 +342,13 @@ def test_convert_takes_nothing_of_a_recipe(library, option):
 
 @pytest.fixture
 def checkpoint(library, leaves) -> Calls:
-    return library("inspect", api.Inspection("/ckpt", "orbax", 10, "default", {}, leaves))
+    return library("inspect", inspecting.Inspection("/ckpt", "orbax", 10, "default", {}, leaves))
 
 
 def test_inspect(checkpoint):
     done = run("inspect", "/ckpt", "--step", "10", "--item", "default")
     assert done.stdout.startswith("/ckpt  (orbax, step 10, item default)\n27 leaves, 509 MiB\n\nparams\n")
-    assert checkpoint == [(("/ckpt",), {"step": 10, "item": "default", "format": None})]
+    assert checkpoint == [(("/ckpt",), {"step": 10, "item": "default", "format": None, "stats": False})]
     run("inspect", "/ckpt", "--format", "orbax")
     assert checkpoint[-1][1]["format"] == "orbax"
     assert "params/layer_{0..11}/ln" in run("inspect", "/ckpt", "--flat").stdout

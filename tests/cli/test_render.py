@@ -7,10 +7,12 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from ckpt_surgery.api import Inspection, Progress, Result
+from ckpt_surgery.api import Result
 from ckpt_surgery.cli import progress, render, render_plan
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.inspecting import Inspection
 from ckpt_surgery.report.differences import Holds, Uncompared, ValueDifference, diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
 
@@ -191,7 +193,7 @@ def test_statistics(found):
         "params/embed": Statistics(-1.0, 2.0, 1e-9, 1 / 3, 0, 4),
         "step": Statistics(*[None] * 4, 1, 0),
     }
-    lines = shown(render.statistics_lines(found, numbers, False)).split("\n")
+    lines = shown(render.statistics_lines(replace(found, statistics=numbers), False)).split("\n")
     assert lines[-3:] == [
         "params/embed                bf16[32000,2048]"
         "  min -1          max 2           mean 1e-09       std 0.3333  4 inf",
@@ -203,7 +205,7 @@ def test_statistics(found):
 
 def test_statistics_of_what_could_not_be_read(found):
     unread = {"step": Unread("it is gone", damaged=True)}
-    lines = shown(render.statistics_lines(found, unread, False)).split("\n")
+    lines = shown(render.statistics_lines(replace(found, statistics=unread), False)).split("\n")
     assert lines[-2] == "step                        scalar i64        not read: it is gone"
 
 

@@ -18,6 +18,7 @@ import zarr
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
+import ckpt_surgery
 from ckpt_surgery import api, cli
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError, VerificationError
 from ckpt_surgery.engine import worker as execute
@@ -231,7 +232,7 @@ def test_from_one_library_to_another(
         result = api.convert(source, tmp_path / called)
     out = tmp_path / called
     assert_same(load(out), arrays)
-    difference = api.diff(source, out, values=True)
+    difference = ckpt_surgery.diff(source, out, values=True)
     assert [leaf.key.text for leaf in difference.only_a] == [
         k for k in ORIGINS[name].arrays if k not in arrays
     ]
@@ -333,7 +334,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"version: 1\nrules: [{{match: '{gone}', drop: true, optional: true}}]\n")
     result = api.apply(recipe, source, dst=out)
-    difference = api.diff(source, out, values=True)
+    difference = ckpt_surgery.diff(source, out, values=True)
     assert {leaf.key.text for leaf in difference.only_a} == REFUSED[format] | LEFT_OUT[format]
     missed = {row.key for row in difference_rows(difference, full=True) if row.why}
     assert missed == LEFT_OUT[format]
@@ -355,7 +356,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     assert list(result.plan.warnings) == told
     kept = {key: value if format != "safetensors" else str(value) for key, value in CUSTOM.items()}
     kept |= formats.metadata_entries(format)
-    assert own(api.inspect(out).metadata) == ({} if forgetful else kept)
+    assert own(ckpt_surgery.inspect(out).metadata) == ({} if forgetful else kept)
 
 
 ODD = {
@@ -406,7 +407,7 @@ def test_a_model_of_hugging_face_in_three_formats(tmp_path: Path) -> None:
     save_flax(EVERYTHING, model / "flax_model.msgpack")
     save_torch(EVERYTHING, model / "pytorch_model.bin")
     with pytest.raises(SourceError) as caught:
-        api.inspect(model)
+        ckpt_surgery.inspect(model)
     message, hint = str(caught.value).split("\n")
     assert message.startswith(f"{model} holds checkpoints of several formats: ")
     for told in (
@@ -425,8 +426,8 @@ def test_a_model_of_hugging_face_in_three_formats(tmp_path: Path) -> None:
         "torch": "pytorch_model.bin",
     }
     for format, file in found.items():
-        assert api.inspect(model, format=format).format == format
-        assert api.inspect(model / file).format == format
+        assert ckpt_surgery.inspect(model, format=format).format == format
+        assert ckpt_surgery.inspect(model / file).format == format
         api.convert(model, tmp_path / format, src_format=format)
         assert_same(load_orbax(tmp_path / format), EVERYTHING)
 
@@ -438,7 +439,7 @@ def test_the_wrong_format_is_named_with_the_right_one(name: str, origin: Callabl
         if wrong == right:
             continue
         try:
-            found = api.inspect(origin(name), format=wrong)
+            found = ckpt_surgery.inspect(origin(name), format=wrong)
         except SourceError as error:
             assert f"was to be read as {wrong}, but looks like {right}" in str(error)
         else:  # a T5X file is one of Flax, and an old one is nothing else

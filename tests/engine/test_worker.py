@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks
-from ckpt_surgery.engine.worker import Progress, run
+from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan

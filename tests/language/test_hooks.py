@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli import cli
 from ckpt_surgery.core.arrays import Region
@@ -75,7 +76,7 @@ def test_the_page(tmp_path: Path) -> None:
     np.testing.assert_array_equal(restored["DenseIn"]["kernel"], whitened)
     np.testing.assert_array_equal(restored["DenseIn"]["table"], np.outer(leaves["scale"], leaves["bias"]))
     listed = re.findall(r"^(?:result)?\s+(DenseIn\S+)\s+(\S+)$", blocks[2][2], re.M)
-    found = [(leaf.key.text, str(leaf.spec)) for leaf in api.inspect(tmp_path / "new").leaves]
+    found = [(leaf.key.text, str(leaf.spec)) for leaf in ckpt_surgery.inspect(tmp_path / "new").leaves]
     assert sorted(found) == sorted(listed)
     assert len(found) == 2
 
@@ -95,7 +96,7 @@ def test_they_are_refused_unless_allowed(setting: Setting) -> None:
 
 def test_linting_does_not_run_them(setting: Setting) -> None:
     directory = setting(DOUBLE, "raise RuntimeError('it ran')")
-    assert api.lint([directory / "recipe.yaml"]) == [(str(directory / "recipe.yaml"), ())]
+    assert ckpt_surgery.lint([directory / "recipe.yaml"]) == [(str(directory / "recipe.yaml"), ())]
 
 
 def test_allowing_means_nothing_where_there_are_none(tmp_path: Path) -> None:

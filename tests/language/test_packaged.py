@@ -9,6 +9,7 @@ import orbax.checkpoint as ocp
 import pytest
 from click.testing import CliRunner, Result
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli import cli
 from ckpt_surgery.core.errors import UsageError
@@ -31,7 +32,7 @@ def old(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recipe_is_right_and_says_what_it_is_for(name: str) -> None:
-    assert api.lint([f"@{name}"]) == [(f"@{name}", ())]
+    assert ckpt_surgery.lint([f"@{name}"]) == [(f"@{name}", ())]
     assert load_recipe(f"@{name}").recipe.hooks is None
     summary = packaged.packaged_recipes()[name].summary
     assert summary.endswith(".")

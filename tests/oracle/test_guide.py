@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from orbax.checkpoint.transform_utils import Transform, apply_transformations
 
-from ckpt_surgery import api
+import ckpt_surgery
 from tests.oracle.states import train_state
 from tests.oracle.trees import Tree, assert_same, operate, through_orbax
 
@@ -144,5 +144,5 @@ def test_every_example_is_run() -> None:
 
 def test_every_example_is_without_problems_and_says_what_it_does() -> None:
     paths = sorted(EXAMPLES.glob("*.yaml"))
-    assert [problems for _, problems in api.lint(paths)] == [()] * len(paths)
+    assert [problems for _, problems in ckpt_surgery.lint(paths)] == [()] * len(paths)
     assert all(path.read_text().startswith("# ") for path in paths)

@@ -8,6 +8,7 @@ import optax
 import orbax.checkpoint as ocp
 import pytest
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.formats.registry import formats
@@ -97,7 +98,7 @@ def test_it_is_one_rule_for_all_formats(format: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", **{"a": np.ones(3), "a/b": np.ones(3)})
     with pytest.raises(PlanError, match="`a` would be both a leaf and the container of `a/b`"):
         api.convert(tmp_path / "x.npz", tmp_path / "out", format=format)
-    assert [leaf.key.text for leaf in api.inspect(tmp_path / "x.npz").leaves] == ["a", "a/b"]
+    assert [leaf.key.text for leaf in ckpt_surgery.inspect(tmp_path / "x.npz").leaves] == ["a", "a/b"]
 
 
 # --- empty nodes ------------------------------------------------------------------------------------------
@@ -151,12 +152,12 @@ def test_the_state_of_an_optimizer_goes_into_every_format(format: str, tmp_path:
     with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "x", {"params": params, "opt": state, "none": None})
     plan = api.convert(tmp_path / "x", tmp_path / "out", format=format).plan
-    found = api.diff(tmp_path / "x", tmp_path / "out", values=True)
+    found = ckpt_surgery.diff(tmp_path / "x", tmp_path / "out", values=True)
     assert all(value.equal for value in found.values or ())
     left = {leaf.key.text for leaf in found.only_a}
     if formats()[format].holds_empty:
         assert (left, plan.warnings) == (set(), ())
     else:
-        assert left == {leaf.key.text for leaf in api.inspect(tmp_path / "x").leaves if leaf.empty}
+        assert left == {leaf.key.text for leaf in ckpt_surgery.inspect(tmp_path / "x").leaves if leaf.empty}
         assert len(left) > 1
         assert f"{len(left)} empty nodes cannot be stored in {format}" in plan.warnings[0]

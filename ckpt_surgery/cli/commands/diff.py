@@ -46,14 +46,14 @@ def command(
     json_to: str | None,
 ) -> int:
     """Show which keys only A or only B has, and where kind, container, shape or dtype differ."""
-    from ckpt_surgery import inspecting as inspections
+    import ckpt_surgery
     from ckpt_surgery.cli.render import difference_lines, warning_lines
     from ckpt_surgery.report.differences import difference_json
 
     check_documents([json_to], [a, b])
     if values:
         expect_arrays()
-    found = inspections.diff(a, b, step=step, item=item, values=values, memory=memory)
+    found = ckpt_surgery.diff(a, b, step=step, item=item, values=values, memory=memory)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     if os.path.realpath(a) == os.path.realpath(b):
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))

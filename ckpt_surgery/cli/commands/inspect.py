@@ -1,7 +1,5 @@
 """`inspect`: what is in a checkpoint."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
@@ -14,9 +12,6 @@ from ckpt_surgery.cli.options import (
     selection_options,
     source_format_option,
 )
-
-if TYPE_CHECKING:
-    from ckpt_surgery.report.leaves import Statistics, Unread
 
 
 @click.command("inspect", cls=Command, short_help="Show what is in a checkpoint.")
@@ -36,7 +31,7 @@ def command(
     path: str,
     step: int | None,
     item: str | None,
-    src_format: str | None,
+    format: str | None,
     flat: bool,
     stats: bool,
     full: bool,
@@ -47,33 +42,21 @@ def command(
     Keys that differ in indices only share a line: {0..47} stands for each of these numbers. With --stats the
     exit code is 1 if numbers could not be read; those of the other arrays are shown.
     """
-    from ckpt_surgery import inspecting as inspections
+    import ckpt_surgery
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
     from ckpt_surgery.report.leaves import Unread, inspect_json
 
     check_documents([json_to], [path])
-    found = inspections.inspect(path, step=step, item=item, format=src_format)
-    statistics = _statistics(path, step, item, src_format) if stats else None
+    if stats:
+        expect_arrays()
+    found = ckpt_surgery.inspect(path, step=step, item=item, format=format, stats=stats)
     terminal = open_terminal(ctx.find_root().obj, json_to)
-    verbose = terminal.settings.verbose > 0
-    if statistics is not None:
-        terminal.show(statistics_lines(found, statistics, verbose))
+    verbose, width = terminal.settings.verbose > 0, terminal.text.width
+    if stats:
+        terminal.show(statistics_lines(found, verbose))
     else:
-        width = terminal.text.width
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
     if json_to is not None:
-        write_document(inspect_json(found, found.leaves, statistics), json_to)
-    told = statistics.values() if statistics is not None else ()
-    return int(any(isinstance(stats, Unread) and stats.damaged for stats in told))
-
-
-def _statistics(
-    path: str, step: int | None, item: str | None, format: str | None
-) -> "dict[str, Statistics | Unread]":
-    from ckpt_surgery.engine.resources import default_memory
-    from ckpt_surgery.formats import registry as formats
-    from ckpt_surgery.report import values as compare
-
-    expect_arrays()
-    source = formats.open_source(path, format, step, item)
-    return compare.statistics(source, default_memory())
+        write_document(inspect_json(found, found.leaves, found.statistics), json_to)
+    told = (found.statistics or {}).values()
+    return int(any(isinstance(one, Unread) and one.damaged for one in told))

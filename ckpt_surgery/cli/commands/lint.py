@@ -16,11 +16,11 @@ def command(ctx: click.Context, recipes: tuple[str, ...]) -> int:
     """List all problems of each RECIPE, each with its line. Exits with 2 if there are any."""
     from rich.text import Text
 
-    from ckpt_surgery import checking
+    import ckpt_surgery
 
     settings = ctx.find_root().obj
     terminal = open_terminal(settings)
-    found = checking.lint(recipes)
+    found = ckpt_surgery.lint(recipes)
     total = 0
     for path, problems in found:
         if not problems:

@@ -17,17 +17,14 @@ def command(ctx: click.Context, name: str | None) -> int:
     """
     from rich.text import Text
 
-    from ckpt_surgery.language.packaged import PREFIX, directory, packaged_recipes, recipe_path
+    from ckpt_surgery import offers
 
     terminal = open_terminal(ctx.find_root().obj)
     if name is not None:
-        with open(recipe_path(PREFIX + name.removeprefix(PREFIX)), encoding="utf-8") as lines:
-            terminal.show([Text(line.rstrip("\n")) for line in lines])
+        terminal.show([Text(line) for line in offers.recipe_text(name).split("\n")[:-1]])
         return 0
-    found = packaged_recipes().values()
-    width = max((len(recipe.name) for recipe in found), default=0)
-    terminal.show(
-        Text.assemble((f"@{recipe.name:<{width}}", "bold"), f"  {recipe.summary}") for recipe in found
-    )
-    terminal.show([Text(f"in {directory()}", "dim")])
+    found = offers.recipes()
+    width = max((len(name) for name, _ in found), default=0)
+    terminal.show(Text.assemble((f"{name:<{width}}", "bold"), f"  {purpose}") for name, purpose in found)
+    terminal.show([Text(f"in {offers.recipes_directory()}", "dim")])
     return 0

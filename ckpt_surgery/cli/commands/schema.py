@@ -10,7 +10,7 @@ from ckpt_surgery.cli.options import Command, global_options
 @global_options
 def command() -> int:
     """Print the JSON Schema of the recipe language; editors check and complete recipes with it."""
-    from ckpt_surgery.language import loading as recipe
+    import ckpt_surgery
 
-    write_document(recipe.schema(), STDOUT)
+    write_document(ckpt_surgery.schema(), STDOUT)
     return 0

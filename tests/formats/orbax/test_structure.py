@@ -13,6 +13,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import RecipeError, UsageError
@@ -136,7 +137,7 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
 )
 def test_recipes_that_cannot_have_one(output: str, says: str, tmp_path: Path) -> None:
     path = recipe(tmp_path, f"version: 1\noutput: {output}\n")
-    ((_, problems),) = api.lint([path])
+    ((_, problems),) = ckpt_surgery.lint([path])
     assert [str(problem).removeprefix(f"{tmp_path}/") for problem in problems] == [says]
     with pytest.raises(RecipeError):
         api.plan(path, OLDER / "0.4.8-ocdbt")
@@ -144,7 +145,7 @@ def test_recipes_that_cannot_have_one(output: str, says: str, tmp_path: Path) ->
 
 def test_a_zarr_version_that_is_wrong_is_one_problem(tmp_path: Path) -> None:
     path = recipe(tmp_path, "version: 1\noutput: {zarr: 4, structure_file: true}\n")
-    ((_, problems),) = api.lint([path])
+    ((_, problems),) = ckpt_surgery.lint([path])
     assert len(problems) == 1
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorstore as ts
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
@@ -197,10 +198,10 @@ def test_byte_strings(tmp_path: Path) -> None:
     leaf = source.leaves()["zeros"]
     with pytest.raises(SourceError, match="`zeros`: it is a byte string of the length 3"):
         source.read(leaf, Region.whole((3,)))
-    found = api.diff(tmp_path / "a", tmp_path / "b", values=True)
+    found = ckpt_surgery.diff(tmp_path / "a", tmp_path / "b", values=True)
     assert [value.key for value in found.values or () if not value.equal] == ["zeros"]
     assert found.uncompared == ()
-    assert not api.diff(tmp_path / "a", tmp_path / "a", values=True).different
+    assert not ckpt_surgery.diff(tmp_path / "a", tmp_path / "a", values=True).different
 
 
 # --- a tree without `_METADATA` -----------------------------------------------------------------------------

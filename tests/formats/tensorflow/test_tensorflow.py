@@ -10,6 +10,7 @@ import google_crc32c
 import numpy as np
 import pytest
 
+import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
@@ -332,7 +333,7 @@ def test_strings_that_no_leaf_holds_are_listed_and_refused_when_they_are_used(
 
 def test_numbers_beside_strings_are_compared(saved_objects: Path) -> None:
     """Of arrays of strings it is told that they are not."""
-    found = api.diff(saved_objects, saved_objects / "variables", values=True)
+    found = ckpt_surgery.diff(saved_objects, saved_objects / "variables", values=True)
     assert not found.known
     assert {one.key for one in found.uncompared} == {
         *(f"bytes{VALUE}", f"long{VALUE}", "words/.ATTRIBUTES/table-keys"),
@@ -566,7 +567,7 @@ def test_listing_and_planning_need_the_index_only(tmp_path: Path) -> None:
     prefix = without_data(tmp_path)
     recipe = tmp_path / "all.yaml"
     recipe.write_text("version: 1\nunmatched: keep\nrules: []\n")
-    assert [str(leaf.spec) for leaf in api.inspect(prefix).leaves] == ["int64[]", "float32[4,6]"]
+    assert [str(leaf.spec) for leaf in ckpt_surgery.inspect(prefix).leaves] == ["int64[]", "float32[4,6]"]
     plan = api.plan(recipe, prefix, dst=tmp_path / "out")
     assert [step.leaf.key.text for step in plan.steps] == ["global_step", "w"]
     with pytest.raises(SourceError, match=r"`w`: its data file .*data-00001-of-00002 is missing"):

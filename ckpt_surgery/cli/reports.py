@@ -1,0 +1,82 @@
+"""How `plan`, `apply` and `convert` tell what will be done and what was done."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ckpt_surgery.cli.console import Terminal, expect_arrays, reuse_memory, write_document
+
+if TYPE_CHECKING:
+    from ckpt_surgery import Plan, Result
+
+CHANGES = 2
+"""Exit code of `--detailed-exitcode` for a plan with changes."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where and how a plan and its result are told."""
+
+    terminal: Terminal
+    full: bool
+    """Whether each key has a line to itself."""
+    json_to: str | None
+    """Path of the JSON document, or `-` for stdout; None: no document is asked for."""
+    detailed_exitcode: bool
+
+    def planned(self, plan: "Plan") -> int:
+        """Tell a plan that is not carried out; the exit code."""
+        self._show(plan)
+        self._write(plan)
+        return self._code(plan)
+
+    def carried_out(self, run: Callable[..., "Result"]) -> int:
+        """Call `run` with `progress` and `on_plan`, and tell its plan, its progress and its result.
+
+        The exit code.
+        """
+        from ckpt_surgery.cli.progress import reporting
+
+        reuse_memory()
+        with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
+            result = run(progress=progress, on_plan=self._start)
+        self._finish(result)
+        return self._code(result.plan)
+
+    def _start(self, plan: "Plan") -> None:
+        expect_arrays()
+        self._show(plan)
+
+    def _show(self, plan: "Plan") -> None:
+        """The diff, then its warnings."""
+        from ckpt_surgery.cli.render import warning_lines
+        from ckpt_surgery.cli.render_plan import plan_lines
+
+        click.get_current_context().meta["plan"] = plan  # kept until the program has ended: see `leave`
+        verbose = self.terminal.settings.verbose > 0
+        self.terminal.show(plan_lines(plan, full=self.full, verbose=verbose, width=self.terminal.text.width))
+        self.terminal.warn(warning_lines(plan.warnings))
+
+    def _finish(self, result: "Result") -> None:
+        """Notices, the summary, and the JSON document."""
+        from ckpt_surgery.cli.render import warning_lines
+        from ckpt_surgery.cli.render_plan import result_line
+
+        self.terminal.warn(warning_lines(result.notices))
+        self.terminal.show([result_line(result)])
+        self._write(result.plan, seconds=result.seconds, destination=result.destination)
+
+    def _write(self, plan: "Plan", **ran: float | str) -> None:
+        """The JSON document, where one is asked for."""
+        from ckpt_surgery.report.plan import plan_document
+
+        if self.json_to is not None:
+            write_document(plan_document(plan, **ran), self.json_to)
+
+    def _code(self, plan: "Plan") -> int:
+        """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""
+        from ckpt_surgery.report.plan import has_changes
+
+        return CHANGES if self.detailed_exitcode and has_changes(plan) else 0

@@ -1,0 +1,39 @@
+"""What there is to choose from: recipes that come with the package, and names of formats.
+
+The list of recipes is shown without importing anything else of the library.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ckpt_surgery.language import packaged
+
+
+def recipes() -> Iterable[tuple[str, str]]:
+    """Name, such as `@lora-merge`, and purpose of every recipe that comes with the package."""
+    return [(packaged.PREFIX + one.name, one.summary) for one in packaged.packaged_recipes().values()]
+
+
+def recipes_directory() -> Path:
+    """The directory that these recipes lie in."""
+    return packaged.directory()
+
+
+def recipe_text(name: str) -> str:
+    """The text of one of these recipes; `name` may lack the `@`. Raises UsageError if there is none such."""
+    path = packaged.recipe_path(packaged.PREFIX + name.removeprefix(packaged.PREFIX))
+    return Path(path).read_text(encoding="utf-8")
+
+
+def readable_formats() -> list[str]:
+    """Names of the formats that can be read: all of them."""
+    from ckpt_surgery.formats.registry import formats  # imports every format's detection
+
+    return list(formats())
+
+
+def writable_formats() -> list[str]:
+    """Names of the formats that can be written."""
+    from ckpt_surgery.formats.registry import formats
+
+    return [name for name, known in formats().items() if known.open_sink is not None]

@@ -1,0 +1,176 @@
+"""From a request to a plan: the recipe is read, the sources are opened, and their leaves are listed.
+
+Reads metadata only, and creates nothing.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ckpt_surgery.checking import read_recipe
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.protocols import LinkMode, Source
+from ckpt_surgery.destinations import destination
+from ckpt_surgery.engine.resources import default_memory, default_workers
+from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.language.loading import LoadedRecipe, OutputPolicy, TargetPolicy, parse_recipe
+from ckpt_surgery.planner.listings import is_listing, read_listing
+from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.planner.plan import Input
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.target import TARGET, Target
+from ckpt_surgery.provenance import configs_of, noted
+from ckpt_surgery.remarks import filled_chunks
+from ckpt_surgery.requests import Request
+
+NO_RECIPE = "(none)"
+"""Name of the empty recipe in plans: it has no file."""
+MOST_NAMES = 5
+"""Number of entries of custom metadata that a warning names."""
+
+
+def prepared_for(
+    where: Path, inputs: Sequence[str], prepare: Callable[[], Prepared], overwrite: bool
+) -> Prepared:
+    """What `prepare` returns, after checking that the result can be published at `where`.
+
+    `inputs` are the paths that are read. Raises UsageError where the destination is one of them or lies in
+    one, DestinationError where it exists (without `overwrite`) or is locked, StorageError where there is no
+    space or no permission.
+    """
+    checks.check_paths([Path(path) for path in inputs], where, overwrite)
+    prepared = prepare()
+    if overwrite:
+        checks.check_files((file for s in prepared.sources.values() for file in s.files()), where)
+    costs = prepared.plan.costs
+    checks.check_space(where, costs.bytes_copied + costs.bytes_computed)
+    return prepared
+
+
+def prepare(request: Request) -> Prepared:
+    """The plan that is asked for, with the open sources that it is made from.
+
+    Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
+    """
+    loaded = _loaded(request)
+    if request.dst is not None and request.format is None:
+        formats.check_name(request.dst)
+    if request.allow_hooks:
+        loaded = _with_hooks(loaded)
+    names = loaded.recipe.source_names(len(request.sources))
+    sources: dict[str, Source] = {
+        name: formats.open_source(path, request.src_format, request.step, request.item)
+        for name, path in zip(names, request.sources, strict=True)
+    }
+    loaded = replace(loaded, configs=configs_of(sources))
+    listings = {name: source.leaves() for name, source in sources.items()}
+    target = None if request.target is None else _target(request.target, loaded, sources)
+    memory = request.memory or default_memory()
+    workers = request.workers or default_workers()
+    first, options = sources[names[0]], _destination_options(request, loaded)
+    metadata, notes = noted(first, None if request.recipe is None else loaded, options.format)
+    plan = make_plan(
+        loaded,
+        listings,
+        target,
+        _inputs(sources),
+        metadata,
+        destination(options, metadata, request.sources),
+        memory,
+        workers,
+    )
+    warnings = (
+        *plan.warnings,
+        *notes,
+        *_repeated_sources(sources, plan.inputs),
+        *_destination_warnings(options, first),
+        *filled_chunks(plan),
+    )
+    hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
+    return Prepared(replace(plan, warnings=warnings), sources, options, memory, workers, hooks)
+
+
+def _loaded(request: Request) -> LoadedRecipe:
+    if request.recipe is None:
+        return parse_recipe("version: 1\n", NO_RECIPE, request.set)
+    return read_recipe(request.recipe, request.set) if isinstance(request.recipe, str) else request.recipe
+
+
+def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
+    """The recipe with its hooks loaded, if it has any. Runs their file."""
+    if loaded.recipe.hooks is None:
+        return loaded
+    try:
+        return replace(loaded, hooks=HookFile(loaded.directory / loaded.recipe.hooks))
+    except PlanError as error:
+        place = loaded.place(("hooks",))
+        raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
+
+
+def _target(path: str, loaded: LoadedRecipe, sources: dict[str, Source]) -> Target:
+    """The target's structure. A checkpoint is added to `sources`, so that its values can be read."""
+    policy = loaded.recipe.target or TargetPolicy()
+    if is_listing(path):
+        return Target(read_listing(path), False, policy)
+    sources[TARGET] = formats.open_source(path)
+    return Target(sources[TARGET].leaves(), True, policy)
+
+
+def _inputs(sources: Mapping[str, Source]) -> list[Input]:
+    return [
+        Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
+        for name, s in sources.items()
+    ]
+
+
+def _destination_options(request: Request, loaded: LoadedRecipe) -> DestinationOptions:
+    """The format is the request's, else the recipe's, else what the destination's name says, else Orbax."""
+    output = loaded.recipe.output or OutputPolicy()
+    options = DestinationOptions(
+        path=request.dst,
+        format=request.format or output.format or "",
+        step=request.dst_step,
+        item=request.dst_item,
+        zarr=output.zarr,
+        structure_file=output.structure_file,
+        shard_size=request.shard_size,
+        link_mode=request.link_mode or LinkMode.AUTO,
+    )
+    return replace(options, format=options.format or formats.format_for(options.name) or "orbax")
+
+
+# --- warnings ---------------------------------------------------------------------------------------------
+
+
+def _repeated_sources(sources: Mapping[str, Source], inputs: Sequence[Input]) -> Iterator[str]:
+    """A warning for each checkpoint that is given under two names: most often by mistake."""
+    alike: dict[str, list[str]] = {}
+    for source in inputs:
+        if source.name != TARGET:
+            alike.setdefault(source.fingerprint, []).append(source.name)
+    for names in alike.values():
+        # Copies have equal fingerprints too. Their files tell them apart, but take time to list.
+        files = {name: _files_of(sources[name]) for name in names} if len(names) > 1 else {}
+        same = [name for name, found in files.items() if found == files[names[0]]]
+        if len(same) > 1:
+            listed = ", ".join(f"`{name}`" for name in same)
+            yield f"the sources {listed} are the same checkpoint, {sources[names[0]].path}"
+
+
+def _files_of(source: Source) -> frozenset[str]:
+    return frozenset(map(os.path.realpath, source.files()))
+
+
+def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:
+    """Warnings of custom metadata that the format cannot hold, and of a name that promises another format."""
+    format = options.format
+    if first.metadata and not formats.holds_metadata(format):
+        names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
+        more = ", …" if len(first.metadata) > MOST_NAMES else ""
+        yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
+    named = formats.promised(options.name)
+    if named not in (None, format):
+        yield f"{options.path} will be {format}, though its name says {named}"

@@ -1,0 +1,187 @@
+"""What `plan`, `apply` and `convert` are asked for: their options, and the request that these become.
+
+An option is described here and nowhere else: signatures and docstrings of the functions list what
+`ConvertOptions` and `PlanOptions` say, and the options of the command line have the same names.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
+
+from ckpt_surgery.core.arguments import Assignments, PathLike, Size, assignments_of, bytes_of
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.text import did_you_mean, shown
+
+if TYPE_CHECKING:
+    from ckpt_surgery.language.loading import LoadedRecipe
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ConvertOptions(TypedDict, total=False):
+    """Options of `convert`, which `plan` and `apply` take too. None stands for the default."""
+
+    step: Annotated[int | None, "Step to read from a source that holds several; default: the latest."]
+    item: Annotated[str | None, "Item to read from a composite source; default: the only one with arrays."]
+    src_format: Annotated[str | None, "Format of the sources; default: what the content of each says."]
+    format: Annotated[
+        str | None, "Format of the destination; default: the recipe's, else what its name says, else orbax."
+    ]
+    dst_step: Annotated[
+        int | None, "Number of the step that the destination, a CheckpointManager directory, gets."
+    ]
+    dst_item: Annotated[str | None, "Name of the item inside that step; default: `default`."]
+    shard_size: Annotated[
+        Size | None, "Bytes of arrays per file at most, or a text such as `5GB`; default: one file."
+    ]
+    memory: Annotated[
+        Size | None,
+        "Memory budget in bytes, or a text such as `2GiB`; default: 2 GiB, or a quarter of what is free.",
+    ]
+    workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
+    link_mode: Annotated[
+        LinkMode | str | None,
+        "How stored bytes that need no change get into the destination: `auto`, `reflink`, `hardlink` or "
+        "`copy`; default: `auto`.",
+    ]
+
+
+class PlanOptions(ConvertOptions, total=False):
+    """Options of `plan` and `apply`: those of `convert`, and what only a recipe makes use of."""
+
+    target: Annotated[
+        PathLike | None, "Checkpoint or listing whose structure the result must have; default: none."
+    ]
+    set: Annotated[
+        Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
+    ]
+    allow_hooks: Annotated[
+        bool | None, "Whether the recipe's hooks, Python code of its author, may run; default: no."
+    ]
+
+
+ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite"})
+"""Arguments that hints name, as in `step=10`; at the command line they are options."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a plan is asked for, in one form however the caller wrote it.
+
+    `PlanOptions` describes the fields that have the names of options.
+    """
+
+    recipe: "str | LoadedRecipe | None"
+    """Path of a recipe, or a recipe that is loaded already; None: keep every leaf."""
+    sources: tuple[str, ...] = ()
+    dst: str | None = None
+    step: int | None = None
+    item: str | None = None
+    src_format: str | None = None
+    format: str | None = None
+    dst_step: int | None = None
+    dst_item: str | None = None
+    shard_size: int | None = None
+    memory: int | None = None
+    workers: int | None = None
+    link_mode: LinkMode | None = None
+    target: str | None = None
+    set: tuple[str, ...] = ()
+    """Texts `NAME=VALUE`."""
+    allow_hooks: bool = False
+
+    @property
+    def recipe_path(self) -> str | None:
+        """Path or `@name` of the recipe, loaded or not."""
+        return self.recipe if self.recipe is None or isinstance(self.recipe, str) else self.recipe.path
+
+    @property
+    def inputs(self) -> list[str]:
+        """Paths of the sources and of the target."""
+        return [*self.sources, *([] if self.target is None else [self.target])]
+
+
+def requested(
+    recipe: "PathLike | LoadedRecipe | None",
+    sources: tuple[PathLike, ...],
+    dst: PathLike | None,
+    options: PlanOptions | ConvertOptions,
+) -> Request:
+    """The request that arguments mean. Raises UsageError for values that mean nothing."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if isinstance(recipe, os.PathLike):
+        recipe = os.fspath(recipe)
+    request = Request(
+        recipe,
+        tuple(os.fspath(source) for source in sources),
+        None if dst is None else os.fspath(dst),
+        **{name: _FORMS[name](value) if name in _FORMS else value for name, value in given.items()},
+    )
+    if request.set and recipe is not None and not isinstance(recipe, str):
+        raise UsageError(
+            f"the recipe {shown(recipe.path)} has been read already, and its params have their values",
+            hint="Give `set` to `read_recipe`.",
+        )
+    return request
+
+
+def _link_mode(mode: str) -> LinkMode:
+    if mode not in list(LinkMode):
+        raise UsageError(f"`link_mode`: {shown(repr(mode))} is none of: {', '.join(LinkMode)}")
+    return LinkMode(mode)
+
+
+_FORMS: Mapping[str, Callable[[Any], Any]] = {
+    "shard_size": functools.partial(bytes_of, "shard_size"),
+    "memory": functools.partial(bytes_of, "memory"),
+    "link_mode": _link_mode,
+    "target": os.fspath,
+    "set": assignments_of,
+}
+"""Functions that bring values of options into the form in which a request has them."""
+
+
+def is_plan_file(recipe: "PathLike | LoadedRecipe | None") -> bool:
+    """Whether a path has the name of a saved plan. A recipe may be called so too: only reading it tells."""
+    return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"
+
+
+def takes(options: type) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Declare that the keyword arguments of a function are the fields of `options`, a TypedDict.
+
+    The signature and the docstring then list them, and an argument of another name raises a TypeError that
+    names it.
+    """
+    defaults = {field.name: field.default for field in fields(Request)}
+    types = {name: get_args(hint) for name, hint in get_type_hints(options, include_extras=True).items()}
+    listed = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=type)
+        for name, (type, _) in types.items()
+    ]
+    described = "\n".join(f"    {name}: {text}" for name, (_, text) in types.items())
+
+    def declared(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        names = [parameter.name for parameter in (*own, *listed)]
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **given: P.kwargs) -> R:
+            for name in given:
+                if name not in names:
+                    guess = did_you_mean(name, names)
+                    raise TypeError(f"{function.__name__}() has no option `{shown(name)}`{guess}")
+            return function(*args, **given)
+
+        spelled_out = signature.replace(parameters=[*own, *listed])
+        checked.__signature__ = spelled_out  # type: ignore[attr-defined]
+        checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\nOptions:\n{described}\n"
+        return checked
+
+    return declared

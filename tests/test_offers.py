@@ -1,0 +1,27 @@
+"""What there is to choose from."""
+
+import pytest
+
+from ckpt_surgery import offers
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.formats.registry import formats
+
+
+def test_formats() -> None:
+    readable, writable = offers.readable_formats(), offers.writable_formats()
+    assert readable == list(formats())
+    assert set(readable) - set(writable) == {"npy", "t5x", "tensorflow", "torch"}
+
+
+def test_every_recipe_has_a_purpose_and_a_text() -> None:
+    found = dict(offers.recipes())
+    assert "@cast" in found
+    for name, purpose in found.items():
+        assert offers.recipe_text(name).splitlines()[0] == f"# {purpose}"
+        assert (offers.recipes_directory() / f"{name[1:]}.yaml").is_file()
+    assert offers.recipe_text("cast") == offers.recipe_text("@cast")
+
+
+def test_a_recipe_that_there_is_not() -> None:
+    with pytest.raises(UsageError, match=r"no recipe `@csat` comes with the package; did you mean `@cast`\?"):
+        offers.recipe_text("csat")
