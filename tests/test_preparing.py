@@ -76,7 +76,8 @@ def test_a_recipe_that_has_been_read_is_not_read_again(
 
 def test_a_checkpoint_that_is_given_twice_is_a_warning(model: str, tmp_path: Path) -> None:
     path = recipe(tmp_path, "sources: [one, two]\nrules: []\n")
-    link = tmp_path / "link.safetensors"
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "model.safetensors"
     link.symlink_to(model)
     plan = prepare(Request(path, (model, str(link)))).plan
     assert [w for w in plan.warnings if "the same checkpoint" in w] == [
