@@ -1,0 +1,140 @@
+"""What is refused before anything is written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.core.errors import (
+    DestinationError,
+    StorageError,
+    SurgeryError,
+    UsageError,
+)
+from ckpt_surgery.engine.staging import checks
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("src", "src"),
+        ("src", "src/"),  # a trailing slash
+        ("src", "src/step/.."),  # up again
+        ("src", "link"),  # the same directory by another name
+        ("link", "src"),
+        ("src", "src/step/out"),  # inside the source
+        ("src", "link/step/out"),
+        ("src/step", "src"),  # around the source
+        ("link/step", "src"),
+        ("src/step", "other/../link"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_destinations_that_would_harm_the_source(
+    tmp_path: Path, source: str, destination: str, overwrite: bool
+) -> None:
+    (tmp_path / "src" / "step").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to("src")
+    with pytest.raises(UsageError, match="source"):
+        checks.check_paths(
+            [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
+        )
+
+
+@pytest.mark.parametrize("name", ["model.index", "model.meta", "model.data-00000-of-00002"])
+def test_the_files_of_a_source_that_is_a_prefix(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model.index").touch()
+    with pytest.raises(UsageError, match=f"{name}: the destination is a file of the source"):
+        checks.check_paths([tmp_path / "model"], tmp_path / name, overwrite=True)
+    checks.check_paths([tmp_path / "model"], tmp_path / "model.safetensors", overwrite=True)
+    checks.check_paths([tmp_path / "model"], tmp_path / "model2.index", overwrite=True)
+
+
+def test_the_files_that_a_source_names(tmp_path: Path) -> None:
+    (tmp_path / "part").touch()
+    (tmp_path / "link").symlink_to("part")
+    for name in ("part", "link"):
+        with pytest.raises(UsageError, match="part: the destination is a file of a source"):
+            checks.check_files(["nowhere", str(tmp_path / name)], tmp_path / "part")
+    checks.check_files([str(tmp_path / "part")], tmp_path / "other")
+
+
+def test_neighbours_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    checks.check_paths([tmp_path / "src"], tmp_path / "src2", overwrite=False)
+    checks.check_paths([tmp_path / "src"], tmp_path / "src" / ".." / "out", overwrite=False)
+
+
+def test_every_source_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with pytest.raises(UsageError, match="/b"):
+        checks.check_paths([tmp_path / "a", tmp_path / "b"], tmp_path / "b" / "out", overwrite=False)
+
+
+def test_an_existing_destination(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DestinationError, match="`overwrite=True`") as caught:
+        checks.check_paths([], tmp_path / "out", overwrite=False)
+    assert caught.value.exit_code == 4
+    checks.check_paths([], tmp_path / "out", overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_link_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
+    (tmp_path / "latest").symlink_to("gone")
+    with pytest.raises(DestinationError, match="latest"):
+        checks.check_paths([], tmp_path / "latest", overwrite=overwrite)
+
+
+def test_the_working_directory_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home" / "work").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "home" / "work")
+    with pytest.raises(UsageError, match="working directory"):
+        checks.check_paths([], tmp_path / "home", overwrite=True)
+    with pytest.raises(UsageError, match="working directory"):
+        checks.check_paths([], Path("/"), overwrite=True)
+
+
+def test_a_missing_parent(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such directory") as caught:
+        checks.check_paths([], tmp_path / "no" / "out", overwrite=False)
+    assert caught.value.exit_code == 2
+
+
+def test_a_parent_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(StorageError, match="cannot be written"):
+        checks.check_paths([], tmp_path / "out", overwrite=False)
+
+
+def test_documents_are_written_over_nothing_that_a_command_names(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "link").symlink_to("src")
+    (tmp_path / "recipe.yaml").touch()
+    others = [tmp_path / name for name in ("src", "recipe.yaml", "new.npz")]
+    for name in ("recipe.yaml", "src/x.json", "link/x.json", "src/../new.npz", "src"):
+        with pytest.raises(UsageError, match="a document cannot be written over or into"):
+            checks.check_document(tmp_path / name, others)
+    checks.check_document(tmp_path / "src.json", others)
+    with pytest.raises(UsageError, match="no such directory"):
+        checks.check_document(tmp_path / "gone" / "x.json", others)
+
+
+def test_space(tmp_path: Path) -> None:
+    checks.check_space(tmp_path / "out", 1)
+    with pytest.raises(StorageError, match=r"1048576 TiB are to be written, [0-9.]+ [KMGT]?i?B are free"):
+        checks.check_space(tmp_path / "out", 2**60)
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "a\x1b[31m").mkdir()
+    with pytest.raises(DestinationError) as caught:
+        checks.check_paths([], tmp_path / "a\x1b[31m", overwrite=False)
+    assert r"a\x1b[31m" in str(caught.value)
+
+
+def test_errors_carry_the_exit_code_of_their_kind() -> None:
+    kinds: list[type[SurgeryError]] = [UsageError, DestinationError, StorageError]
+    assert [kind.exit_code for kind in kinds] == [2, 4, 5]

@@ -1,0 +1,363 @@
+"""What a destination holds after success and after faults."""
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import (
+    DestinationError,
+    Interrupted,
+    StorageError,
+    VerificationError,
+)
+from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.staging import local, renaming
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, names, put, write_lock
+
+# --- success --------------------------------------------------------------------------------------
+
+
+def test_publishes_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
+    assert put(tmp_path / "out", NEW) == ()
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_nothing_is_visible_before_publication(tmp_path: Path) -> None:
+    with local.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        assert found(tmp_path / "out") is None
+        assert staging.directory.parent == tmp_path
+        assert staging.directory.name.startswith(".out.ckpt-surgery-")
+
+
+def test_permissions_are_the_usual_ones(tmp_path: Path) -> None:
+    (tmp_path / "usual").mkdir()
+    put(tmp_path / "out", NEW)
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_overwrite_replaces_the_old_one(tmp_path: Path) -> None:
+    put(tmp_path / "out", OLD)
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_overwrite_of_a_single_file(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a checkpoint in one file")
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
+    put(tmp_path / "out", NEW, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+
+
+def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(DestinationError, match="came into being"), local.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        (tmp_path / "out").mkdir()
+        fill(tmp_path / "out", OLD)
+        local.publish(staging, overwrite=False)
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == ["out"]
+
+
+def test_every_file_and_directory_is_synced_before_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, renaming._renameat2
+
+    def recording_fsync(handle: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def recording_rename(source: Path, target: Path, flags: int) -> None:
+        done.append("rename")
+        rename(source, target, flags)
+
+    monkeypatch.setattr(os, "fsync", recording_fsync)
+    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    with local.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        local.publish(staging, overwrite=False)
+    assert done == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
+
+
+def test_a_file_is_published_alone(tmp_path: Path) -> None:
+    with local.staged(tmp_path / "out.bin", one_file=True) as staging:
+        assert staging.product == staging.directory / "out.bin"
+        fill_file(staging.product, NEW)
+        assert names(tmp_path)[0].startswith(".out.bin.ckpt-surgery-")
+        assert found(tmp_path / "out.bin") is None
+        local.publish(staging, overwrite=False)
+    assert found(tmp_path / "out.bin") == NEW
+    assert (tmp_path / "out.bin").is_file()
+    assert names(tmp_path) == ["out.bin"]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["directory before", "file before"])
+@pytest.mark.parametrize("after", [False, True], ids=["directory after", "file after"])
+@pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+def test_overwrite_between_files_and_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, stepwise: bool
+) -> None:
+    if stepwise:
+        monkeypatch.setattr(renaming, "_renameat2", unsupported)
+    put(tmp_path / "out", OLD, one_file=before)
+    with pytest.raises(DestinationError, match="came into being"):
+        put(tmp_path / "out", NEW, one_file=after)
+    assert found(tmp_path / "out") == OLD
+    put(tmp_path / "out", NEW, overwrite=True, one_file=after)
+    assert found(tmp_path / "out") == NEW
+    assert (tmp_path / "out").is_file() == after
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        (["out", "notes"], "out was to be written as one file; there is notes"),
+        (["notes"], "there is notes"),
+        ([], "there is something else"),
+        (["out/"], "there is something else"),
+    ],
+)
+def test_what_is_more_or_less_than_the_one_file_is_an_error(
+    tmp_path: Path, written: list[str], says: str
+) -> None:
+    put(tmp_path / "out", OLD)
+    with pytest.raises(VerificationError, match=says), local.staged(tmp_path / "out", True) as staging:
+        for name in written:
+            path = staging.directory / name
+            path.mkdir() if name.endswith("/") else path.write_text("x")
+        local.publish(staging, overwrite=True)
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_file_is_synced_before_the_rename_and_both_directories_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, renaming._renameat2
+
+    def recording_fsync(handle: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def recording_rename(source: Path, target: Path, flags: int) -> None:
+        done.append("rename")
+        rename(source, target, flags)
+
+    monkeypatch.setattr(os, "fsync", recording_fsync)
+    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    with local.staged(tmp_path / "out.bin", one_file=True) as staging:
+        fill_file(staging.product, NEW)
+        local.publish(staging, overwrite=False)
+    staged = staging.directory.name
+    assert done == ["out.bin", staged, "rename", tmp_path.name, staged]
+
+
+def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), local.staged(tmp_path / "out") as staging:
+        fill(staging.directory, NEW)
+        _ = 1 // 0
+    assert names(tmp_path) == []
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="shorter name"), local.staged(tmp_path / ("x" * 240)):
+        pass
+    assert names(tmp_path) == []
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+CALLS = (
+    *("open", "write", "mkdir", "fsync", "rename", "unlink", "rmdir", "scandir", "lstat", "close"),
+    "listdir",
+)
+
+
+@contextmanager
+def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Iterator[list[str]]:
+    """Let the n-th system call (from 0) fail where `fails(n)`. Gives the names of the calls made."""
+    made: list[str] = []
+
+    def faulty(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **keywords: object) -> object:
+            made.append(name)
+            failing = fails(len(made) - 1)
+            if name == "close" and failing:
+                real(*args, **keywords)  # close(2) frees the handle also when it fails
+            if failing:
+                raise OSError(errno.EIO, "Input/output error")
+            return real(*args, **keywords)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, faulty(name, getattr(os, name)))
+        patch.setattr(renaming, "_renameat2", faulty("renameat2", renaming._renameat2))
+        yield made
+
+
+def one_run(destination: Path, one_file: bool) -> None:
+    """What is under test; the files are written without going through the faulty calls."""
+    with local.staged(destination, one_file) as staging:
+        faultless_fill(staging.product, one_file)
+        local.publish(staging, overwrite=True)
+
+
+def faultless_fill(product: Path, one_file: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, REAL[name])
+        (fill_file if one_file else fill)(product, NEW)
+
+
+REAL = {name: getattr(os, name) for name in CALLS}
+
+
+def abandon(destination: Path) -> None:
+    """Make a lock that was left look like a dead run's (in these tests it is this very process's)."""
+    if lock_of(destination).exists() and lock_of(destination).stat().st_size:
+        write_lock(destination, started="1")
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
+def test_a_fault_at_every_system_call(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lasting: bool,
+    before: str | None,
+    stepwise: bool,
+    one_file: bool,
+) -> None:
+    if stepwise:
+        monkeypatch.setattr(renaming, "_renameat2", unsupported)
+    outcomes = set()
+    for n in range(200):
+        parent = tmp_path / str(n)
+        parent.mkdir()
+        destination = parent / "out"
+        if before:
+            put(destination, before, one_file=one_file)
+        with faults(monkeypatch, (lambda i, n=n: i >= n) if lasting else (lambda i, n=n: i == n)) as made:
+            outcome = attempt(destination, one_file)
+        outcomes.add(outcome)
+        check_promises(destination, before, outcome, stepwise)
+        if len(made) <= n:
+            break
+    assert len(made) <= n, "more system calls than this test expects"
+    assert outcomes == {"done", "failed"}
+
+
+def unsupported(source: Path, target: Path, flags: int) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def attempt(destination: Path, one_file: bool) -> str:
+    try:
+        one_run(destination, one_file)
+    except StorageError:
+        return "failed"
+    return "done"
+
+
+def check_promises(destination: Path, before: str | None, outcome: str, stepwise: bool) -> None:
+    now = found(destination)
+    if outcome == "done":
+        assert now == NEW
+        assert names(destination.parent) == ["out"]
+    else:
+        assert now in ({before, NEW, None} if stepwise else {before, NEW})
+    abandon(destination)
+    put(destination, "next", overwrite=True)
+    assert found(destination) == "next"
+    assert names(destination.parent) == ["out"]
+
+
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize(("one_file", "which"), [(False, "parent"), (True, "parent"), (True, "staging")])
+def test_what_is_not_durable_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, one_file: bool, which: str
+) -> None:
+    """Each directory that the rename changes is synced after it; where one fails, nothing has happened."""
+    if before:
+        put(tmp_path / "out", before, one_file=one_file)
+    fsync, rename, renamed = os.fsync, renaming._renameat2, []
+
+    def recording_rename(*arguments: Any) -> None:
+        renamed.append(arguments)
+        rename(*arguments)
+
+    def failing_fsync(handle: int) -> None:
+        synced = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if renamed and (synced == tmp_path) == (which == "parent"):
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(handle)
+
+    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    monkeypatch.setattr(os, "fsync", failing_fsync)
+    with pytest.raises(StorageError) as caught:
+        put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
+    assert len(renamed) == 2
+    assert "new and complete" not in str(caught.value)
+    assert found(tmp_path / "out") == before
+    assert names(tmp_path) == (["out"] if before else [])
+
+
+def test_a_checkpoint_that_was_moved_aside_is_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "out", OLD)
+    (tmp_path / "out").rename(tmp_path / ".out.ckpt-surgery-old")
+    write_lock(tmp_path / "out", started="1")
+    with local.staged(tmp_path / "out") as staging:
+        assert found(tmp_path / "out") == OLD
+    assert "put" in staging.notices[1]
+    assert found(tmp_path / "out") == OLD
+
+
+def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: object, **keywords: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(StorageError, match="the next run removes them"), local.staged(tmp_path / "out"):
+        monkeypatch.setattr(os, "rmdir", refused)
+        raise StorageError("no space")
+    monkeypatch.undo()
+    assert lock_of(tmp_path / "out").name in names(tmp_path)
+
+
+@pytest.mark.parametrize("failure", [Interrupted(signal.SIGINT, "stopped"), StorageError("full")])
+def test_a_signal_while_a_failure_is_cleaned_up_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    real = local._remove
+
+    def remove(path: Path) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(path)
+
+    monkeypatch.setattr(local, "_remove", remove)
+    with pytest.raises(type(failure)) as caught, signals.interruptible(), local.staged(tmp_path / "out"):
+        raise failure
+    assert caught.value is failure
+    assert names(tmp_path) == []
