@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.selections import Selection
-from ckpt_surgery.functions import layout
+from ckpt_surgery.functions import axis_groups
 from ckpt_surgery.planner import unused
 from tests.support.evaluation import selections
 from tests.support.plans import plan_of
@@ -69,7 +69,7 @@ def test_what_would_take_too_long_to_count_is_estimated(monkeypatch: pytest.Monk
 
 
 def test_what_would_take_too_long_to_follow_is_taken_for_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MOST_PLACES", 8)
+    monkeypatch.setattr(axis_groups, "MOST_PLACES", 8)
     assert warnings_of("reshape(x, (-1,))[::60]") == ()
 
 

@@ -1,0 +1,176 @@
+"""Entries between passes: what results of expressions become, and which components are list indices."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.graph.nodes import Apply, Array, Read, Series
+from ckpt_surgery.language.templates import Component
+from ckpt_surgery.planner.entries import (
+    RuleRef,
+    array_of,
+    computed,
+    container_paths,
+    key_of,
+    under,
+    with_lists,
+)
+from ckpt_surgery.planner.evaluator import SourceLeaves
+from tests.support.passes import tree_of
+from tests.support.plans import key, leaf
+
+RULE = RuleRef("rules[3]", 7)
+W = Key.parse("w")
+
+
+def test_a_rule_is_named_with_its_line() -> None:
+    assert str(RULE) == "rules[3] (line 7)"
+    assert RuleRef("rules[3]", 7, ("rules", 3)) == RULE  # where it lies in the document is no part of it
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(True, "bool"), (3, "int64"), (0.5, "float64")])
+def test_numbers_become_scalars(value: float, dtype: str) -> None:
+    entry = computed(value, None, W, RULE)
+    assert (entry.key, entry.leaf.kind, entry.rule) == (W, LeafKind.SCALAR, RULE)
+    assert (entry.value.spec.shape, entry.value.spec.dtype.name) == ((), dtype)
+    assert entry.leaf.spec == entry.value.spec
+
+
+@pytest.mark.parametrize(
+    ("value", "described"),
+    [
+        (None, "nothing"),
+        ("text", "the string 'text'"),
+        ([1, 2], "a list of 2 values (take one of them: `[0]`)"),
+        (Series((), None), "a list of leaves (`xs`; `stack(xs)`, say, makes one array of it)"),
+        (
+            SourceLeaves("base", {}),
+            "the leaves of `base` (take one of them: `base['a/b']`)",
+        ),
+    ],
+)
+def test_what_is_neither_array_nor_number(value: object, described: str) -> None:
+    with pytest.raises(SurgeryError) as caught:
+        computed(value, None, W, RULE)
+    assert str(caught.value) == f"`value` gives {described}, not an array or a number"
+
+
+def test_a_leaf_as_it_is_keeps_its_metadata() -> None:
+    one = replace(leaf("a"), sharding="{}")
+    node = Read("source", one)
+    entry = computed(Array(node, node.spec.dtype), None, W, RULE)
+    assert (entry.key, entry.leaf, entry.value) == (W, one, node)
+
+
+def test_what_is_computed_wider_is_rounded_to_its_dtype() -> None:
+    wide = Apply(Cast(np.dtype(np.float32)), (Read("source", leaf("a", "float16[2]")),))
+    entry = computed(Array(wide, np.dtype(np.float16)), None, W, RULE)
+    assert entry.value.spec.dtype == np.float16
+    assert entry.leaf.spec == entry.value.spec
+
+
+@pytest.mark.parametrize(
+    ("described", "kind"), [("scalar:int64", LeafKind.SCALAR), ("int64[]", LeafKind.ARRAY)]
+)
+def test_what_is_made_of_scalars_is_a_scalar(described: str, kind: LeafKind) -> None:
+    node = Apply(Cast(np.dtype(np.float64)), (Read("source", leaf("a", described)),))
+    assert computed(Array(node, node.spec.dtype), None, W, RULE).leaf.kind is kind
+
+
+SINGLE = '{"sharding_type": "SingleDeviceSharding"}'
+NAMED = '{"sharding_type": "NamedSharding"}'
+
+
+@pytest.mark.parametrize(
+    ("shape", "sharding", "inherited"),
+    [("2,2", NAMED, True), ("2,3", NAMED, False), ("2,3", SINGLE, True)],
+)
+def test_a_sharding_stays_with_its_shape(shape: str, sharding: str, inherited: bool) -> None:
+    model = replace(leaf("a", f"float32[{shape}]"), sharding=sharding)
+    node = Apply(Transpose(), (Read("source", model),))
+    made = computed(Array(node, node.spec.dtype), model, W, RULE)
+    assert made.leaf.sharding == (sharding if inherited else None)
+    assert computed(Array(node, node.spec.dtype), None, W, RULE).leaf.sharding is None
+
+
+@pytest.mark.parametrize(
+    ("described", "message"),
+    [
+        ("string", "`a` is a string, not an array"),
+        ("prng_key", "`a` is a typed PRNG key, not an array"),
+        ("empty", "`a` is an empty node, not an array"),
+    ],
+)
+def test_leaves_without_an_array(described: str, message: str) -> None:
+    with pytest.raises(SurgeryError, match=message):
+        array_of(tree_of("source", {"a": described})["a"])
+
+
+# --- list indices -------------------------------------------------------------------------------------------
+
+
+def spelled(text: str, *origins: int | None) -> list[Component]:
+    """Components of a template's key: `[0]` is written as an index; `origins`: where each was taken from."""
+    names = text.split("/")
+    at = [*origins, *[None] * len(names)]
+    return [
+        Component(name.strip("[]"), name.startswith("["), origin)
+        for name, origin in zip(names, at, strict=False)
+    ]
+
+
+def test_the_paths_of_lists() -> None:
+    tree = tree_of("source", ["a/[0]/b/[1]", "c/0", "[3]"])
+    assert container_paths([tree]) == {("a",), ("a", "0", "b"), ()}
+
+
+@pytest.mark.parametrize(
+    ("components", "origin", "lists", "wanted"),
+    [
+        (spelled("a/0"), None, (), "a/0"),  # a dict key
+        (spelled("a/[0]"), None, (), "a/[0]"),  # as the template says
+        (spelled("a/0"), None, [("a",)], "a/[0]"),  # the list is there already
+        (spelled("a/x"), None, [("a",)], "a/x"),  # no number: no index
+        (spelled("z/1", None, 4), "a/b/[1]/w", [("a", "b")], "z/[1]"),  # taken whole from an index
+        (spelled("z/1", None, 0), "1/b", [("q",)], "z/1"),  # taken from a dict key
+    ],
+)
+def test_which_components_are_indices(
+    components: list[Component], origin: str | None, lists: list[tuple[str, ...]], wanted: str
+) -> None:
+    found = key_of(components, None if origin is None else key(origin), frozenset(lists))
+    assert found == key(wanted)
+
+
+def test_the_lists_of_a_tree_are_those_of_a_key() -> None:
+    assert with_lists(Key.parse("a/0/b/1"), frozenset([("a",)])) == key("a/[0]/b/1")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "wanted"),
+    [
+        ("params/a/[0]", "params", "opt/0/mu", "opt/[0]/mu/a/[0]"),
+        ("params", "params", "mu", "mu"),
+        ("paramsx/a", "params", "mu", None),
+        ("a/params", "params", "mu", None),
+    ],
+)
+def test_a_subtree_moves(text: str, old: str, new: str, wanted: str | None) -> None:
+    moved = under(key(text), old.split("/"), new.split("/"), frozenset([("opt",)]))
+    assert moved == (None if wanted is None else key(wanted))
+
+
+@given(st.lists(st.sampled_from(["a", "b", "[0]", "[1]", "2"]), min_size=1, max_size=5))
+def test_a_key_moved_there_and_back_is_the_same(parts: list[str]) -> None:
+    there = under(key("/".join(["p", *parts])), ["p"], ["q", "0"], frozenset([("q",)]))
+    assert there == key("/".join(["q", "[0]", *parts]))
+    assert there is not None
+    assert under(there, ["q", "0"], ["p"], frozenset()) == key("/".join(["p", *parts]))

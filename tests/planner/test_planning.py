@@ -1,0 +1,123 @@
+"""What a plan says of every leaf: its fate, its costs, why it was dropped, and what is warned of."""
+
+from dataclasses import replace
+
+import pytest
+
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.planner.plan import Fate, Step, Transfer
+from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
+from tests.support.plans import leaf, plan_of
+
+HEAD = "version: 1\n"
+A, B = (Read("source", leaf(text)) for text in "ab")
+OWN = Read("target", leaf("a"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fate", "sources"),
+    [
+        ("a", A, Fate.KEPT, (("source", "a"),)),
+        ("z", A, Fate.RENAMED, (("source", "a"),)),
+        ("a", OWN, Fate.DEFAULTED, (("target", "a"),)),
+        ("z", OWN, Fate.ADDED, (("target", "a"),)),
+        ("a", Apply(Transpose(), (A,)), Fate.TRANSFORMED, (("source", "a"),)),
+        ("a", Apply(Transpose(), (OWN,)), Fate.ADDED, (("target", "a"),)),
+    ],
+)
+def test_fates(key: str, value: Node, fate: Fate, sources: tuple[tuple[str, str], ...]) -> None:
+    assert origin(Key.parse(key), value) == (fate, sources)
+
+
+def step(text: str, value: Node = A) -> Step:
+    return Step(leaf(text), value, Fate.KEPT, None, ())
+
+
+def test_a_leaf_and_a_container_of_one_name() -> None:
+    (problem,) = ambiguous([step("a"), step("a/b"), step("a/c"), step("ab/c")], lambda rule: None)
+    assert problem.message == (
+        "`a` would be both a leaf and the container of `a/b`: `a` is kept as it is, `a/b` is kept as it is"
+    )
+
+
+def test_costs_are_sums_by_transfer() -> None:
+    """Of leaves of 24 bytes; a linked one reads nothing, a copied one reads what is stored."""
+    plan = plan_of(HEAD, ["a", "b"])
+    computed = plan.steps[0]
+    assert computed.cut is not None
+    linked = replace(computed, transfer=Transfer.LINK, cut=None, stored=A.leaf.manifest)
+    found = costs_of([computed, computed, linked], memory=1 << 30, workers=2, dead=5)
+    assert (found.bytes_out, found.bytes_computed, found.bytes_linked, found.bytes_copied) == (72, 48, 24, 0)
+    assert found.bytes_read == 2 * computed.cut.read == 48
+    assert found.bytes_dead == 5
+    assert (
+        found.peak_memory == 2 * computed.cut.working_set * 2 + 48
+    )  # as many tasks as workers, with the next
+    assert costs_of([computed, computed], memory=10, workers=2, dead=0).peak_memory == 10  # within the budget
+
+
+def test_the_first_decision_against_a_leaf_is_why_it_is_dropped() -> None:
+    rules = (
+        "unmatched: drop\npasses:\n- {unmatched: keep, rules: [{match: a, drop: true}, {match: b, to: c}]}\n"
+        "- rules: [{match: c, drop: true}, {match: d, value: 'zeros([2], \"int8\")'}, {match: e}]\n"
+    )
+    plan = plan_of(HEAD + rules, [*"abdef"])
+    assert [(gone.leaf.key.text, gone.why, str(gone.rule)) for gone in plan.dropped] == [
+        ("a", "drop", "passes[0].rules[0] (line 4)"),
+        ("b", "drop", "passes[1].rules[0] (line 5)"),
+        ("d", "no output uses it", "passes[1].rules[1] (line 5)"),
+        ("f", "unmatched: drop", "None"),
+    ]
+
+
+def test_what_a_format_cannot_hold_is_a_problem_of_the_rule_that_made_it() -> None:
+    def unsupported(leaves: object) -> list[str]:
+        return ["`n/0` has a bad name", "`n/1` has a bad name", "`z` is too long", "it is Tuesday"]
+
+    rules = "rules:\n- {match: '(\\d)', to: 'n/\\1'}\n- {match: z}\n"
+    with pytest.raises(PlanError) as caught:
+        plan_of(HEAD + rules, ["0", "1", "z", "y"], unsupported=unsupported)
+    assert [(p.message, p.place and p.place.line) for p in caught.value.problems] == [
+        ("`n/{0,1}` (2 leaves) has a bad name", 3),
+        ("`z` is too long", 4),
+        ("it is Tuesday", None),
+    ]
+
+
+def test_leaves_alike_are_cut_alike() -> None:
+    plan = plan_of(HEAD, {"a": "float32[4096,4096]", "b": "float32[4096,4096]", "c": "float32[4096,8]"})
+    first, second, third = (one.cut for one in plan.steps)
+    assert first is second
+    assert third != first
+
+
+def test_a_budget_that_is_too_small_names_every_leaf() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_of(HEAD, {"a": "float32[4000]", "b": "float32[4000]"}, memory=1000)
+    first, second = (problem.message for problem in caught.value.problems)
+    assert first.startswith("`a`: one element of it needs 31.3 KiB at a time")
+    assert second == first.replace("`a`", "`b`")
+
+
+def test_dtypes_that_differ_from_the_targets() -> None:
+    source = {"l/0": "float32[2]", "l/1": "float32[2]", "m": "int8[2]", "n": "int8[2]"}
+    target = {**source, "l/0": "bfloat16[2]", "l/1": "bfloat16[2]", "m": "int16[2]"}
+    assert plan_of(HEAD, source, target=target).warnings == (
+        "`l/{0,1}` (2 leaves) is float32, in the target bfloat16 (and 1 more leaves differ in dtype); "
+        "`target: {dtype: target}` casts",
+    )
+    cast = plan_of(f"{HEAD}target: {{dtype: target}}\n", source, target=target)
+    assert cast.warnings == ()
+    assert [str(one.fate) for one in cast.steps] == ["transformed", "transformed", "transformed", "kept"]
+
+
+def test_the_plan_names_its_recipe_and_its_params() -> None:
+    text = f"{HEAD}params: {{n: 3}}\n"
+    plan = plan_of(text, ["a"], overrides=["n=4"])
+    assert (plan.recipe, plan.recipe_sha256) == ("recipe.yaml", parse_recipe(text, "recipe.yaml").sha256)
+    assert [(value.name, value.value) for value in plan.params] == [("n", 4)]
+    assert plan.hooks_sha256 is None

@@ -1,0 +1,127 @@
+"""Problems of a pass: at their places, each once, and together."""
+
+import pytest
+
+from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
+from ckpt_surgery.core.notices import Notice
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.planner.entries import Entry
+from ckpt_surgery.planner.problems import MANY, Problems
+from tests.support.passes import tree_of
+
+TEXT = """version: 1
+unmatched: keep
+passes:
+- rules: [{match: a, value: x + 1}]
+- unmatched: drop
+  rules:
+  - {match: b, value: x + 1}
+  - match: c
+    to: {d: x, e: x}
+"""
+
+
+def problems_of(pass_index: int = 1) -> Problems:
+    return Problems(parse_recipe(TEXT, "recipe.yaml"), pass_index)
+
+
+def raised(problems: Problems) -> tuple[Problem, ...]:
+    with pytest.raises(PlanError) as caught:
+        problems.raise_all()
+    return caught.value.problems
+
+
+def test_nothing_is_raised_where_nothing_is_wrong() -> None:
+    problems = problems_of()
+    problems.warn("only a warning")
+    assert problems.is_empty
+    problems.raise_all()
+    assert problems.notices == [Notice("only a warning")]
+
+
+def test_the_name_and_line_of_a_rule() -> None:
+    assert [str(problems_of(0).ref(0)), *(str(problems_of(1).ref(i)) for i in (0, 1))] == [
+        "passes[0].rules[0] (line 4)",
+        "passes[1].rules[0] (line 7)",
+        "passes[1].rules[1] (line 8)",
+    ]
+    value, whole = problems_of().ref(0).value, problems_of().ref(1).value
+    assert value is not None
+    assert whole is not None
+    assert (value.line, value.path, whole.line) == (7, "passes[1].rules[0].value", 8)
+
+
+def test_a_problem_at_several_keys_is_one() -> None:
+    problems = problems_of()
+    for key in ("l/0", "l/1", "l/2", "m"):
+        problems.at(0, ("value",), SurgeryError("it is wrong", hint="Make it right."), key)
+    (problem,) = raised(problems)
+    assert (problem.message, problem.hint) == ("it is wrong (at `l/{0..2}`, `m`)", "Make it right.")
+    assert problem.place is not None
+    assert (problem.place.line, problem.place.column) == (7, 23)
+
+
+def test_an_error_of_an_expression_points_into_it() -> None:
+    problems = problems_of()
+    problems.at(0, ("value",), ExpressionError("no", 4, 5))
+    (problem,) = raised(problems)
+    assert problem.place is not None
+    assert (problem.place.column, problem.place.width) == (27, 1)
+
+
+def test_a_problem_of_a_fields_name() -> None:
+    problems = problems_of()
+    problems.at(1, ("to", "e"), "the name", at_key=True)
+    problems.at(1, ("to", "e"), "the value")
+    columns = {problem.message: problem.place.column for problem in raised(problems) if problem.place}
+    assert columns == {"the name": 16, "the value": 19}
+
+
+def test_problems_come_in_the_order_of_lines_those_without_one_first() -> None:
+    problems = problems_of()
+    problems.at(1, ("match",), "later")
+    problems.at(0, ("match",), "earlier")
+    problems.general("of no rule")
+    assert [problem.message for problem in raised(problems)] == ["of no rule", "earlier", "later"]
+
+
+def test_of_one_place_the_first_few_are_shown() -> None:
+    problems = problems_of()
+    for i in range(10):
+        problems.at(0, ("value",), f"problem {i}")
+    assert [problem.message for problem in raised(problems)] == [
+        "problem 0",
+        "problem 1",
+        "problem 2, and 7 more like it",
+    ]
+
+
+def test_of_those_that_belong_to_no_rule_more_are() -> None:
+    problems = problems_of()
+    for i in range(MANY + 2):
+        problems.general(f"problem {i}")
+    found = raised(problems)
+    assert len(found) == MANY
+    assert found[-1].message == f"problem {MANY - 1}, and 2 more like it"
+
+
+def test_problems_of_entries_are_merged_at_the_rule_that_made_them() -> None:
+    problems = problems_of()
+    rule = problems.ref(1)
+    for text, entry in tree_of("source", ["l/0", "l/1"]).items():
+        made = Entry(entry.key, entry.leaf, entry.value, rule)
+        problems.about(made, Notice("", text, " does not fit"), "Make it fit.")
+    kept = tree_of("source", ["m"])["m"]
+    problems.about(kept, Notice("", "m", " does not fit"), "Make it fit.")
+    assert not problems.is_empty
+    assert [(p.message, p.hint, p.place and p.place.line) for p in raised(problems)] == [
+        ("`m` does not fit", "Make it fit.", None),
+        ("`l/{0,1}` (2 leaves) does not fit", "Make it fit.", 8),
+    ]
+
+
+def test_where_a_field_of_the_pass_is_written() -> None:
+    assert problems_of(1).own("unmatched") == ("passes", 1, "unmatched")
+    assert problems_of(0).own("unmatched") == ("unmatched",)
+    assert (problems_of(0).unmatched_place().line, problems_of(1).unmatched_place().line) == (2, 5)

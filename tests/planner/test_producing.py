@@ -1,0 +1,187 @@
+"""What rules make of the leaves that they claimed."""
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.graph.nodes import Apply, Node, reads
+from ckpt_surgery.planner.claiming import Mirror, claim
+from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.producing import Produced, braces_of, is_layout, produce
+from tests.support.passes import Described, evaluator_of, pass_of, rules_of, tree_of
+
+MU = Mirror("params", "mu")
+
+
+def produced(evaluator: Evaluator, *mirrors: Mirror) -> Produced:
+    rules = pass_of(evaluator).rules
+    return produce(rules, claim(rules, mirrors, evaluator), mirrors, evaluator)
+
+
+def made_by(leaves: Described, *rules: str) -> list[tuple[int, str, tuple[str, ...]]]:
+    """Number of the rule, key, and keys that the value reads, of every entry; there must be no problem."""
+    evaluator = evaluator_of(rules_of(*rules), leaves)
+    found = produced(evaluator)
+    evaluator.problems.raise_all()
+    return [
+        (index, entry.key.text, tuple(read.leaf.key.text for read in reads(entry.value)))
+        for index, entry in found.entries
+    ]
+
+
+def problem_of(leaves: Described, *rules: str) -> str:
+    evaluator = evaluator_of(rules_of(*rules), leaves)
+    produced(evaluator)
+    with pytest.raises(PlanError) as caught:
+        evaluator.problems.raise_all()
+    (problem,) = caught.value.problems
+    return problem.message
+
+
+@pytest.mark.parametrize(
+    ("leaves", "rules", "wanted"),
+    [
+        (["a", "b"], ["match: b", "match: a, to: z"], [(0, "b", ("b",)), (1, "z", ("a",))]),  # by rules
+        (["a"], ["match: a, to: {b: 'x[0]', c: x}"], [(0, "b", ("a",)), (0, "c", ("a",))]),  # one to many
+        (
+            ["l10", "l2", "l1"],
+            [r"match: 'l\d+', to: l, value: stack(xs)"],
+            [(0, "l", ("l1", "l2", "l10"))],  # by number
+        ),
+        (
+            ["l1", "l2"],
+            [r"match: 'l(?P<n>\d)', to: l, by: '-int(n) + 2', value: stack(xs)"],
+            [(0, "l", ("l2", "l1"))],  # as `by` says
+        ),
+        (
+            ["a"],
+            ["match: a, to: 'b${i}', for: {i: 'range(2)'}, value: 'x[i]'"],
+            [(0, "b0", ("a",)), (0, "b1", ("a",))],
+        ),
+        (
+            ["a"],
+            ["add: 'n${i}', for: {i: 'range(3)'}, when: i != 1, value: i"],
+            [(0, "n0", ()), (0, "n2", ())],
+        ),
+        ({"s": "string"}, ["match: s, to: t"], [(0, "t", ("s",))]),  # what is no array can be renamed
+    ],
+)
+def test_what_is_made(leaves: Described, rules: list[str], wanted: list[object]) -> None:
+    assert made_by(leaves, *rules) == wanted
+
+
+def test_who_is_dropped_and_who_only_if_unused() -> None:
+    evaluator = evaluator_of(rules_of("match: a, drop: true", "match: b, value: x + 1", "match: c"), [*"abc"])
+    found = produced(evaluator)
+    assert [(str(d.rule), d.entry.key.text, d.why) for d in found.drops] == [
+        ("rules[0] (line 3)", "a", "drop")
+    ]
+    assert [(str(d.rule), d.entry.key.text, d.why) for d in found.unused] == [
+        ("rules[1] (line 4)", "b", "no output uses it")
+    ]
+    assert [entry.key.text for _, entry in found.entries] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "rule", "says"),
+    [
+        (["a"], "match: b", "the rule claims nothing: no key matches"),
+        ({"s": "string"}, "match: s, value: '1'", "`s` is a string: no value can take its place (at `s`)"),
+        (
+            ["a"],
+            "match: a, for: {i: 'range(0)'}, to: 'b${i}'",
+            "`for` has no values, so that nothing is made (at `a`)",
+        ),
+        (
+            ["l1", "l2"],
+            r"match: 'l(\d)', to: l, by: '1', value: stack(xs)",
+            "`by` gives 1 for 2 leaves that go to `l`: `l{1,2}`",
+        ),
+        (
+            ["l1", "l2"],
+            r"match: 'l(?P<n>\d)', to: l, by: 'int(n) - 2', value: stack(xs)",
+            "`by` gives -1 for `l1`; places count from 0",
+        ),
+        (
+            ["a"],
+            "match: a, to: b, for: {i: 'range(2)'}, value: 'stack(xs)'",
+            "`xs` would have `a` 2 times: every value of `for` gives it this key (at `b`)",
+        ),
+        (
+            ["l1", "l2"],
+            r"match: 'l(?P<n>\d)', to: l, value: 'stack(xs) * int(n)'",
+            "`n` differs between the 2 leaves that share this key; use `xs` (at `l`)",
+        ),
+        (["a"], "add: b, value: '1', when: 1 > 2", "the rule makes nothing: `when` is false"),
+        (
+            ["a"],
+            "add: 'b${i}', value: i, for: {i: 'range(0)'}",
+            "the rule makes nothing: `for` has no values",
+        ),
+    ],
+)
+def test_problems(leaves: Described, rule: str, says: str) -> None:
+    assert problem_of(leaves, rule) == says
+
+
+def test_mirrored_leaves_go_where_their_parameters_go() -> None:
+    evaluator = evaluator_of(
+        rules_of(r"match: 'params/(.)', to: 'params/n/\1', value: x.T"), ["params/w", "mu/w"]
+    )
+    found = produced(evaluator, MU)
+    evaluator.problems.raise_all()
+    assert [entry.key.text for _, entry in found.entries] == ["params/n/w", "mu/n/w"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (
+            "match: 'params/(.)', value: x + 1",
+            "the rule is mirrored, and its value changes more than layout (at `mu/w`)",
+        ),
+        (
+            r"match: 'params/(.)', to: 'p/\1'",
+            "the rule takes `p/w` out of `params`: it cannot be mirrored into `mu` (at `mu/w`)",
+        ),
+    ],
+)
+def test_what_cannot_be_mirrored(rule: str, says: str) -> None:
+    evaluator = evaluator_of(rules_of(rule), ["params/w", "mu/w"])
+    produced(evaluator, MU)
+    with pytest.raises(PlanError) as caught:
+        evaluator.problems.raise_all()
+    assert [problem.message for problem in caught.value.problems] == [says]
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (r"match: '(?P<n>\d)', to: 'l/{n}'", "`{n}` stays as it is; `${n}` inserts what it stands for"),
+        (r"match: '(\d)', to: 'l/{1}'", "`{1}` stays as it is; `\\1` inserts what it stands for"),
+        (r"match: '(\d)', to: 'l/{2}'", None),  # there is no such group
+        (r"match: '(?P<n>\d)', to: 'l/${n}'", None),
+        (
+            "add: 'n/{i}', for: {i: 'range(1)'}, value: i",
+            "`{i}` stays as it is; `${i}` inserts what it stands for",
+        ),
+    ],
+)
+def test_names_in_mere_braces(rule: str, says: str | None) -> None:
+    evaluator = evaluator_of(rules_of(rule), ["1"])
+    assert braces_of(pass_of(evaluator).rules[0]) == says
+    produced(evaluator)
+    warnings = [f"rules[0] (line 3): {says}"] if says else []
+    assert [notice.before for notice in evaluator.problems.notices] == warnings
+
+
+def test_layout() -> None:
+    tree = tree_of("source", ["a", "b"])
+    a, b = (tree[text].value for text in "ab")
+    moved: Node = Apply(Transpose(), (a,))
+    assert is_layout(a, {id(a)})
+    assert is_layout(Apply(Transpose(), (moved,)), {id(a)})
+    assert not is_layout(moved, {id(b)})  # of another leaf
+    assert not is_layout(Apply(Cast(np.dtype(np.float64)), (moved,)), {id(a)})

@@ -1,0 +1,153 @@
+"""The target decides which leaves there are, and which of the offers each becomes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.notices import sentences
+from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.language.scope import Unavailable
+from ckpt_surgery.planner.entries import Entry
+from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
+from ckpt_surgery.planner.target import Fitted, Target, fitted, target_leaves
+from tests.support.passes import Described, evaluator_of, rules_of, target_of, tree_of
+
+KEPT = "version: 1\n"
+
+
+def fit(
+    target: Target, given: Described = (), matched: Described = (), kept: Described = ()
+) -> tuple[Fitted, Evaluator]:
+    """The target met with entries of three sources, called after what they stand for."""
+    evaluator = evaluator_of(rules_of("match: nothing, optional: true"), ["x"], target=target)
+    offers = [
+        tree_of(name, leaves)
+        for name, leaves in zip(("given", "matched", "kept"), (given, matched, kept), strict=True)
+    ]
+    return fitted(evaluator, target, offers[0], offers[1], offers[2].values()), evaluator
+
+
+def origins(found: Fitted) -> dict[str, str]:
+    """The source of every leaf of the result."""
+    return {text: next(reads(entry.value)).source for text, entry in found.tree.items()}
+
+
+def test_the_first_offer_that_there_is() -> None:
+    target = target_of([*"abcd"], missing="fallback")
+    found, evaluator = fit(target, ["a"], ["a", "b"], ["a", "b", "c"])
+    assert origins(found) == {"a": "given", "b": "matched", "c": "kept", "d": "target"}
+    assert evaluator.problems.is_empty
+    assert sorted((next(reads(d.entry.value)).source, d.entry.key.text, d.why) for d in found.drops) == [
+        ("kept", "a", "another value was taken"),
+        ("kept", "b", "another value was taken"),
+        ("matched", "a", "another value was taken"),
+    ]
+
+
+def test_the_target_may_be_preferred_to_leaves_that_no_rule_speaks_of() -> None:
+    found, _ = fit(target_of([*"abc"], prefer="target"), ["a"], ["b"], [*"abc"])
+    assert origins(found) == {"a": "given", "b": "matched", "c": "target"}
+
+
+def test_what_the_target_does_not_have_is_dropped() -> None:
+    found, evaluator = fit(target_of(["a"]), (), ["a", "b"], ["c"])
+    assert [(d.entry.key.text, d.rule, d.why) for d in found.drops] == [
+        ("b", None, "not in target"),
+        ("c", None, "not in target"),
+    ]
+    assert sentences(evaluator.problems.notices) == ["None makes `b`, which the target does not have"]
+
+
+def message_of(evaluator: Evaluator) -> tuple[str, str | None]:
+    with pytest.raises(PlanError) as caught:
+        evaluator.problems.raise_all()
+    (problem,) = caught.value.problems
+    return problem.message, problem.hint
+
+
+def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
+    target = target_of(["a/0/w", "a/1/w", "b/w", "b/v"])
+    message, hint = message_of(fit(target, (), (), ["b/w"])[1])
+    assert message == "nothing gives `a/{0,1}/w`, `b/v` of the target (3 in all)"
+    assert hint == (
+        r"Add rules for them. `{fill: 'a/.*|b/v', fallback: true}` takes the target's own values; "
+        "`target: {missing: fallback}` does that for whatever is missing."
+    )
+
+
+def test_a_listing_has_no_values_for_what_is_missing() -> None:
+    message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"])[1])
+    assert message == "nothing gives `a` of the target (1 in all); a mere listing as target has no values"
+    assert hint == "Add rules for them, or give a checkpoint as the target."
+
+
+@pytest.mark.parametrize(
+    ("wanted", "offered", "says"),
+    [
+        ("float32[2]", "float32[3]", "`a` has shape [3], the target has [2]"),
+        ("string", "float32[3]", "`a` is an array, the target has a string there"),
+        ("float32[]", "scalar:float32", None),  # an array and a scalar are the same
+        ("float32[2]", "int8[2]", None),  # the source's dtype is kept
+    ],
+)
+def test_offers_that_do_not_fit(wanted: str, offered: str, says: str | None) -> None:
+    found, evaluator = fit(target_of({"a": wanted}), {"a": offered})
+    if says is None:
+        assert origins(found) == {"a": "given"}
+        assert evaluator.problems.is_empty
+        return
+    assert message_of(evaluator)[0] == says
+    found, evaluator = fit(target_of({"a": wanted}, on_shape_mismatch="fallback"), {"a": offered})
+    assert origins(found) == {"a": "target"}
+    assert sentences(evaluator.problems.notices) == [f"{says}: the target's value is used"]
+
+
+@pytest.mark.parametrize(("policy", "dtype"), [("source", np.int8), ("target", np.float32)])
+def test_the_dtype(policy: str, dtype: type) -> None:
+    found, _ = fit(target_of({"a": "float32[2]"}, dtype=policy), {"a": "int8[2]"})
+    entry = found.tree["a"]
+    assert entry.value.spec.dtype == dtype
+    assert entry.leaf.spec is not None
+    assert entry.leaf.spec.dtype == dtype
+
+
+def test_the_lists_of_a_listing_are_the_sources() -> None:
+    listed = target_of(["l/0", "m/0"], readable=False)
+    evaluator = evaluator_of(KEPT, ["l/[0]", "m/0"], target=listed)
+    kept = evaluator.trees["source"].values()
+    tree = fitted(evaluator, listed, {}, {}, kept).tree
+    assert {text: entry.key.sequences for text, entry in tree.items()} == {
+        "l/0": (False, True),
+        "m/0": (False, False),
+    }
+
+
+def test_what_target_stands_for_in_expressions() -> None:
+    assert isinstance(target_leaves(target_of(["a"])), SourceLeaves)
+    nothing = target_leaves(None)
+    assert isinstance(nothing, Unavailable)
+    assert nothing.message == "there is no target"
+    listed = target_leaves(target_of(["a"], readable=False))
+    assert isinstance(listed, Unavailable)
+    assert listed.listed is not None
+    assert listed.listed.keys() == {"a"}
+
+
+NAMES = st.lists(st.sampled_from([*"abcdef"]), unique=True)
+
+
+@given(NAMES.filter(bool), NAMES, NAMES, NAMES, st.sampled_from(["source", "target"]))
+def test_the_result_has_the_targets_structure_and_every_offer_is_used_or_dropped(
+    names: list[str], given: list[str], matched: list[str], kept: list[str], prefer: str
+) -> None:
+    found, evaluator = fit(target_of(names, prefer=prefer, missing="fallback"), given, matched, kept)
+    assert evaluator.problems.is_empty
+    assert list(found.tree) == names
+    used = {id(entry.value) for entry in found.tree.values()}
+    left: list[Entry] = [drop.entry for drop in found.drops]
+    assert used.isdisjoint(id(entry.value) for entry in left)
+    offered = len(matched) + len(kept)  # what `fill` rules give is not there without them
+    taken = sum(origin in ("matched", "kept") for origin in origins(found).values())
+    assert len(left) == offered - taken

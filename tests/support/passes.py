@@ -1,0 +1,47 @@
+"""The parts of one pass over listings in memory, for tests of claiming, producing, filling and the target."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.models import Pass, TargetPolicy
+from ckpt_surgery.planner.entries import Entry, Tree
+from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.problems import Problems
+from ckpt_surgery.planner.target import Target, target_leaves
+from tests.support.plans import configs, listing
+
+Described = Mapping[str, str] | Sequence[str]
+"""Leaves as `tests.support.plans.listing` takes them."""
+
+
+def tree_of(source: str, leaves: Described) -> Tree:
+    """The entries of a source's leaves, as no pass has changed them."""
+    return {text: Entry(leaf.key, leaf, Read(source, leaf), None) for text, leaf in listing(leaves).items()}
+
+
+def target_of(leaves: Described, readable: bool = True, **policy: str) -> Target:
+    """A target; `policy`: fields of the recipe's `target`."""
+    return Target(listing(leaves), readable, TargetPolicy.model_validate(policy))
+
+
+def evaluator_of(
+    recipe: str, *sources: Described, target: Target | None = None, pass_index: int = 0
+) -> Evaluator:
+    """What evaluates one pass of a recipe's text over the sources."""
+    loaded = replace(parse_recipe(recipe, "recipe.yaml"), configs=configs(None))
+    names = loaded.recipe.source_names(len(sources))
+    trees = {name: tree_of(name, given) for name, given in zip(names, sources, strict=True)}
+    return Evaluator(loaded.names, trees, target_leaves(target), Problems(loaded, pass_index))
+
+
+def pass_of(evaluator: Evaluator) -> Pass:
+    """The pass that it evaluates."""
+    problems = evaluator.problems
+    return problems.loaded.recipe.passes[problems.pass_index]
+
+
+def rules_of(*rules: str, head: str = "") -> str:
+    """The text of a recipe with these rules: one a line, from line 3 on, or after the lines of `head`."""
+    return f"version: 1\n{head}rules:\n" + "".join(f"- {{{rule}}}\n" for rule in rules)
