@@ -118,4 +118,4 @@ class Plan:
     hooks_sha256: str | None = None
     """Hexadecimal digest of the file of hooks; None if the recipe has no hooks."""
     restorable_by: Mapping[str, str] = field(default_factory=dict)
-    """The oldest version of each package that can restore the result, as far as that is known."""
+    """The oldest version of each package that can restore the result; of packages for which it is known."""

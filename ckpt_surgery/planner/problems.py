@@ -102,8 +102,9 @@ def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:
         most = FEW if place is not None else MANY
         *before, last = found[:most]
         more = len(found) - most
-        told = replace(last, message=f"{last.message}, and {more} more like it") if more > 0 else last
-        yield from (*before, told)
+        if more > 0:
+            last = replace(last, message=f"{last.message}, and {more} more like it")
+        yield from (*before, last)
 
 
 def _with_keys(problem: Problem, keys: Sequence[str]) -> Problem:

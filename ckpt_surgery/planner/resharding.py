@@ -49,13 +49,13 @@ def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | No
             Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one: `target=PATH`.")
         )
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
-    told = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
+    warnings = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
     return Resharded(
         [
             replace(leaf, sharding=theirs.get(leaf.key.text, leaf.sharding)) if _can_have_one(leaf) else leaf
             for leaf in leaves
         ],
-        told,
+        warnings,
     )
 
 

@@ -87,11 +87,11 @@ def fitted(
             or matched.get(text)
             or (own.get(text) if target.policy.prefer == "source" else None)
         )
-        fitting = None if offered is None else _fitting(problems, target, leaf, offered)
-        if fitting is None and not _falls_back(target, leaf, offered):
+        chosen = None if offered is None else _conformed(problems, target, leaf, offered)
+        if chosen is None and not _falls_back(target, leaf, offered):
             missing.append(text)
         else:
-            tree[text] = fitting or own_value(leaf)
+            tree[text] = chosen or own_value(leaf)
     if missing and problems.is_empty:  # a rule that failed may be why they are missing
         _note_missing(problems, target, missing, surplus)
     return Fitted(tree, _drops(tree, target, [*matched.values(), *own.values()]))
@@ -171,7 +171,7 @@ def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
     }
 
 
-def _fitting(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
+def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
     """The entry with the target's key and, if the recipe says so, its dtype; None if it does not fit."""
     entry = replace(entry, key=leaf.key)
     misfit = _misfit(leaf, entry)

@@ -1,4 +1,4 @@
-"""Flax training states with an optimizer, as small as they can be while still real."""
+"""Small Flax training states with a real optimizer."""
 
 from collections.abc import Sequence
 

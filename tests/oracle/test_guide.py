@@ -1,6 +1,6 @@
 """The examples of Orbax's guide to transformations, as recipes in `recipes/examples/`.
 
-Orbax's `apply_transformations` says what has to come out.
+Orbax's `apply_transformations` gives the expected results.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Example:
     original: Tree
     transforms: Tree
     new: Tree
-    """Its structure only."""
+    """The tree whose structure the result has; its values are not used."""
 
 
 GUIDE = [

@@ -108,7 +108,7 @@ def surgeries(draw: st.DrawFn) -> Surgery:
             moved = True
     if moved:
         add("moved/(.*)", {"from": r"\1"}, Transform(original_key=r"\1"))
-    # Orbax takes the new tree's value, with a line in its log, of what nothing gives.
+    # For keys that nothing gives, Orbax takes the new tree's value and logs that.
     target = {"missing": "fallback"} if prefer_source else {"prefer": "target"}
     recipe = {"version": 1, "target": target, "rules": rules}
     return Surgery(original, unflatten(new), transforms, recipe, prefer_source)
@@ -124,7 +124,7 @@ def other(value: Any) -> Any:
 
 
 def template(text: str) -> str:
-    """A key as a template: nothing in these names means anything but itself."""
+    """A key as a template; these names have no characters with a meaning in templates."""
     assert "\\" not in text
     assert "$" not in text
     return text

@@ -1,6 +1,6 @@
-"""What Orbax's `apply_transformations` does to trees, recipes do to checkpoints.
+"""Recipes do to checkpoints what Orbax's `apply_transformations` does to trees.
 
-Each row gives one case twice: as transforms, which Orbax applies here and now, and as a recipe. The
+Each row gives one case twice: as transforms, which Orbax applies to a tree in memory, and as a recipe. The
 behaviours are those that Orbax's own tests of `transform_utils` look at.
 """
 
@@ -25,7 +25,7 @@ from tests.oracle.states import train_state
 from tests.oracle.trees import Tree, assert_same, operate, through_orbax
 
 UNSET = -1
-"""In a new tree: a value that must not survive."""
+"""A value of the new tree that must not be in the result."""
 
 ORIGINAL = {"a": 0, "b": 1, "c": {"a": 2, "e": 3}}
 

@@ -19,12 +19,12 @@ def save(path: Path, tree: Tree) -> Path:
 
 
 def restore(path: Path) -> Tree:
-    """What stock Orbax reads without being told a structure: nested dicts and lists."""
+    """The tree that stock Orbax restores when it is given no structure: nested dicts and lists."""
     return ocp.PyTreeCheckpointer().restore(path)
 
 
 def through_orbax(directory: Path, tree: Tree) -> Tree:
-    """A tree as it comes back from a checkpoint: containers become dicts and lists."""
+    """The tree that a checkpoint of `tree` gives: all containers become dicts and lists."""
     return restore(save(directory / "expected", tree))
 
 
@@ -43,7 +43,7 @@ def operate(
 
 
 def assert_same(ours: Tree, expected: Tree, where: str = "") -> None:
-    """Same containers, same keys, same types and dtypes, equal bit for bit."""
+    """Assert that containers, keys, types and dtypes are the same, and values equal bit for bit."""
     assert type(ours) is type(expected), f"{where}: {type(ours)} is not {type(expected)}"
     if isinstance(expected, dict):
         assert ours.keys() == expected.keys(), where

@@ -484,10 +484,10 @@ def test_problems_of_several_rules_come_together_and_equal_ones_once() -> None:
     )
     with pytest.raises(PlanError) as caught:
         plan_of(rules(text), ["a1", "a2", "a3", "a4", "b"])
-    told = [str(p) for p in caught.value.problems]
-    assert len(told) == 2
-    assert "(at `a{1..4}`)" in told[0]
-    assert "recipe.yaml:4" in told[1]
+    says = [str(p) for p in caught.value.problems]
+    assert len(says) == 2
+    assert "(at `a{1..4}`)" in says[0]
+    assert "recipe.yaml:4" in says[1]
 
 
 def test_a_split_that_leaves_something_out_is_told() -> None:
@@ -499,7 +499,7 @@ def test_a_split_that_leaves_something_out_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "says"),
     [
         ("{match: 'a(\\d)', to: 'b{1}'}", r"`{1}` stays as it is; `\1` inserts what it stands for"),
         ("{match: 'a(?P<i>\\d)', to: 'b{i}'}", "`{i}` stays as it is; `${i}` inserts what it stands for"),
@@ -511,9 +511,9 @@ def test_a_split_that_leaves_something_out_is_told() -> None:
         ("{match: 'a(?P<i>\\d)', to: '{j}${i}'}", None),
     ],
 )
-def test_braces_without_a_dollar_sign_are_told(rule: str, told: str | None) -> None:
+def test_braces_without_a_dollar_sign_are_warned_of(rule: str, says: str | None) -> None:
     plan = plan_of(rules(f"- {rule}"), ["a1"])
-    assert plan.warnings == (() if told is None else (f"rules[0] (line 3): {told}",))
+    assert plan.warnings == (() if says is None else (f"rules[0] (line 3): {says}",))
 
 
 # --- what would else go by without a word -------------------------------------------------------------------
@@ -524,7 +524,7 @@ def mirrored(rule: str, slots: str = "[mu]") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "says"),
     [
         (
             mirrored("{match: 'params/a'}", "[mu, nuu]"),
@@ -560,8 +560,8 @@ def mirrored(rule: str, slots: str = "[mu]") -> str:
         ),
     ],
 )
-def test_what_is_refused(text: str, told: str) -> None:
-    with pytest.raises(SurgeryError, match=told):
+def test_what_is_refused(text: str, says: str) -> None:
+    with pytest.raises(SurgeryError, match=says):
         plan_of(text, ["params/a", "mu/a", "nu/a"])
 
 

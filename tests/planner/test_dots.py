@@ -41,10 +41,10 @@ def test_dots_that_separate_no_words_are_none(name: str) -> None:
 
 def test_another_root_is_told_where_other_leaves_have_levels() -> None:
     text = rules("{match: params/layer_0/kernel, to: encoder.l0.kernel}")
-    (told,) = plan_of(text, TREE).warnings
-    assert "makes `encoder.l0.kernel`: names with dots" in told
-    (told,) = plan_of(rules("{match: params/a/w, to: params/a.w}"), ["params/a/w"]).warnings
-    assert told.endswith("Probably meant: `params/a/w`")
+    (says,) = plan_of(text, TREE).warnings
+    assert "makes `encoder.l0.kernel`: names with dots" in says
+    (says,) = plan_of(rules("{match: params/a/w, to: params/a.w}"), ["params/a/w"]).warnings
+    assert says.endswith("Probably meant: `params/a/w`")
 
 
 def test_no_false_alarm_where_dots_are_names() -> None:
@@ -67,8 +67,8 @@ passes:
 
 def test_of_what_the_target_lacks_the_key_that_it_has_is_told() -> None:
     text = "version: 1\nrules: [{match: a, to: model.a}]\ntarget: {missing: fallback}\n"
-    told = "rules[0] (line 2) makes `model.a`, which the target does not have; it has `model/a`"
-    assert plan_of(text, ["a"], target=["model/a"]).warnings == (told,)
+    says = "rules[0] (line 2) makes `model.a`, which the target does not have; it has `model/a`"
+    assert plan_of(text, ["a"], target=["model/a"]).warnings == (says,)
 
 
 def test_formats_say_whether_they_are_flat(tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ def test_what_only_begins_alike_is_no_container() -> None:
     assert len(plan.steps) == 6
 
 
-def test_of_many_some_are_told() -> None:
-    """TensorFlow's optimizers call their slots so: each is told once, and not all of them."""
+def test_of_many_the_first_are_reported() -> None:
+    """TensorFlow's optimizers name their slots so: one problem for each leaf, and not for all leaves."""
     keys = [f"w{i}{slot}" for i in range(30) for slot in ("", "/adam_m", "/adam_v")]
     with pytest.raises(PlanError) as caught:
         plan_of(HEAD, keys)
@@ -119,7 +119,7 @@ def planned(recipe: str, leaves: dict[str, str]) -> Plan:
     )
 
 
-def test_empty_nodes_are_left_out_and_told() -> None:
+def test_empty_nodes_are_left_out_with_a_warning() -> None:
     plan = planned("rules: [{match: '(.)', to: 'm/\\1'}]", {"w": "float32[2]", "x": "empty", "y": "empty"})
     assert [step.leaf.key.text for step in plan.steps] == ["m/w"]
     assert [(gone.leaf.key.text, gone.rule, gone.why) for gone in plan.dropped] == [
@@ -138,7 +138,7 @@ def test_one_empty_node_and_many() -> None:
     assert many.warnings == ("12 empty nodes cannot be stored in npz and are left out: `x{0..11}`",)
 
 
-def test_what_a_rule_drops_is_not_told_again() -> None:
+def test_there_is_no_warning_of_what_a_rule_drops() -> None:
     plan = planned("rules: [{match: x, drop: true}]", {"w": "float32[2]", "x": "empty"})
     assert plan.warnings == ()
     assert [gone.why for gone in plan.dropped] == ["drop"]

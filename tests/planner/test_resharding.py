@@ -49,7 +49,7 @@ def written(directory: Path, text: str) -> Path:
 
 
 def restored(path: Path) -> dict[str, Any]:
-    """As stock Orbax restores it, without being told anything."""
+    """The arrays that stock Orbax restores when it is given no target, by key."""
     with checkpoints.quiet(), ocp.StandardCheckpointer() as checkpointer:
         return dict(flattened(checkpointer.restore(path)))
 
@@ -69,11 +69,11 @@ def over(*spec: Any) -> Sharding:
 
 def test_a_sharding_that_does_not_survive_is_told_once(layers: Path, tmp_path: Path) -> None:
     plan = ckpt_surgery.plan(written(tmp_path, STACK), layers)
-    told = (
+    says = (
         "the sharding P('x', 'y') on mesh x:4,y:2 does not survive in `layers/kernel`: it was for [8, 4], "
         "this is [3, 8, 4]; `output: {sharding: …}` gives another"
     )
-    assert plan.warnings == (told,)
+    assert plan.warnings == (says,)
     other = ckpt_surgery.plan(written(tmp_path, STACK), layers, format="safetensors")
     assert not any("sharding" in warning for warning in other.warnings)
 
@@ -131,8 +131,8 @@ def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path, tm
     text = "output: {sharding: {mesh: {m: 3}, specs: {\n  '.*/kernel': [m],\n  '.*': [null, m]}}}\n"
     with pytest.raises(PlanError) as caught:
         ckpt_surgery.plan(written(tmp_path, text), layers)
-    told = [(p.place and p.place.line, p.message) for p in caught.value.problems]
-    assert sorted(told) == [
+    says = [(p.place and p.place.line, p.message) for p in caught.value.problems]
+    assert sorted(says) == [
         (3, "`layer_{0..2}/kernel` (3 leaves) has 8 along axis 0, which does not divide into 3 parts (m: 3)"),
         (4, "`layer_{0..2}/bias` (3 leaves) has 1 axis, the spec P(None, 'm') is for 2"),
         (4, "`other` has 1 axis, the spec P(None, 'm') is for 2"),
@@ -142,5 +142,5 @@ def test_specs_that_do_not_fit_are_told_together_at_their_lines(layers: Path, tm
 
 def test_formats_without_a_place_for_them_say_so(layers: Path, tmp_path: Path) -> None:
     plan = ckpt_surgery.plan(written(tmp_path, STACK + SPECS), layers, dst=tmp_path / "new.npz")
-    told = "`output.sharding` is left out: the destination's format has no place for shardings"
-    assert told in plan.warnings
+    says = "`output.sharding` is left out: the destination's format has no place for shardings"
+    assert says in plan.warnings

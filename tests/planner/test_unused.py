@@ -20,7 +20,7 @@ def warnings_of(value: str, leaves: dict[str, str] = X) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "says"),
     [
         ("x[::4]", "1536 of 2048 at [1:4, 0:32] and 15 more ranges"),
         ("x[::3]", "1344 of 2048 at [1:3, 0:32] and 20 more ranges"),
@@ -51,15 +51,15 @@ def warnings_of(value: str, leaves: dict[str, str] = X) -> tuple[str, ...]:
         ("quantize(x, 'int8', 1)[0][::4]", "1536 of 2048 at [1:4, 0:32] and 15 more ranges"),
     ],
 )  # fmt: skip
-def test_elements_that_no_output_uses(value: str, told: str | None) -> None:
-    expected = () if told is None else (told.replace(" at ", " elements of `x` are used by no output: "),)
+def test_elements_that_no_output_uses(value: str, says: str | None) -> None:
+    expected = () if says is None else (says.replace(" at ", " elements of `x` are used by no output: "),)
     assert warnings_of(value) == expected
 
 
 def test_axes_of_any_length_are_looked_at_by_what_was_taken() -> None:
     huge = {"x": f"float32[{2**40},4]"}
-    told = f"{4 * (2**40 - 2)} of {2**42} elements of `x` are used by no output: [1:{2**40 - 1}, 0:4]"
-    assert warnings_of(f"take(x, [0, {2**40 - 1}], 0)", huge) == (told,)
+    says = f"{4 * (2**40 - 2)} of {2**42} elements of `x` are used by no output: [1:{2**40 - 1}, 0:4]"
+    assert warnings_of(f"take(x, [0, {2**40 - 1}], 0)", huge) == (says,)
 
 
 def test_what_would_take_too_long_to_count_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
