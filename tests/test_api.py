@@ -36,17 +36,11 @@ from ckpt_surgery.planner.plan import Fate
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
 from tests.support import checkpoints
-from tests.support.checkpoints import (
-    CUSTOM,
-    LAYOUTS,
-    WITH_STRINGS,
-    assert_same,
-    expected_of,
-    random,
-    restored_leaves,
-    values,
-)
+from tests.support.checkpoints import CUSTOM, LAYOUTS, WITH_STRINGS, expected_of, random, restored_leaves
+from tests.support.comparing import assert_same
+from tests.support.directories import copy_of
 from tests.support.generations import lock_of, write_lock
+from tests.support.reading import values
 
 Checkpoint = Callable[[str], Path]
 
@@ -313,7 +307,7 @@ def test_a_failure_while_overwriting_keeps_the_old_one(
 def test_a_source_that_changes_while_it_is_read(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    source = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "source")
+    source = copy_of(checkpoint("plain-zarr2"), tmp_path / "source")
 
     def meddle(plan: object) -> None:
         (source / "big" / "0.0").write_bytes(b"something else")
@@ -357,7 +351,7 @@ def test_five_mistakes_are_told_at_once(
 
 def broken(tmp_path: Path, checkpoint: Checkpoint) -> Mapping[str, Any]:
     """Bad inputs by name: (recipe, source, target), the kind of error and what it says."""
-    half = checkpoints.copy(checkpoint("standard"), tmp_path / "half")
+    half = copy_of(checkpoint("standard"), tmp_path / "half")
     (half / "manifest.ocdbt").unlink()
     checkpoints.save_standard(tmp_path / "target", {"params": {"w": np.zeros((64, 32), np.float32)}})
     good = checkpoint("standard")
@@ -426,7 +420,7 @@ def test_bad_input_says_what_is_wrong_and_leaves_nothing(
 def test_a_destination_inside_the_source(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    source = checkpoints.copy(checkpoint("standard"), tmp_path / "source")
+    source = copy_of(checkpoint("standard"), tmp_path / "source")
     before = listing(source)
     for destination in (source / "out", source, tmp_path / "source" / ".." / "source" / "x", tmp_path):
         with pytest.raises(UsageError, match="source"):

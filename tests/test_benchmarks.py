@@ -31,7 +31,8 @@ from benchmarks.llama import (
 )
 from benchmarks.measure import Measured, Run, measure, run_once, summary, was_killed
 from benchmarks.tables import Limit, Line
-from tests.support.checkpoints import assert_same, quiet, restored_leaves
+from tests.support.checkpoints import quiet, restored_leaves
+from tests.support.comparing import assert_same
 
 KEYTABLE = Path(__file__).parent / "data" / "keytables" / "llama3.1-8b.json"
 NARROW = Llama(layers=11, heads=4, kv_heads=2, head_dim=6, embed=10, mlp=14, vocab=33, shards=3)

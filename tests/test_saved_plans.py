@@ -34,8 +34,11 @@ from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.requests import requested
 from ckpt_surgery.storage.listing import data_file
 from tests.support import checkpoints
-from tests.support.checkpoints import LAYOUTS, assert_same, random, values
+from tests.support.checkpoints import LAYOUTS, random
+from tests.support.comparing import assert_same
+from tests.support.directories import copy_of
 from tests.support.plans import COMPUTED
+from tests.support.reading import values
 
 Checkpoint = Callable[[str], Path]
 MIB = 1 << 20
@@ -326,7 +329,7 @@ def touched(file: Path) -> None:
 def test_another_source_is_refused(
     change: Callable[[Path], None], checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    source = checkpoints.copy(checkpoint("standard"), tmp_path / "source")
+    source = copy_of(checkpoint("standard"), tmp_path / "source")
     api.plan(recipe(RENAME), source, out=tmp_path / "plan.json")
     change(next(p for p in sorted(source.rglob("d/*")) if p.is_file()))
     with pytest.raises(PlanError, match="source changed since the plan was made") as caught:
@@ -346,7 +349,7 @@ def test_a_source_that_is_gone_is_told(model: Path, tmp_path: Path) -> None:
 def test_a_source_may_be_mounted_elsewhere(
     layout: str, checkpoint: Checkpoint, model: Path, tmp_path: Path
 ) -> None:
-    old = model.parent if layout == "model" else checkpoints.copy(checkpoint(layout), tmp_path / "here")
+    old = model.parent if layout == "model" else copy_of(checkpoint(layout), tmp_path / "here")
     api.plan(None, old, out=tmp_path / "plan.json")
     old.rename(tmp_path / "there")
 

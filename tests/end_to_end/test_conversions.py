@@ -28,7 +28,9 @@ from ckpt_surgery.provenance import own
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints
-from tests.support.checkpoints import CUSTOM, assert_same, random, restored_leaves, values
+from tests.support.checkpoints import CUSTOM, random, restored_leaves
+from tests.support.comparing import assert_same
+from tests.support.reading import values
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -11,8 +11,9 @@ import zarr
 
 from ckpt_surgery import api
 from ckpt_surgery.planner.plan import Plan
-from tests.support.checkpoints import assert_same, quiet, restored_leaves
-from tests.support.linked_sources import written
+from tests.support.checkpoints import quiet, restored_leaves
+from tests.support.comparing import assert_same
+from tests.support.recipes import write_recipe
 
 FILLS: Mapping[str, float] = {"zero": 0.0, "nine": 9.0, "nan": np.nan}
 LOCATIONS = ("start", "end")
@@ -49,7 +50,7 @@ def checkpoint(path: Path) -> dict[str, np.ndarray]:
 
 def run(recipe: str, tmp_path: Path) -> tuple[Plan, Any]:
     """The plan, and what stock Orbax restores."""
-    result = api.apply(written(tmp_path, recipe), tmp_path / "g", dst=tmp_path / "out")
+    result = api.apply(write_recipe(tmp_path, recipe), tmp_path / "g", dst=tmp_path / "out")
     with quiet():
         return result.plan, restored_leaves(ocp.PyTreeCheckpointer().restore(tmp_path / "out"))
 

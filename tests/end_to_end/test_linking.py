@@ -29,7 +29,9 @@ from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints, linked_sources
-from tests.support.checkpoints import assert_same, random, restored_leaves
+from tests.support.checkpoints import random, restored_leaves
+from tests.support.comparing import assert_same
+from tests.support.directories import copy_of, state_of
 from tests.support.linked_sources import (
     LAYOUTS,
     RENAMED,
@@ -37,14 +39,14 @@ from tests.support.linked_sources import (
     Layout,
     arrays,
     everything,
-    read,
     replace_array,
     results,
     safetensors_header,
     save_safetensors,
-    state_of,
-    written,
 )
+from tests.support.reading import read
+from tests.support.recipes import write_recipe
+from tests.support.trees import nested
 
 WAYS = ("link", "copy", "compute")
 
@@ -114,7 +116,7 @@ LINKED = {
 def test_the_corpus_is_the_same_by_link_by_copy_and_computed(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, recipe, wanted = layout(name), written(tmp_path, linked_sources.recipe()), results(name)
+    source, recipe, wanted = layout(name), write_recipe(tmp_path, linked_sources.recipe()), results(name)
     before = state_of(source)
     plans = {}
     for way in WAYS:
@@ -149,7 +151,7 @@ def test_the_corpus_is_the_same_by_link_by_copy_and_computed(
 @pytest.mark.parametrize("name", ["ocdbt-zarr2", "ocdbt-zarr3", "foreign-zarr2", "safetensors"])
 def test_the_corpus_under_version_2(name: str, layout: Layout, tmp_path: Path) -> None:
     """Version 2 has C and F order, no shards and no CRC; all codecs of version 2 are at home there."""
-    recipe = written(tmp_path, linked_sources.recipe(head="version: 1\noutput: {zarr: 2}"))
+    recipe = write_recipe(tmp_path, linked_sources.recipe(head="version: 1\noutput: {zarr: 2}"))
     plan = api.apply(recipe, layout(name), dst=tmp_path / "out").plan
     check_costs(plan)
     wanted = results(name)
@@ -173,7 +175,7 @@ rules:
   - {match: w, source: '*', to: both, value: stack(xs)}
   - {add: other, value: "two['w'].T"}
 """
-    plan = api.apply(written(tmp_path, text), tmp_path / "a", tmp_path / "b", dst=tmp_path / "out").plan
+    plan = api.apply(write_recipe(tmp_path, text), tmp_path / "a", tmp_path / "b", dst=tmp_path / "out").plan
     assert by_transfer(plan)["compute"] == []
     shutil.rmtree(tmp_path / "a")
     shutil.rmtree(tmp_path / "b")
@@ -196,13 +198,13 @@ rules:
     held = arrays()
     stacked = np.stack([held[f"m/layer_{i}/k"].T for i in range(4)])
     for name in ("safetensors", "ocdbt-zarr3"):
-        plan = api.apply(written(tmp_path, text), layout(name), dst=tmp_path / name).plan
+        plan = api.apply(write_recipe(tmp_path, text), layout(name), dst=tmp_path / name).plan
         assert by_transfer(plan)["compute"] == []
         targets = {
             "layers": ((4, 16, 24), jax.sharding.NamedSharding(mesh, spec("x", None, "y"))),
             "m/w": ((64, 32), jax.sharding.NamedSharding(mesh, spec("y", "x"))),
         }
-        target = linked_sources.nested(
+        target = nested(
             {k: jax.ShapeDtypeStruct(shape, np.float32, sharding=s) for k, (shape, s) in targets.items()}
         )
         with checkpoints.quiet():
@@ -222,7 +224,7 @@ def test_packed_types_are_computed(tmp_path: Path) -> None:
     bits, w = np.random.default_rng(0).integers(0, 256, (64, 32), np.uint8), random((40, 30))
     header = safetensors_header({"w": ("F32", (40, 30), 4800), "q": ("F4", (64, 64), 2048)})
     (tmp_path / "source.safetensors").write_bytes(header + w.tobytes() + bits.tobytes())
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     plan = api.apply(recipe, tmp_path / "source.safetensors", dst=tmp_path / "out").plan
     assert by_transfer(plan) == {"link": ["w"], "copy": [], "compute": ["q"]}
     apart = np.stack([bits & 15, bits >> 4], -1).reshape(64, 64).view(ml_dtypes.float4_e2m1fn)
@@ -237,7 +239,7 @@ def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "source", {"a": array})
     text = "version: 1\nrules: [{match: a, to: b, value: x.T}]"
     for zarr in (2, 3):
-        recipe = written(tmp_path, f"{text}\noutput: {{zarr: {zarr}}}")
+        recipe = write_recipe(tmp_path, f"{text}\noutput: {{zarr: {zarr}}}")
         plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}").plan
         assert by_transfer(plan)["compute"] == []
         assert_same(restored(tmp_path / f"out{zarr}", False), {"b": array.T})
@@ -300,7 +302,7 @@ def test_any_mixture_of_codecs_orders_and_grids(
     chosen = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4, unique=True))
     names = {name: f"source['{name}']" for name in tree}
     rules = "".join(f'- {{add: v{i}, value: "{v.format(**names)}"}}\n' for i, v in enumerate(chosen))
-    recipe = written(folder, f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n{rules}")
+    recipe = write_recipe(folder, f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n{rules}")
     plan = api.apply(recipe, folder / "source", dst=folder / "out").plan
     check_costs(plan)
     wanted = tree | {f"v{i}": np.asarray(VALUES[v](tree["a"], tree["b"])) for i, v in enumerate(chosen)}
@@ -310,7 +312,7 @@ def test_any_mixture_of_codecs_orders_and_grids(
 
 
 def test_the_json_says_how_each_leaf_comes_about(layout: Layout, tmp_path: Path) -> None:
-    recipe = written(tmp_path, linked_sources.recipe())
+    recipe = write_recipe(tmp_path, linked_sources.recipe())
     plan = ckpt_surgery.plan(recipe, layout("foreign-zarr2"), dst=tmp_path / "out")
     found = {one["key"]: one["transfer"] for one in plan_json(plan)["leaves"]}
     assert found["kept/m/w"] == "link"
@@ -330,12 +332,12 @@ def test_the_json_says_how_each_leaf_comes_about(layout: Layout, tmp_path: Path)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: Path) -> None:
     """Linked, then the source is deleted; the other way round; and overwritten."""
-    source = checkpoints.copy(layout(name), tmp_path / "source")
-    recipe = written(tmp_path, linked_sources.recipe())
+    source = copy_of(layout(name), tmp_path / "source")
+    recipe = write_recipe(tmp_path, linked_sources.recipe())
     before = state_of(source)
     for destination in ("gone", "stays"):
         api.apply(recipe, source, dst=tmp_path / destination)
-    api.apply(written(tmp_path, "version: 1\n"), source, dst=tmp_path / "gone", overwrite=True)
+    api.apply(write_recipe(tmp_path, "version: 1\n"), source, dst=tmp_path / "gone", overwrite=True)
     assert_same(read(tmp_path / "gone"), everything(name))
     assert state_of(source) == before
     shutil.rmtree(tmp_path / "gone")
@@ -347,7 +349,7 @@ def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: 
 
 def test_linked_files_share_their_inode_and_copied_ones_do_not(layout: Layout, tmp_path: Path) -> None:
     source = layout("safetensors") / "model.safetensors"
-    recipe = written(tmp_path, "version: 1\nrules: [{match: m/w, to: w, value: x.T}]")
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: m/w, to: w, value: x.T}]")
     shared = {}
     for mode in ("hardlink", "copy"):
         api.apply(recipe, source, dst=tmp_path / mode, link_mode=mode)
@@ -366,9 +368,8 @@ def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Pat
     if kind == "safetensors":
         save_safetensors(tmp_path / "source", tree, 1)
     else:
-        nested = linked_sources.nested(tree)
-        checkpoints.save_pytree(tmp_path / "source", nested, kind == "ocdbt")
-    recipe = written(tmp_path, "version: 1\nrules: [{match: '[mv]/.*', drop: true}]")
+        checkpoints.save_pytree(tmp_path / "source", nested(tree), kind == "ocdbt")
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: '[mv]/.*', drop: true}]")
     plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out").plan
     ways = by_transfer(plan)
     # Plain zarr has a file for each chunk; Orbax's threads share values out to data files as it happens.
@@ -384,7 +385,7 @@ def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Pat
 def test_dropping_a_little_links_and_tells_the_dead_bytes(tmp_path: Path) -> None:
     tree = optimizer_tree()
     save_safetensors(tmp_path / "source", tree, 1)
-    recipe = written(tmp_path, "version: 1\nrules: [{match: 'm/.*', drop: true}]")
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'm/.*', drop: true}]")
     plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out").plan
     assert by_transfer(plan)["copy"] == by_transfer(plan)["compute"] == []
     header = (tmp_path / "source/model.safetensors").stat().st_size - 9 * 8000
@@ -415,10 +416,10 @@ rules:
   - {match: cube, to: m/cube, value: 'transpose(x, [2, 0, 1])'}
   - {match: '(w|rows|half|bias)', to: 'm/${g[1]}'}
 """
-    source = checkpoints.copy(layout(name), tmp_path / "0")
+    source = copy_of(layout(name), tmp_path / "0")
     for number, text in enumerate((first, second, third), 1):
         target = tmp_path / str(number)
-        plan = api.apply(written(tmp_path, text), source, dst=target).plan
+        plan = api.apply(write_recipe(tmp_path, text), source, dst=target).plan
         assert by_transfer(plan)["compute"] == []
         assert by_transfer(plan)["link"]
         if number == 2:
@@ -438,7 +439,7 @@ def test_any_region_of_linked_raw_chunks(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
-    api.apply(written(tmp_path, linked_sources.recipe()), layout(name), dst=tmp_path / "out")
+    api.apply(write_recipe(tmp_path, linked_sources.recipe()), layout(name), dst=tmp_path / "out")
     monkeypatch.setattr(manifests, "RANGED_BYTES", 0)
     source = formats.open_source(str(tmp_path / "out"))
     leaves = {
@@ -453,7 +454,9 @@ def test_any_region_of_linked_raw_chunks(
             ends = [sorted(generator.integers(0, length + 1, 2)) for length in wanted[text].shape]
             region = Region(tuple(int(a) for a, _ in ends), tuple(int(b) for _, b in ends))
             assert_same({text: source.read(leaf, region)}, {text: np.array(wanted[text][region.slices])})
-    again = written(tmp_path, "version: 1\nrules: [{match: 'case/turned', value: \"cast(x, 'float64')\"}]")
+    again = write_recipe(
+        tmp_path, "version: 1\nrules: [{match: 'case/turned', value: \"cast(x, 'float64')\"}]"
+    )
     api.apply(again, tmp_path / "out", dst=tmp_path / "again")
     assert_same(read(tmp_path / "again"), wanted | {"case/turned": wanted["case/turned"].astype(np.float64)})
 
@@ -505,11 +508,11 @@ def test_a_hugging_face_cache_may_go(mode: LinkMode, layout: Layout, tmp_path: P
     repository = tmp_path / "cache" / "models--someone--model"
     snapshot = repository / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
-    checkpoints.copy(layout("shards"), repository / "blobs")
+    copy_of(layout("shards"), repository / "blobs")
     for file in (repository / "blobs").iterdir():
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
     blobs = {file.stat().st_ino for file in (repository / "blobs").iterdir()}
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     plan = api.apply(recipe, snapshot, dst=tmp_path / "out", format="orbax", link_mode=mode).plan
     assert (plan.costs.bytes_linked > 0) == (mode is not LinkMode.COPY)
     ours = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
@@ -534,7 +537,7 @@ rules:
     by: int(n)
     value: transpose(stack(xs), [0, 2, 1])
 """
-    plan = api.apply(written(tmp_path, text), huge, dst=tmp_path / "out", memory=64 << 20).plan
+    plan = api.apply(write_recipe(tmp_path, text), huge, dst=tmp_path / "out", memory=64 << 20).plan
     assert by_transfer(plan) == {"link": ["decoder/layers/up/kernel"], "copy": [], "compute": []}
     assert plan.costs.bytes_linked == DEPTH * SIDE * SIDE * 2 == 8 << 30
     shared = blocks_of(huge)

@@ -14,9 +14,12 @@ from ckpt_surgery import api
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.storage import adopting as data_files
-from tests.support import checkpoints, linked_sources
-from tests.support.checkpoints import assert_same
-from tests.support.linked_sources import Layout, everything, read, results, state_of, written
+from tests.support import linked_sources
+from tests.support.comparing import assert_same
+from tests.support.directories import copy_of, state_of
+from tests.support.linked_sources import Layout, everything, results
+from tests.support.reading import read
+from tests.support.recipes import write_recipe
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def data_file_of(source: Path) -> Path:
 def test_a_source_that_changes_after_the_plan(
     name: str, fault: str, mode: str, layout: Layout, tmp_path: Path
 ) -> None:
-    source = checkpoints.copy(layout(name), tmp_path / "source")
+    source = copy_of(layout(name), tmp_path / "source")
 
     def meddle(plan: Plan) -> None:
         path = data_file_of(source)
@@ -52,7 +55,7 @@ def test_a_source_that_changes_after_the_plan(
         else:
             os.truncate(path, size // 2 if fault == "truncated" else size + 1)
 
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(SourceError):
         api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=meddle)
     assert nothing_left(tmp_path, "recipe.yaml", "source")
@@ -73,7 +76,7 @@ def test_a_file_system_that_does_not_link_has_its_files_copied(
     monkeypatch.setattr(os, "link", refusing(number))
     monkeypatch.setattr(os, "copy_file_range", refusing(number))
     source = layout("ocdbt-zarr2")
-    api.apply(written(tmp_path, linked_sources.recipe()), source, dst=tmp_path / "out")
+    api.apply(write_recipe(tmp_path, linked_sources.recipe()), source, dst=tmp_path / "out")
     assert_same(read(tmp_path / "out"), results("ocdbt-zarr2"))
 
 
@@ -88,7 +91,7 @@ def test_a_full_or_failing_disk_leaves_nothing(
         monkeypatch.setattr(os, name, refusing(number))
     source = layout("safetensors")
     before = state_of(source)
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(StorageError, match=os.strerror(number)) as caught:
         api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode)
     assert "`m/" in str(caught.value)
@@ -99,7 +102,7 @@ def test_a_full_or_failing_disk_leaves_nothing(
 def test_an_overwrite_that_fails_keeps_the_old_one(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     api.apply(recipe, layout("safetensors"), dst=tmp_path / "out")
     monkeypatch.setattr(os, "copy_file_range", refusing(errno.ENOSPC))
     with pytest.raises(StorageError):
@@ -112,7 +115,7 @@ def test_a_mode_that_the_file_system_lacks_says_what_to_do(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_files.fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(StorageError, match=r'(?s)not supported.*`link_mode="copy"`'):
         api.apply(recipe, layout("safetensors"), dst=tmp_path / "out", link_mode="reflink")
     assert nothing_left(tmp_path, "recipe.yaml")
@@ -131,7 +134,7 @@ def test_interrupted_while_stored_bytes_are_brought_over(
         return real(*arguments)
 
     monkeypatch.setattr(os, way, stop)
-    recipe = written(tmp_path, "version: 1\n")
+    recipe = write_recipe(tmp_path, "version: 1\n")
     mode = "hardlink" if way == "link" else "copy"
     with pytest.raises(Interrupted):
         api.apply(recipe, layout("shards"), dst=tmp_path / "out", link_mode=mode)

@@ -16,7 +16,8 @@ from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Mini
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.elementwise import broadcast_needs
 from ckpt_surgery.functions.operators import Binary, Unary
-from tests.support.evaluation import evaluate, numbers, same, spec_of
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate, numbers, spec_of
 
 F32 = np.dtype(np.float32)
 

@@ -13,7 +13,8 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros, leaf_prng_key
-from tests.support.evaluation import evaluate, same
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate
 
 F32, F64, BF16, INT8 = map(dtype_named, ("float32", "float64", "bfloat16", "int8"))
 

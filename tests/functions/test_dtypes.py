@@ -26,7 +26,8 @@ from ckpt_surgery.functions.dtypes import (
     Rounded,
     number_as,
 )
-from tests.support.evaluation import evaluate, numbers, same, spec_of
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate, numbers, spec_of
 
 NAN, INF = math.nan, math.inf
 

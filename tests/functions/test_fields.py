@@ -27,7 +27,8 @@ from ckpt_surgery.functions.reductions import Reduction
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.language.hooks import HookCall
 from tests.functions.test_laws import CASES, Case, arrays_of
-from tests.support.evaluation import evaluate, same
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate
 
 F32 = dtype_named("float32")
 

@@ -10,7 +10,8 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
-from tests.support.evaluation import evaluate, numbers, same
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate, numbers
 
 BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))
 

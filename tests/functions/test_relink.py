@@ -23,7 +23,8 @@ from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.graph.nodes import Apply, Node, Read, relinked
-from tests.support.evaluation import evaluate, same
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate
 from tests.support.stored_arrays import Files, codec_of, decoded, sharded_codec, store
 
 ALL = (None, None, None)

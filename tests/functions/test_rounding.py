@@ -32,7 +32,8 @@ from ckpt_surgery.functions.dtypes import (
 )
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantize import Quantize
-from tests.support.evaluation import evaluate, same
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate
 
 POWERS = "float8_e8m0fnu"
 """Has powers of two only: neither zero nor a sign."""

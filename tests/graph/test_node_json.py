@@ -25,7 +25,8 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.node_json import DEEPEST, MOST_NODES, NodeReader, nodes_json
 from ckpt_surgery.graph.nodes import Apply, Node, Read
-from tests.support.evaluation import evaluate, same
+from tests.support.comparing import same
+from tests.support.evaluation import evaluate
 
 F32 = dtype_named("float32")
 ARRAYS = {f"w/{i}": np.arange(9, dtype=np.float32).reshape(3, 3) + i for i in range(4)}

@@ -17,7 +17,8 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import counts, plan_json
 from ckpt_surgery.planner.planning import make_plan
 from tests.support import checkpoints
-from tests.support.plans import COMPUTED, MEMORY, listing, plan_of
+from tests.support.leaves import listing
+from tests.support.plans import COMPUTED, MEMORY, plan_of
 
 HEAD = "version: 1\n"
 WRITTEN = [name for name, offer in formats().items() if offer.open_sink is not None]

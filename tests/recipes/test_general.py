@@ -16,7 +16,8 @@ from flax.training.train_state import TrainState
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, UsageError
 from tests.recipes.running import Run, Save, fails, planned, restored
-from tests.support.checkpoints import assert_same, random, restored_leaves
+from tests.support.checkpoints import random, restored_leaves
+from tests.support.comparing import assert_same
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

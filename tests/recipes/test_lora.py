@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError
 from tests.recipes.running import Run, Save, fails, planned
-from tests.support.checkpoints import assert_same
+from tests.support.comparing import assert_same
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -19,7 +19,7 @@ from ckpt_surgery.report.differences import (
     difference_json,
     difference_rows,
 )
-from tests.support import plans
+from tests.support.leaves import listing as listing_of
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
@@ -154,7 +154,7 @@ NO_LISTS = Holds("safetensors", lists=False)
 
 def tree(*keys: str) -> dict[str, Leaf]:
     """`w/[0]` is in a list."""
-    return plans.listing(keys)
+    return listing_of(keys)
 
 
 CONTAINERS = [
@@ -203,7 +203,7 @@ def test_containers_in_rows_and_in_json() -> None:
 
 
 def test_empty_nodes_that_the_other_format_cannot_have() -> None:
-    a = plans.listing({"w": "float32[2,3]", "x": "float32[2,3]", "m/0": "empty", "m/1": "empty"})
+    a = listing_of({"w": "float32[2,3]", "x": "float32[2,3]", "m/0": "empty", "m/1": "empty"})
     found = diff_trees(a, tree("w"), None, Holds("npz", empty=False, lists=False))
     assert found.different
     assert [(r.side, r.key, r.count, r.why) for r in difference_rows(found)] == [

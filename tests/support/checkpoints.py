@@ -1,7 +1,6 @@
 """Real checkpoints, written and restored by stock Orbax, and what is in them."""
 
 import contextlib
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -19,7 +18,7 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
 
-from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.registry import SinkOptions, open_sink
 
@@ -208,28 +207,6 @@ def expected_of(layout: str) -> dict[str, Any]:
     return expected(layout in WITH_STRINGS)
 
 
-def values(source: Source) -> dict[str, Any]:
-    """All that a source holds, in the form of `expected`."""
-    found: dict[str, Any] = {}
-    for text, leaf in source.leaves().items():
-        if leaf.spec is not None:
-            found[text] = source.read(leaf, Region.whole(leaf.spec.shape))
-        else:
-            found[text] = f"<{leaf.empty}>" if leaf.string is None else leaf.string
-    return found
-
-
-def assert_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Equal keys, dtypes, shapes and bits."""
-    assert sorted(found) == sorted(wanted)
-    for text, value in wanted.items():
-        if isinstance(value, np.ndarray):
-            assert (found[text].dtype, found[text].shape) == (value.dtype, value.shape), text
-            assert found[text].tobytes() == value.tobytes(), text
-        else:
-            assert found[text] == value, text
-
-
 def rewrite(source: Source, directory: Path, options: SinkOptions | None = None) -> Path:
     """Write everything in `source` with this package's own sink; chunks as they are in the source."""
     directory.mkdir(parents=True)
@@ -245,11 +222,6 @@ def rewrite(source: Source, directory: Path, options: SinkOptions | None = None)
                 sink.write(output, region, source.read(output.leaf, region))
     sink.finish()
     return directory
-
-
-def copy(path: Path, destination: Path) -> Path:
-    """A copy that a test may damage."""
-    return Path(shutil.copytree(path, destination))
 
 
 def restored_leaves(value: Any) -> dict[str, Any]:

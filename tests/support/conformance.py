@@ -10,7 +10,6 @@ import os
 import random
 import re
 import resource
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,9 @@ from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.storage.listing import data_file
 from tests.formats.bounds import bounded
+from tests.support.comparing import assert_same, same
+from tests.support.directories import copy_of, files_of
+from tests.support.reading import values
 
 Arrays = Mapping[str, np.ndarray]
 """Arrays by name; names are key paths joined with `/`."""
@@ -79,30 +81,6 @@ def _finite(values: np.ndarray) -> np.ndarray:
     )
 
 
-def same(found: np.ndarray, wanted: np.ndarray) -> bool:
-    """Equal dtype, shape and bits."""
-    return (found.dtype, found.shape, found.tobytes()) == (wanted.dtype, wanted.shape, wanted.tobytes())
-
-
-def assert_same(found: Arrays, wanted: Arrays) -> None:
-    """Equal names, dtypes, shapes and bits."""
-    assert sorted(found) == sorted(wanted)
-    for name, value in wanted.items():
-        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
-        assert found[name].tobytes() == value.tobytes(), name
-
-
-def values(source: Source) -> dict[str, np.ndarray]:
-    """Every array of a source, read whole; each must be what its listing says."""
-    found = {}
-    for text, leaf in source.leaves().items():
-        assert leaf.spec is not None
-        assert text == leaf.key.text
-        found[text] = source.read(leaf, Region.whole(leaf.spec.shape))
-        assert (found[text].shape, found[text].dtype) == (leaf.spec.shape, leaf.spec.dtype)
-    return found
-
-
 def random_regions(shape: tuple[int, ...], count: int, seed: int = 0) -> Iterator[Region]:
     """The whole, boxes at random, single elements, and an empty one."""
     rng = np.random.default_rng(seed)
@@ -118,22 +96,9 @@ def random_regions(shape: tuple[int, ...], count: int, seed: int = 0) -> Iterato
     yield Region((0,) * len(shape), (0,) * len(shape))
 
 
-def files_of(path: Path) -> list[Path]:
-    """The files of a checkpoint that is a file, or a directory."""
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-
-
 def allowance(path: Path) -> int:
     """Bytes of memory for reading a checkpoint: by the size of its files, whatever they say."""
     return SLACK_BYTES + PARSING * sum(file.stat().st_size for file in files_of(path) if file.exists())
-
-
-def copy(path: Path, destination: Path) -> Path:
-    """A copy that may be damaged."""
-    if path.is_dir():
-        return Path(shutil.copytree(path, destination, symlinks=True))
-    destination.mkdir()
-    return Path(shutil.copy(path, destination / path.name))
 
 
 @dataclass(frozen=True)
@@ -316,7 +281,7 @@ class Reading:
             assert source.read(leaf, Region((100, 0), (200, 4096))).shape == (100, 4096)
 
     def test_the_fingerprint_follows_the_files(self, saved: Path, tmp_path: Path) -> None:
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         before = self.open(path).fingerprint()
         assert self.open(path).fingerprint() == before
         for file in files_of(path):
@@ -327,14 +292,14 @@ class Reading:
 
     def test_the_fingerprint_is_the_same_wherever_it_lies(self, saved: Path, tmp_path: Path) -> None:
         here, there = tmp_path / "here", tmp_path / "there"
-        path = copy(saved, here)
+        path = copy_of(saved, here)
         before = self.open(path).fingerprint()
         here.rename(there)
         assert self.open(there / path.relative_to(here)).fingerprint() == before
 
     def test_truncated_files(self, saved: Path, tmp_path: Path) -> None:
         """Cut anywhere, a checkpoint is refused; but for what is no part of it, such as a last line break."""
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         files = files_of(path)
         cuts = min(50, max(12, CUTS // len(files)))
         for file in files:
@@ -351,7 +316,7 @@ class Reading:
         assert_same(values(self.open(path)), self.sample())
 
     def test_a_file_cut_after_it_was_listed(self, saved: Path, tmp_path: Path) -> None:
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         source = self.open(path)
         assert source.leaves()
         for file in files_of(path):
@@ -360,7 +325,7 @@ class Reading:
             values(source)
 
     def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         for file in files_of(path):
             file.rename(tmp_path / "aside")
             if file == path:
@@ -378,7 +343,7 @@ class Reading:
 
     def test_special_files(self, saved: Path, tmp_path: Path) -> None:
         """A pipe in place of a file must not be waited for."""
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         file = files_of(path)[-1]
         file.unlink()
         os.mkfifo(file)
@@ -387,7 +352,7 @@ class Reading:
 
     def test_links_lead_nowhere_else(self, saved: Path, tmp_path: Path) -> None:
         """Within a directory that is a checkpoint; a file that is one may itself be a link."""
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         for file in files_of(path):
             aside = tmp_path / "aside"
             file.rename(aside)

@@ -33,11 +33,6 @@ def evaluate(function: Function, arrays: Sequence[np.ndarray], region: Region | 
     return found
 
 
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Equal shape, dtype and, bit for bit, elements."""
-    return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
-
-
 def numbers(spec: str, seed: int = 0) -> np.ndarray:
     """Random values for `float32[3,4]`: small, of both signs where there are, zeros among them."""
     name, _, lengths = spec.rstrip("]").partition("[")

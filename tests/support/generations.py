@@ -46,10 +46,6 @@ def put(
     return staging.notices
 
 
-def names(directory: Path) -> list[str]:
-    return sorted(os.listdir(directory))
-
-
 def lock_of(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.ckpt-surgery-lock")
 

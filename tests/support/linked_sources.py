@@ -14,9 +14,9 @@ import numpy as np
 import zarr
 from safetensors.numpy import save_file
 
-from ckpt_surgery.formats import registry as formats
 from tests.support import checkpoints
 from tests.support.checkpoints import random, sharded
+from tests.support.trees import nested
 
 Arrays = Mapping[str, np.ndarray]
 Layout = Callable[[str], Path]
@@ -40,18 +40,6 @@ def arrays() -> dict[str, np.ndarray]:
 
 SPECIAL = {"count": 3, "rate": 1.5, "none": None, "dict": {}}
 SPECIAL_VALUES = {"x/count": np.array(3), "x/rate": np.array(1.5), "x/none": "<None>", "x/dict": "<Dict>"}
-
-
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"a/b": 1}` as `{"a": {"b": 1}}`."""
-    tree: dict[str, Any] = {}
-    for text, value in flat.items():
-        *parents, last = text.split("/")
-        inner = tree
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = value
-    return tree
 
 
 def tree(strings: bool) -> dict[str, Any]:
@@ -262,22 +250,3 @@ def layouts(folder: Callable[[str], Path]) -> Layout:
         return built[name]
 
     return of
-
-
-def written(directory: Path, text: str) -> Path:
-    path = directory / "recipe.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def read(path: Path) -> dict[str, Any]:
-    return checkpoints.values(formats.open_source(str(path)))
-
-
-def state_of(directory: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Content, modification time and mode of every file."""
-    return {
-        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }

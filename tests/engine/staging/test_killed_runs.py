@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.generations import NEW, OLD, found, names, put, write_lock
+from tests.support.directories import names
+from tests.support.generations import NEW, OLD, found, put, write_lock
 
 CHILD = textwrap.dedent(
     """

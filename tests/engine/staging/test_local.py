@@ -18,7 +18,8 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import local, renaming
-from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, names, put, write_lock
+from tests.support.directories import names
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, write_lock
 
 # --- success --------------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ import pytest
 
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import local, locks
-from tests.support.generations import NEW, fill, found, lock_of, names, put, write_lock
+from tests.support.directories import names
+from tests.support.generations import NEW, fill, found, lock_of, put, write_lock
 
 
 def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:

@@ -45,7 +45,10 @@ from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, read_tree
 from ckpt_surgery.storage import reading as byte_ranges
 from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
 from tests.support import conformance
-from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, bounded, output_of, values
+from tests.support.comparing import assert_same
+from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array, bounded, output_of
+from tests.support.directories import copy_of, files_of
+from tests.support.reading import values
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
@@ -421,9 +424,9 @@ def test_arrays_of_several_hosts(hosts: Path) -> None:
 
 
 def test_every_file_of_several_hosts_is_needed(hosts: Path, tmp_path: Path) -> None:
-    path = conformance.copy(hosts, tmp_path / "copy")
+    path = copy_of(hosts, tmp_path / "copy")
     before = opened(path).fingerprint()
-    files = conformance.files_of(path / "checkpoint_5_gda")
+    files = files_of(path / "checkpoint_5_gda")
     assert len(files) == 2 * len(HOSTS)
     for file in files:
         data = file.read_bytes()

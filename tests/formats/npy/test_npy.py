@@ -18,7 +18,10 @@ from ckpt_surgery.formats.npy import FORMAT
 from ckpt_surgery.formats.registry import open_source
 from tests.formats.npz.test_npz import DTYPES, npy
 from tests.support import conformance
-from tests.support.conformance import NAMES, Arrays, Lie, array, assert_same, same, values
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import NAMES, Arrays, Lie, array
+from tests.support.directories import copy_of, files_of
+from tests.support.reading import values
 
 ELSEWHERE = ("../../etc/passwd", "/absolute", "a//b", "trailing/", "..", "nul\0byte", "x" * 4000)
 """Names that no file below a directory can have."""
@@ -70,8 +73,8 @@ class TestDirectory(conformance.Reading):
 
     def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
         """A directory says nowhere what belongs in it: without some of its files it is another one."""
-        path = conformance.copy(saved, tmp_path / "copy")
-        files = conformance.files_of(path)
+        path = copy_of(saved, tmp_path / "copy")
+        files = files_of(path)
         files[0].unlink()
         assert sorted(self.open(path).leaves()) == sorted(self.sample().keys() - {"bytes"})
         for file in files[1:]:

@@ -25,18 +25,9 @@ from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
 from tests.support import conformance
-from tests.support.conformance import (
-    NAMES,
-    Arrays,
-    Lie,
-    array,
-    assert_same,
-    bounded,
-    output_of,
-    random_regions,
-    same,
-    values,
-)
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import NAMES, Arrays, Lie, array, bounded, output_of, random_regions
+from tests.support.reading import values
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

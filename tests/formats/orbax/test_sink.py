@@ -26,6 +26,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output, Sink
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
 from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.reading import read, values
 
 Checkpoint = Callable[[str], Path]
 
@@ -84,7 +86,7 @@ def test_stock_orbax_restores_what_we_wrote(
     path = checkpoints.rewrite(source, tmp_path / "c", SinkOptions(source.metadata, zarr=zarr))
     for reader in READERS:
         value = restored(reader, path)
-        checkpoints.assert_same(value, checkpoints.expected(strings=True))
+        assert_same(value, checkpoints.expected(strings=True))
     with checkpoints.quiet():
         tree = by_standard(path)
     assert (tree["count"], tree["rate"], tree["flag"]) == (3, 1.5, True)
@@ -99,7 +101,7 @@ def test_stock_orbax_restores_what_we_wrote(
 def test_nothing_is_lost_between_source_and_sink(layout: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
     one = open_source(str(checkpoint(layout)))
     other = open_source(str(checkpoints.rewrite(one, tmp_path / "c")))
-    checkpoints.assert_same(checkpoints.values(other), checkpoints.values(one))
+    assert_same(values(other), values(one))
     assert other.metadata == one.metadata
     assert list(other.leaves()) == list(one.leaves())
     for text, leaf in one.leaves().items():
@@ -125,7 +127,7 @@ def test_restores_onto_four_devices(
     with checkpoints.quiet():
         tree = reader(path, jax.tree_util.tree_map_with_path(abstract, checkpoints.tree()))
     assert {tree["params"]["w"].sharding, tree["replicated"].sharding, tree["big"].sharding} == {sharding}
-    checkpoints.assert_same(checkpoints.restored_leaves(tree), checkpoints.expected())
+    assert_same(checkpoints.restored_leaves(tree), checkpoints.expected())
 
 
 def test_a_manager_finds_step_item_and_metadata(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -137,7 +139,7 @@ def test_a_manager_finds_step_item_and_metadata(checkpoint: Checkpoint, tmp_path
         assert manager.all_steps() == [12]
         assert manager.metadata(12).custom_metadata == checkpoints.CUSTOM
         for value in (manager.restore(12), manager.restore(12, args=ocp.args.StandardRestore())):
-            checkpoints.assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
+            assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
     again = open_source(str(path))
     assert (again.step, again.item, again.metadata) == (12, "default", checkpoints.CUSTOM)
 
@@ -147,14 +149,14 @@ def test_a_named_item_of_a_step(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = checkpoints.rewrite(source, tmp_path / "c", SinkOptions(step=1, item="state"))
     with checkpoints.quiet(), ocp.CheckpointManager(path) as manager:
         value = manager.restore(1)["state"]
-    checkpoints.assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
+    assert_same(checkpoints.restored_leaves(value), checkpoints.expected())
     value = restored(v1.load, path / "1")  # v1's own name for the item
-    checkpoints.assert_same(value, checkpoints.expected())
+    assert_same(value, checkpoints.expected())
 
 
 def test_an_item_of_a_step_that_the_caller_names(tmp_path: Path) -> None:
     path = write(tmp_path / "5", {"x": np.arange(3.0)}, SinkOptions(item="state"))
-    checkpoints.assert_same(restored(by_v1, path), {"x": np.arange(3.0)})
+    assert_same(restored(by_v1, path), {"x": np.arange(3.0)})
     assert open_source(str(tmp_path / "5")).item == "state"
 
 
@@ -174,16 +176,14 @@ def test_custom_metadata_reaches_orbax(reader: object, tmp_path: Path) -> None:
 def test_every_dtype_is_restored(zarr: int, tmp_path: Path) -> None:
     arrays = {name: numbers((2, 3), checkpoints.dtype(name)) for name in checkpoints.DTYPES}
     path = write(tmp_path / "c", arrays, SinkOptions(zarr=zarr))
-    checkpoints.assert_same(checkpoints.values(open_source(str(path))), arrays)
-    checkpoints.assert_same(restored(by_pytree, path), arrays)
+    assert_same(read(path), arrays)
+    assert_same(restored(by_pytree, path), arrays)
 
 
 def test_chunks_of_zeros_are_stored(tmp_path: Path) -> None:
     path = write(tmp_path / "c", {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)})
     for reader in READERS:
-        checkpoints.assert_same(
-            restored(reader, path), {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)}
-        )
+        assert_same(restored(reader, path), {"zeros": np.zeros((4, 4), np.float32), "false": np.array(False)})
 
 
 HOSTILE = ["a\x00b", "a\\b", "\x1b[31m\n", "x" * 4096, "é", "é", "A", "a", "a b", "\u202e", "."]
@@ -192,8 +192,8 @@ HOSTILE = ["a\x00b", "a\\b", "\x1b[31m\n", "x" * 4096, "é", "é", "A", "a", "a 
 def test_hostile_names_are_stored_safely(tmp_path: Path) -> None:
     arrays = {name: np.array([float(i)]) for i, name in enumerate(HOSTILE)}
     path = write(tmp_path / "c", arrays)
-    checkpoints.assert_same(checkpoints.values(open_source(str(path))), arrays)
-    checkpoints.assert_same(restored(by_pytree, path), arrays)
+    assert_same(read(path), arrays)
+    assert_same(restored(by_pytree, path), arrays)
     names = {name for _, folders, files in os.walk(path) for name in folders + files}
     assert all(name.isascii() and len(name) <= 32 for name in names)  # keys are never file names
 
@@ -208,8 +208,8 @@ def test_only_empty_nodes_and_strings(tmp_path: Path) -> None:
     sink.create([Output(leaf, ()) for leaf in leaves])
     sink.finish()
     wanted = {"nothing": "<None>", "a/b": "text"}
-    checkpoints.assert_same(restored(by_pytree, tmp_path / "c"), wanted)
-    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), wanted)
+    assert_same(restored(by_pytree, tmp_path / "c"), wanted)
+    assert_same(read(tmp_path / "c"), wanted)
 
 
 def test_a_prng_key_without_a_sharding(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
     manifest = source.leaves()["x"].manifest
     assert manifest is not None
     assert manifest.chunk_shape == chunks
-    checkpoints.assert_same(checkpoints.values(source), {"x": array})
+    assert_same(values(source), {"x": array})
 
 
 def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda task: sink.write(*task), tasks))
     sink.finish()
-    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path))), small | {"large": large})
+    assert_same(read(tmp_path), small | {"large": large})
     assert len(list((tmp_path / "d").iterdir())) < len(small) / 5  # not one file per leaf
 
 
@@ -325,7 +325,7 @@ def test_flipped_bits_are_caught_by_us_and_by_orbax(tmp_path: Path) -> None:
         damaged[chunk.offset + place // 8] ^= 1 << (place % 8)
         (path / chunk.file).write_bytes(damaged)
         with pytest.raises(SourceError, match="`x` cannot be read"):
-            checkpoints.values(open_source(str(path)))
+            read(path)
     with checkpoints.quiet(), pytest.raises(ValueError, match="Digest mismatch"):
         by_pytree(path)
 

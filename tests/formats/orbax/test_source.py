@@ -20,6 +20,9 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.registry import detect_format, open_source
 from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.directories import copy_of
+from tests.support.reading import read, values
 
 Checkpoint = Callable[[str], Path]
 
@@ -28,7 +31,7 @@ Checkpoint = Callable[[str], Path]
 def test_reads_what_orbax_wrote(layout: str, checkpoint: Checkpoint) -> None:
     path = checkpoint(layout)
     assert detect_format(str(path)).name == "orbax"
-    checkpoints.assert_same(checkpoints.values(open_source(str(path))), checkpoints.expected_of(layout))
+    assert_same(read(path), checkpoints.expected_of(layout))
 
 
 @pytest.mark.parametrize(
@@ -51,13 +54,13 @@ def test_default_step_and_item(
 @pytest.mark.parametrize("layout", ["steps", "steps-prefixed"])
 def test_chosen_step(layout: str, checkpoint: Checkpoint) -> None:
     source = open_source(str(checkpoint(layout)), step=3)
-    assert (source.step, int(checkpoints.values(source)["count"])) == (3, 0)
+    assert (source.step, int(values(source)["count"])) == (3, 0)
 
 
 def test_a_step_and_an_item_can_be_named_by_their_paths(checkpoint: Checkpoint) -> None:
     step = checkpoint("steps-prefixed") / "ckpt_00000010"
     for path in (step, step / "default"):
-        checkpoints.assert_same(checkpoints.values(open_source(str(path))), checkpoints.expected())
+        assert_same(read(path), checkpoints.expected())
 
 
 def test_flat_checkpoints_beside_each_other_are_steps(tmp_path: Path) -> None:
@@ -66,7 +69,7 @@ def test_flat_checkpoints_beside_each_other_are_steps(tmp_path: Path) -> None:
         (tmp_path / name / "_CHECKPOINT_METADATA").unlink()  # older versions of Orbax wrote none
     source = open_source(str(tmp_path))
     assert (source.step, source.item) == (10, None)
-    checkpoints.assert_same(checkpoints.values(source), {"x": np.arange(10)})
+    assert_same(values(source), {"x": np.arange(10)})
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,7 @@ def test_two_processes_write_two_databases(checkpoint: Checkpoint) -> None:
 def test_optax_states(tmp_path: Path) -> None:
     state = optax.adam(1e-3).init({"w": np.zeros(2, np.float32)})
     checkpoints.save_standard(tmp_path / "c", {"opt": state})
-    found = checkpoints.values(open_source(str(tmp_path / "c")))
+    found = read(tmp_path / "c")
     assert found["opt/1"] == "<None>"  # Orbax stores an EmptyState as None
     assert sorted(found) == ["opt/0/count", "opt/0/mu/w", "opt/0/nu/w", "opt/1"]
 
@@ -165,7 +168,7 @@ def test_a_tree_that_is_one_array(tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "c", np.arange(3.0))
     source = open_source(str(tmp_path / "c"))
     assert source.leaves()[""].key.names == ()
-    checkpoints.assert_same(checkpoints.values(source), {"": np.arange(3.0)})
+    assert_same(values(source), {"": np.arange(3.0)})
 
 
 @pytest.mark.parametrize("zarr3", [False, True])
@@ -173,7 +176,7 @@ def test_every_dtype(zarr3: bool, tmp_path: Path) -> None:
     numbers = np.arange(6).reshape(2, 3)
     arrays = {name: numbers.astype(checkpoints.dtype(name)) for name in checkpoints.DTYPES}
     checkpoints.save_pytree(tmp_path / "c", arrays, zarr3=zarr3)
-    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), arrays)
+    assert_same(read(tmp_path / "c"), arrays)
 
 
 HOSTILE = [
@@ -196,11 +199,11 @@ HOSTILE = [
 def test_hostile_names_are_only_names(tmp_path: Path) -> None:
     arrays = {name: np.array([float(i)]) for i, name in enumerate(HOSTILE)}
     checkpoints.save_pytree(tmp_path / "c", arrays)
-    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), arrays)
+    assert_same(read(tmp_path / "c"), arrays)
 
 
 def test_the_fingerprint_follows_the_files(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("v1"), tmp_path / "c")
+    path = copy_of(checkpoint("v1"), tmp_path / "c")
     source = open_source(str(path))
     before = source.fingerprint()
     source.leaves()
@@ -227,7 +230,7 @@ def outcome(path: Path) -> tuple[Source, dict[str, Any]] | SourceError:
     """The source with all its values, or why there are none. Any other exception is a failure."""
     try:
         source = open_source(str(path))
-        return source, checkpoints.values(source)
+        return source, values(source)
     except SourceError as error:
         return error
 
@@ -237,7 +240,7 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(
     layout: str, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     original, wanted = checkpoint(layout), checkpoints.expected_of(layout)
-    path = checkpoints.copy(original, tmp_path / "c")
+    path = copy_of(original, tmp_path / "c")
     refused = 0
     for file, cut in damages(original):
         if cut is None:
@@ -251,7 +254,7 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(
         else:
             source, found = got
             assert source.step in (None, 5, 10), (file, cut)  # not the older step instead
-            checkpoints.assert_same(found, wanted)
+            assert_same(found, wanted)
             key = source.leaves().get("key")
             assert key is None or key.prng_impl == "threefry2x32", (file, cut)
         shutil.copy2(original / file, path / file)
@@ -267,11 +270,11 @@ def test_a_lost_directory_is_never_read_as_something_else(
     for i, folder in enumerate(folders):
         if layout.startswith("steps") and len(folder.parts) == 1:
             continue  # a whole step less is another checkpoint, not a damaged one
-        path = checkpoints.copy(original, tmp_path / str(i))
+        path = copy_of(original, tmp_path / str(i))
         shutil.rmtree(path / folder)
         got = outcome(path)
         if not isinstance(got, SourceError):
-            checkpoints.assert_same(got[1], wanted)
+            assert_same(got[1], wanted)
             assert got[0].step in (None, 5, 10), folder
 
 
@@ -283,7 +286,7 @@ def edit(path: Path, change: Callable[[dict], object]) -> None:  # type: ignore[
 
 def refusal(path: Path, **options: object) -> str:
     with pytest.raises(SurgeryError) as caught:
-        checkpoints.values(open_source(str(path), **options))  # type: ignore[arg-type]
+        values(open_source(str(path), **options))  # type: ignore[arg-type]
     return str(caught.value)
 
 
@@ -297,12 +300,12 @@ def test_not_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_save_by_name(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c.orbax-checkpoint-tmp")
+    path = copy_of(checkpoint("standard"), tmp_path / "c.orbax-checkpoint-tmp")
     assert "never finished" in refusal(path)
 
 
 def test_an_unfinished_save_by_its_missing_commit(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("steps"), tmp_path / "c")
+    path = copy_of(checkpoint("steps"), tmp_path / "c")
     (path / "10" / "commit_success.txt").unlink()
     edit(path / "10" / "_CHECKPOINT_METADATA", lambda about: about.update(commit_timestamp_nsecs=None))
     assert "never committed" in refusal(path, step=10)
@@ -312,13 +315,13 @@ def test_an_unfinished_save_by_its_missing_commit(checkpoint: Checkpoint, tmp_pa
 
 
 def test_a_temporary_step_is_no_step(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("steps"), tmp_path / "c")
+    path = copy_of(checkpoint("steps"), tmp_path / "c")
     (path / "10").rename(path / "10.orbax-checkpoint-tmp-1")
     assert open_source(str(path)).step == 3
 
 
 def test_databases_that_were_never_merged(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("processes"), tmp_path / "c")
+    path = copy_of(checkpoint("processes"), tmp_path / "c")
     (path / "manifest.ocdbt").unlink()
     assert "2 process(es) were never merged" in refusal(path)
 
@@ -342,11 +345,11 @@ def test_several_items_must_be_chosen_from(tmp_path: Path) -> None:
     assert "has no arrays" in refusal(tmp_path / "c", item="data")
     assert "did you mean `state`" in refusal(tmp_path / "c", item="states")
     source = open_source(str(tmp_path / "c"), item="state")
-    checkpoints.assert_same(checkpoints.values(source), small)
+    assert_same(values(source), small)
 
 
 def test_the_same_step_twice(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("steps"), tmp_path / "c")
+    path = copy_of(checkpoint("steps"), tmp_path / "c")
     shutil.copytree(path / "10", path / "ckpt_0010")
     message = refusal(path)
     assert "more than once" in message
@@ -354,7 +357,7 @@ def test_the_same_step_twice(checkpoint: Checkpoint, tmp_path: Path) -> None:
 
 
 def test_an_array_that_is_listed_but_not_stored(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("ocdbt-zarr2"), tmp_path / "c")
+    path = copy_of(checkpoint("ocdbt-zarr2"), tmp_path / "c")
 
     def add(document: dict) -> None:  # type: ignore[type-arg]
         extra = {
@@ -375,7 +378,7 @@ def test_leaves_that_cannot_be_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_prng_key_whose_type_is_lost(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c")
+    path = copy_of(checkpoint("standard"), tmp_path / "c")
     shutil.rmtree(path / "array_metadatas")
     assert "`key`: whether it is a PRNG key cannot be told" in refusal(path)
 
@@ -397,14 +400,14 @@ def test_a_prng_key_whose_type_is_lost(checkpoint: Checkpoint, tmp_path: Path) -
     ],
 )
 def test_malformed_tree_metadata(text: str, message: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    path = copy_of(checkpoint("plain-zarr2"), tmp_path / "c")
     (path / "_METADATA").write_text(text)
     assert message in refusal(path)
 
 
 def test_json_that_only_python_writes(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Half of a surrogate pair, and no number: Python's `json` writes both, as Orbax uses it."""
-    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    path = copy_of(checkpoint("plain-zarr2"), tmp_path / "c")
 
     def change(document: dict) -> None:  # type: ignore[type-arg]
         document["custom_metadata"] = {"loss": float("nan")}
@@ -438,7 +441,7 @@ def test_json_that_only_python_writes(checkpoint: Checkpoint, tmp_path: Path) ->
 def test_hostile_array_metadata(
     change: dict[str, object], message: str, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
-    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    path = copy_of(checkpoint("plain-zarr2"), tmp_path / "c")
     edit(path / "params.w" / ".zarray", lambda about: about.update(change))
     text = refusal(path)
     assert message in text
@@ -446,7 +449,7 @@ def test_hostile_array_metadata(
 
 
 def test_a_damaged_chunk_is_named(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("plain-zarr2"), tmp_path / "c")
+    path = copy_of(checkpoint("plain-zarr2"), tmp_path / "c")
     (path / "params.w" / "1.1").write_bytes(b"no zstd frame" * 20)
     text = refusal(path)
     assert "`params/w`" in text
@@ -456,10 +459,8 @@ def test_a_damaged_chunk_is_named(checkpoint: Checkpoint, tmp_path: Path) -> Non
 def test_links(checkpoint: Checkpoint, tmp_path: Path) -> None:
     original = checkpoint("plain-zarr3")
     (tmp_path / "link").symlink_to(original)
-    checkpoints.assert_same(
-        checkpoints.values(open_source(str(tmp_path / "link"))), checkpoints.expected(strings=True)
-    )
-    path = checkpoints.copy(original, tmp_path / "c")
+    assert_same(read(tmp_path / "link"), checkpoints.expected(strings=True))
+    path = copy_of(original, tmp_path / "c")
     chunk = path / "params.b" / "c" / "0"
     chunk.rename(path / "moved")
     chunk.symlink_to(path / "moved")
@@ -479,11 +480,11 @@ def test_links_of_a_hugging_face_cache(checkpoint: Checkpoint, tmp_path: Path) -
         link = snapshot / file.relative_to(original)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(blobs / str(i), link.parent))
-    checkpoints.assert_same(checkpoints.values(open_source(str(snapshot))), checkpoints.expected())
+    assert_same(read(snapshot), checkpoints.expected())
 
 
 def test_a_loop_of_links_ends(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c")
+    path = copy_of(checkpoint("standard"), tmp_path / "c")
     (path / "loop").symlink_to(path)
     assert "Too many levels of symbolic links" in refusal(path)
 
@@ -514,4 +515,4 @@ def test_an_array_with_a_backslash_in_a_file(tmp_path: Path) -> None:
 
 def test_a_key_with_a_backslash_in_a_database(tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "c", {"a\\b": np.ones(2)})
-    checkpoints.assert_same(checkpoints.values(open_source(str(tmp_path / "c"))), {"a\\b": np.ones(2)})
+    assert_same(read(tmp_path / "c"), {"a\\b": np.ones(2)})

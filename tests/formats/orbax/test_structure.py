@@ -22,6 +22,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.orbax.structure import structure_bytes
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source, restorable_by
 from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.reading import read, values
 
 OLDER = Path(__file__).parents[2] / "data" / "orbax_versions"
 RECIPE = "version: 1\noutput: {zarr: 2, structure_file: true}\n"
@@ -59,9 +61,9 @@ def test_stock_orbax_restores_what_has_one(
     api.apply(recipe(tmp_path), checkpoint(layout), dst=tmp_path / "c")
     with checkpoints.quiet(), ocp.PyTreeCheckpointer() as checkpointer:
         restored = checkpointer.restore(tmp_path / "c")
-    checkpoints.assert_same(checkpoints.restored_leaves(restored), checkpoints.expected_of(layout))
+    assert_same(checkpoints.restored_leaves(restored), checkpoints.expected_of(layout))
     again = open_source(str(tmp_path / "c"))
-    checkpoints.assert_same(checkpoints.values(again), checkpoints.values(source))
+    assert_same(values(again), values(source))
     assert {text: one.kind for text, one in again.leaves().items()} == {
         text: one.kind for text, one in source.leaves().items()
     }
@@ -104,10 +106,10 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
     numbers = {"a": {"b.c": np.arange(3), "d": [np.ones(2), {"e": np.zeros(4)}]}, "f/g": np.full(2, 7)}
     checkpoints.save_pytree(tmp_path / "src", numbers)
     api.apply(recipe(tmp_path), tmp_path / "src", dst=tmp_path / "c")
-    wanted = checkpoints.values(open_source(str(tmp_path / "c")))
+    wanted = read(tmp_path / "c")
     (tmp_path / "c" / "_METADATA").unlink()
     source = open_source(str(tmp_path / "c"))
-    checkpoints.assert_same(checkpoints.values(source), wanted)
+    assert_same(values(source), wanted)
     assert source.leaves()["a/d/1/e"].key.sequences == (False, False, True, False)
 
 

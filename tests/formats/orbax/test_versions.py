@@ -20,6 +20,9 @@ from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.planner.plan import Transfer
 from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.directories import copy_of
+from tests.support.reading import read, values
 
 DATA = Path(__file__).parents[2] / "data" / "orbax_versions"
 WRITTEN = sorted(path.name for path in DATA.iterdir() if path.is_dir())
@@ -66,7 +69,7 @@ def test_the_fixtures_are_those_of_the_script() -> None:
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_layout_is_read(name: str) -> None:
     source = open_source(str(DATA / name))
-    checkpoints.assert_same(checkpoints.values(source), expected(name))
+    assert_same(values(source), expected(name))
     leaves = source.leaves()
     assert leaves["layers/1/deep"].key.sequences == (False, True, False)
     # What was not aggregated before `_METADATA` was a scalar or an array without axes: nobody knows.
@@ -82,12 +85,12 @@ def test_every_layout_is_converted(name: str, tmp_path: Path) -> None:
 
         with ocp.PyTreeCheckpointer() as checkpointer:
             restored = checkpointer.restore(tmp_path / "c")
-    checkpoints.assert_same(checkpoints.restored_leaves(restored), expected(name))
+    assert_same(checkpoints.restored_leaves(restored), expected(name))
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_lost_or_cut_file_is_never_read_as_something_else(name: str, tmp_path: Path) -> None:
-    original, path = DATA / name, checkpoints.copy(DATA / name, tmp_path / "c")
+    original, path = DATA / name, copy_of(DATA / name, tmp_path / "c")
     files = [file.relative_to(original) for file in sorted(original.rglob("*")) if file.is_file()]
     refused = 0
     for file in files:
@@ -100,12 +103,12 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(name: str, tmp_path:
             else:
                 (path / file).unlink()
             try:
-                found = checkpoints.values(open_source(str(path)))
+                found = read(path)
             except SourceError as error:
                 refused += 1
                 assert all(problem.hint for problem in error.problems), (file, cut, error)
             else:
-                checkpoints.assert_same(found, expected(name))
+                assert_same(found, expected(name))
             shutil.copy2(original / file, path / file)
     assert refused >= 4
 
@@ -118,7 +121,7 @@ def edit(path: Path, change: Callable[[Any], object]) -> None:
 
 def refusal(path: Path) -> str:
     with pytest.raises(SourceError) as caught:
-        checkpoints.values(open_source(str(path)))
+        read(path)
     return str(caught.value)
 
 
@@ -127,7 +130,7 @@ def refusal(path: Path) -> str:
 
 @pytest.mark.parametrize("name", AGGREGATED)
 def test_values_in_the_structure_file_have_manifests(name: str, tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / name, tmp_path / "c")
+    path = copy_of(DATA / name, tmp_path / "c")
     source = open_source(str(path))
     for text in ("params/b", "layers/0", "zeros"):
         leaf = source.leaves()[text]
@@ -141,7 +144,7 @@ def test_values_in_the_structure_file_have_manifests(name: str, tmp_path: Path) 
 
 
 def test_a_structure_file_that_lacks_what_it_should_have(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / "c")
+    path = copy_of(DATA / "0.4.8-flax", tmp_path / "c")
     (path / "checkpoint").unlink()
     assert "`layers/0`: its value is in the file checkpoint, which" in refusal(path)
     for changed, message in (
@@ -157,7 +160,7 @@ def test_a_structure_file_that_lacks_what_it_should_have(tmp_path: Path) -> None
 
 
 def test_a_structure_file_that_changed_since_it_was_listed(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / "c")
+    path = copy_of(DATA / "0.4.8-flax", tmp_path / "c")
     source = open_source(str(path))
     leaf = source.leaves()["zeros"]
     os.utime(path / "checkpoint", ns=(0, 0))
@@ -170,7 +173,7 @@ def test_arrays_in_pieces(tmp_path: Path) -> None:
     import msgpack
     from flax import serialization
 
-    path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / "c")
+    path = copy_of(DATA / "0.4.8-flax", tmp_path / "c")
     values = np.arange(12, dtype=np.float32).reshape(2, 6)
     pieces = [values.ravel()[:5], values.ravel()[5:]]
     chunked = {
@@ -191,7 +194,7 @@ def test_byte_strings(tmp_path: Path) -> None:
     import msgpack
 
     for name, text in (("a", b"abc"), ("b", b"abd")):
-        path = checkpoints.copy(DATA / "0.4.8-flax", tmp_path / name)
+        path = copy_of(DATA / "0.4.8-flax", tmp_path / name)
         tree = msgpack.unpackb((path / "checkpoint").read_bytes())
         (path / "checkpoint").write_bytes(msgpack.packb({**tree, "zeros": text}))
     source = open_source(str(tmp_path / "a"))
@@ -209,14 +212,14 @@ def test_byte_strings(tmp_path: Path) -> None:
 
 def test_steps_from_before_metadata(tmp_path: Path) -> None:
     for step in ("9", "10"):
-        checkpoints.copy(DATA / "0.3.5-ocdbt", tmp_path / step / "default")
+        copy_of(DATA / "0.3.5-ocdbt", tmp_path / step / "default")
     source = open_source(str(tmp_path))
     assert (source.format, source.step, source.item) == ("orbax", 10, "default")
-    checkpoints.assert_same(checkpoints.values(source), expected("0.3.5-ocdbt"))
+    assert_same(values(source), expected("0.3.5-ocdbt"))
 
 
 def test_a_placeholder_of_no_array(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.3.5-ocdbt", tmp_path / "c")
+    path = copy_of(DATA / "0.3.5-ocdbt", tmp_path / "c")
     structure = (path / "checkpoint").read_bytes()
     (path / "checkpoint").write_bytes(structure.replace(b"PLACEHOLDER://zeros", b"PLACEHOLDER://heros"))
     assert "`zeros`: it is in checkpoint, but there is no array `heros`" in refusal(path)
@@ -224,14 +227,14 @@ def test_a_placeholder_of_no_array(tmp_path: Path) -> None:
 
 def test_what_wrote_metadata_must_have_it(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     """PRNG keys would become numbers without it."""
-    path = checkpoints.copy(checkpoint("standard"), tmp_path / "c")
+    path = copy_of(checkpoint("standard"), tmp_path / "c")
     (path / "_METADATA").unlink()
     shutil.copy2(DATA / "0.3.5-ocdbt" / "checkpoint", path / "checkpoint")
     assert "has no _METADATA" in refusal(path)
 
 
 def test_databases_from_before_metadata_that_were_never_merged(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.4.8-ocdbt", tmp_path / "c")
+    path = copy_of(DATA / "0.4.8-ocdbt", tmp_path / "c")
     (path / "_METADATA").unlink()
     (path / "manifest.ocdbt").unlink()
     assert "1 process(es) were never merged" in refusal(path)
@@ -254,7 +257,7 @@ def test_arrays_with_chunks_that_are_not_stored_are_computed(name: str, tmp_path
 @pytest.mark.parametrize("filled", [None, False, True])
 def test_a_chunk_that_is_not_stored_where_all_should_be(filled: bool | None, tmp_path: Path) -> None:
     """`_METADATA` says of newer checkpoints that every chunk was stored."""
-    path = checkpoints.copy(DATA / "0.10.3-zarr3-plain", tmp_path / "c")
+    path = copy_of(DATA / "0.10.3-zarr3-plain", tmp_path / "c")
     if filled is None:
         edit(path / "_METADATA", lambda tree: tree.pop("store_array_data_equal_to_fill_value"))
     else:
@@ -263,23 +266,23 @@ def test_a_chunk_that_is_not_stored_where_all_should_be(filled: bool | None, tmp
     if filled:
         assert "`params/sparse`: its chunk c/6/0 is missing" in refusal(path)
     else:
-        checkpoints.assert_same(checkpoints.values(open_source(str(path))), expected(path.name))
+        assert_same(read(path), expected(path.name))
 
 
 def test_zarr_2_never_left_a_chunk_out(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.4.8-aggregated-plain", tmp_path / "c")
+    path = copy_of(DATA / "0.4.8-aggregated-plain", tmp_path / "c")
     (path / "params.sparse" / "3.0").unlink()
     assert "`params/sparse`: its chunk 3.0 is missing" in refusal(path)
 
 
 def test_another_fill_value(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
+    path = copy_of(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
     edit(path / "zeros" / "zarr.json", lambda array: array.update(fill_value=2.5))
-    assert checkpoints.values(open_source(str(path)))["zeros"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
+    assert read(path)["zeros"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
 
 
 def test_a_chunk_that_goes_after_it_was_listed_is_no_chunk_of_zeros(tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
+    path = copy_of(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
     source = open_source(str(path))
     leaf = source.leaves()["params/sparse"]
     (path / "params.sparse" / "c" / "2" / "0").unlink()
@@ -289,7 +292,7 @@ def test_a_chunk_that_goes_after_it_was_listed_is_no_chunk_of_zeros(tmp_path: Pa
 
 @pytest.mark.parametrize("name", SPARSE)
 def test_a_grid_that_is_said_to_be_huge_is_not_walked_through(name: str, tmp_path: Path) -> None:
-    path = checkpoints.copy(DATA / name, tmp_path / "c")
+    path = copy_of(DATA / name, tmp_path / "c")
     base = f"file://{path}/"
     store = ts.KvStore.open(base if "plain" in name else {"driver": "ocdbt", "base": base}).result()
     array = json.loads(store["params.sparse/zarr.json"])
@@ -301,7 +304,7 @@ def test_a_grid_that_is_said_to_be_huge_is_not_walked_through(name: str, tmp_pat
 
 def test_names_that_are_the_beginning_of_others(tmp_path: Path) -> None:
     """`zeros` and `zeros-2` lie beside one another, and `-` comes before `/`."""
-    path = checkpoints.copy(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
+    path = copy_of(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
     shutil.copytree(path / "params.w", path / "zeros-2")
 
     def add(document: Any) -> None:
@@ -311,5 +314,5 @@ def test_names_that_are_the_beginning_of_others(tmp_path: Path) -> None:
 
     edit(path / "_METADATA", add)
     wanted = expected(path.name)
-    found = checkpoints.values(open_source(str(path)))
-    checkpoints.assert_same(found, {**wanted, "name": "run", "zeros-2": wanted["params/w"]})
+    found = read(path)
+    assert_same(found, {**wanted, "name": "run", "zeros-2": wanted["params/w"]})

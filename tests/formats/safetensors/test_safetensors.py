@@ -23,7 +23,9 @@ from ckpt_surgery.formats.shared.zarr_metadata import zarr2_metadata, zarr3_meta
 from ckpt_surgery.storage.adopting import DataFiles
 from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
-from tests.support.conformance import Arrays, Lie, array, assert_same, output_of, values
+from tests.support.comparing import assert_same
+from tests.support.conformance import Arrays, Lie, array, output_of
+from tests.support.reading import values
 
 CODES = {
     "BOOL": "bool",

@@ -10,9 +10,10 @@ import tensorstore as ts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax.store import Store
 from ckpt_surgery.formats.orbax.tree import Tree
-from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
 from tests.support import checkpoints
+from tests.support.comparing import assert_same
+from tests.support.reading import read
 
 
 def database(directory: Path, values: dict[bytes, bytes], **config: Any) -> None:
@@ -108,4 +109,4 @@ def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
     (path / "manifest.ocdbt").unlink()
     database(path, values, max_inline_value_bytes=1)
     assert isinstance(read_database(str(path)).entries[b"x/.zarray"], str)  # a location, not the text
-    checkpoints.assert_same(checkpoints.values(open_source(str(path))), arrays)
+    assert_same(read(path), arrays)

@@ -22,7 +22,9 @@ from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
 from ckpt_surgery.formats.registry import detect_format, formats, open_source
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
-from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array, assert_same, same, values
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array
+from tests.support.reading import values
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""

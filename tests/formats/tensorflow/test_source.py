@@ -21,7 +21,8 @@ from ckpt_surgery.formats.tensorflow.table import table_entries
 from ckpt_surgery.storage.reading import opened
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
-from tests.support.conformance import SLACK_BYTES, Arrays, allowance, array, bounded, values
+from tests.support.conformance import SLACK_BYTES, Arrays, allowance, array, bounded
+from tests.support.reading import values
 
 # --- Snappy -----------------------------------------------------------------------------------------------
 

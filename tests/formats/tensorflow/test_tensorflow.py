@@ -20,7 +20,10 @@ from ckpt_surgery.formats.tensorflow import FORMAT
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, header, nested, number, slices
 from tests.support import conformance
-from tests.support.conformance import Arrays, Lie, array, assert_same, random_regions, same, values
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import Arrays, Lie, array, random_regions
+from tests.support.directories import copy_of, files_of
+from tests.support.reading import values
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -174,10 +177,10 @@ class TestOneDataFile(conformance.Reading):
 
     def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
         """The index is enough to list, and a directory that holds one checkpoint needs no state."""
-        path = conformance.copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         (path / "checkpoint").unlink()
         assert_same(values(self.open(path)), self.sample())
-        for file in conformance.files_of(path):
+        for file in files_of(path):
             if file.suffix != ".index":
                 file.rename(tmp_path / "aside")
                 leaves = self.open(path).leaves()
@@ -459,13 +462,13 @@ def _name_latest(directory: Path, name: str) -> None:
     ],
 )
 def test_what_a_state_names_is_looked_for_beside_it(told: str, run: Path, tmp_path: Path) -> None:
-    path = conformance.copy(run, tmp_path / "copy")
+    path = copy_of(run, tmp_path / "copy")
     _name_latest(path, told.format(here=path))
     assert step_of(path) == (5, 5)
 
 
 def test_a_state_may_name_a_directory_below(run: Path, tmp_path: Path) -> None:
-    conformance.copy(run, tmp_path / "run" / "below")
+    copy_of(run, tmp_path / "run" / "below")
     _name_latest(tmp_path / "run", "below/model.ckpt-10")
     assert step_of(tmp_path / "run") == (10, 10)
 
@@ -485,7 +488,7 @@ def test_a_state_as_a_newer_tensorflow_writes_it(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_several_checkpoints_without_a_state(run: Path, tmp_path: Path) -> None:
-    path = conformance.copy(run, tmp_path / "copy")
+    path = copy_of(run, tmp_path / "copy")
     (path / "checkpoint").unlink()
     with pytest.raises(SourceError, match="holds 3 TensorFlow checkpoints"):
         opened(path)
@@ -508,7 +511,7 @@ def test_checkpoints_of_version_1_are_refused_by_that_name(name: str, tmp_path: 
 
 
 def test_links_out_of_the_directory(run: Path, tmp_path: Path) -> None:
-    path = conformance.copy(run, tmp_path / "copy")
+    path = copy_of(run, tmp_path / "copy")
     for name in ("model.ckpt-15.index", "model.ckpt-15.data-00000-of-00001"):
         (path / name).rename(tmp_path / "aside")
         (path / name).symlink_to(tmp_path / "aside")

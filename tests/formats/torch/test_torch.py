@@ -25,16 +25,9 @@ from ckpt_surgery.formats.torch import FORMAT
 from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
 from tests.formats.torch.pickles import Call, Name, archive, document, storage
 from tests.support import conformance
-from tests.support.conformance import (
-    SLACK_BYTES,
-    Arrays,
-    array,
-    assert_same,
-    bounded,
-    random_regions,
-    same,
-    values,
-)
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import SLACK_BYTES, Arrays, array, bounded, random_regions
+from tests.support.reading import values
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

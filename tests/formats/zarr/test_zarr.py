@@ -22,7 +22,10 @@ from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink,
 from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader, Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
-from tests.support.conformance import Arrays, Lie, array, assert_same, copy, files_of, output_of, same, values
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import Arrays, Lie, array, output_of
+from tests.support.directories import copy_of, files_of
+from tests.support.reading import values
 
 NO_PATHS = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),
@@ -230,7 +233,7 @@ class Group:
     """What holds for zarr alone: a chunk without a file is the fill value."""
 
     def test_missing_files(self, saved: Path, tmp_path: Path) -> None:
-        path = copy(saved, tmp_path / "copy")
+        path = copy_of(saved, tmp_path / "copy")
         wanted: dict[str, np.ndarray] = self.sample()  # type: ignore[attr-defined]
         for file in files_of(path):
             file.rename(tmp_path / "aside")
