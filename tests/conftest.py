@@ -1,6 +1,7 @@
 """Settings that must be in place before jax is imported, and real checkpoints that tests share."""
 
 import os
+import textwrap
 
 # Eight devices on the CPU, so that arrays can be sharded.
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import checkpoints
+from tests.support.models import save_model
+from tests.support.recipes import write_recipe
 
 # How long an example takes says more of the machine than of what is tested.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,3 +54,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return built[layout]
 
     return of
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Callable[[str], Path]:
+    """`recipe(text)`: the file `recipe.yaml` with that text, dedented; each replaces the last."""
+    return lambda text: write_recipe(tmp_path, textwrap.dedent(text))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A safetensors file with custom metadata, alone in its directory; see `tests.support.models`."""
+    return save_model(tmp_path / "model")

@@ -17,8 +17,7 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from orbax.checkpoint import v1
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import (
@@ -36,11 +35,20 @@ from ckpt_surgery.planner.plan import Fate
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
 from tests.support import checkpoints
-from tests.support.checkpoints import CUSTOM, LAYOUTS, WITH_STRINGS, expected_of, random, restored_leaves
+from tests.support.checkpoints import (
+    CUSTOM,
+    LAYOUTS,
+    WITH_STRINGS,
+    expected_of,
+    random,
+    restored_by_all,
+    restored_leaves,
+)
 from tests.support.comparing import assert_same
-from tests.support.directories import copy_of
+from tests.support.directories import copy_of, names
 from tests.support.generations import lock_of, write_lock
-from tests.support.reading import values
+from tests.support.models import ARRAYS
+from tests.support.reading import read, values
 
 Checkpoint = Callable[[str], Path]
 
@@ -49,34 +57,6 @@ rules:
   - match: '(?P<all>.*)'
     to: 'model/${all}'
 """
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "recipe.yaml"
-        path.write_text(textwrap.dedent(text), encoding="utf-8")
-        return path
-
-    return write
-
-
-def read(path: Path, step: int | None = None) -> dict[str, Any]:
-    return values(formats.open_source(str(path), step=step))
-
-
-def restored(path: Path, with_strings: bool) -> dict[str, Any]:
-    """By every stock reader that takes such a tree, without a target; all must agree."""
-    with checkpoints.quiet():
-        tree = restored_leaves(ocp.PyTreeCheckpointer().restore(path))
-        assert_same(restored_leaves(v1.load(path)), tree)
-        if not with_strings:
-            assert_same(restored_leaves(ocp.StandardCheckpointer().restore(path)), tree)
-    return tree
-
-
-def listing(path: Path) -> list[str]:
-    return sorted(os.listdir(path))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -89,13 +69,13 @@ def test_everything_is_carried_along_under_new_names(
     wanted = {f"model/{text}": value for text, value in expected_of(layout).items()}
     assert_same(read(tmp_path / "out"), wanted)
     if layout != "processes":  # its devices are of two hosts: stock Orbax restores that with a target only
-        assert_same(restored(tmp_path / "out", layout in WITH_STRINGS), wanted)
+        assert_same(restored_by_all(tmp_path / "out", layout in WITH_STRINGS), wanted)
     before, after = ckpt_surgery.inspect(source), ckpt_surgery.inspect(tmp_path / "out")
     carried = {f"model/{one.key}": (one.kind, one.sharding, one.prng_impl) for one in before.leaves}
     assert {one.key.text: (one.kind, one.sharding, one.prng_impl) for one in after.leaves} == carried
     assert own(after.metadata) == own(before.metadata)
     assert {step.fate for step in result.plan.steps} == {Fate.RENAMED}
-    assert listing(tmp_path) == ["out", "recipe.yaml"]
+    assert names(tmp_path) == ["out", "recipe.yaml"]
 
 
 def test_custom_metadata_is_there_to_be_carried(checkpoint: Checkpoint) -> None:
@@ -137,7 +117,7 @@ def test_values_are_computed(checkpoint: Checkpoint, recipe: Callable[[str], Pat
         "right": replicated[:, 8:] * 2,
         "count": np.array(4),
     }
-    assert_same(restored(tmp_path / "out", with_strings=False), wanted)
+    assert_same(restored_by_all(tmp_path / "out", with_strings=False), wanted)
     assert all(step.fate is Fate.TRANSFORMED for step in result.plan.steps)
 
 
@@ -246,7 +226,7 @@ def test_a_target_gives_structure_and_defaults(
         target=tmp_path / "target",
     )
     wanted = {"params/w": random((32, 64)).astype(ml_dtypes.bfloat16), "params/new": np.arange(3)}
-    assert_same(restored(tmp_path / "out", with_strings=False), wanted)
+    assert_same(restored_by_all(tmp_path / "out", with_strings=False), wanted)
     fates = {s.leaf.key.text: s.fate for s in result.plan.steps}
     assert fates == {"params/w": Fate.TRANSFORMED, "params/new": Fate.DEFAULTED}
     assert {d.why for d in result.plan.dropped} == {"not in target"}
@@ -289,7 +269,7 @@ def test_an_existing_destination_is_refused_and_kept(
     assert_same(read(out), checkpoints.expected())
     ckpt_surgery.apply(recipe(RENAME), checkpoint("standard"), dst=out, overwrite=True)
     assert "model/count" in read(out)
-    assert listing(tmp_path) == ["out", "recipe.yaml"]
+    assert names(tmp_path) == ["out", "recipe.yaml"]
 
 
 def test_a_failure_while_overwriting_keeps_the_old_one(
@@ -301,7 +281,7 @@ def test_a_failure_while_overwriting_keeps_the_old_one(
     with pytest.raises(DataError, match=r"recipe.yaml:2:34  rules\[0\].value(.|\n)*`params/w`: cast to"):
         ckpt_surgery.apply(bad, checkpoint("standard"), dst=out, overwrite=True)
     assert_same(read(out), checkpoints.expected())
-    assert listing(tmp_path) == ["out", "recipe.yaml"]
+    assert names(tmp_path) == ["out", "recipe.yaml"]
 
 
 def test_a_source_that_changes_while_it_is_read(
@@ -319,7 +299,7 @@ def test_a_source_that_changes_while_it_is_read(
             dst=tmp_path / "out",
             on_plan=meddle,
         )
-    assert listing(tmp_path) == ["recipe.yaml", "source"]
+    assert names(tmp_path) == ["recipe.yaml", "source"]
 
 
 FIVE_MISTAKES = """version: 2
@@ -346,7 +326,7 @@ def test_five_mistakes_are_told_at_once(
     assert {1, 3, 6, 8, 10, 11} <= places
     assert "did you mean `transpose`?" in told
     assert "did you mean `to`?" in told
-    assert listing(tmp_path) == ["recipe.yaml"]
+    assert names(tmp_path) == ["recipe.yaml"]
 
 
 def broken(tmp_path: Path, checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -410,22 +390,22 @@ def test_bad_input_says_what_is_wrong_and_leaves_nothing(
 ) -> None:
     text, source, target, kind, says = broken(tmp_path, checkpoint)[case]
     path = recipe(text)
-    before = listing(tmp_path)
+    before = names(tmp_path)
     with pytest.raises(kind) as caught:
         ckpt_surgery.apply(path, source, dst=tmp_path / "out", target=target)
     assert says in str(caught.value)
-    assert listing(tmp_path) == before
+    assert names(tmp_path) == before
 
 
 def test_a_destination_inside_the_source(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source = copy_of(checkpoint("standard"), tmp_path / "source")
-    before = listing(source)
+    before = names(source)
     for destination in (source / "out", source, tmp_path / "source" / ".." / "source" / "x", tmp_path):
         with pytest.raises(UsageError, match="source"):
             ckpt_surgery.apply(recipe("version: 1\n"), source, dst=destination, overwrite=True)
-    assert listing(source) == before
+    assert names(source) == before
     with pytest.raises(UsageError, match="no such directory"):
         ckpt_surgery.apply(recipe("version: 1\n"), source, dst=tmp_path / "not" / "there")
 
@@ -503,21 +483,7 @@ def test_the_number_of_sources(checkpoint: Checkpoint, recipe: Callable[[str], P
 
 # --- other formats, and destinations that are one file -----------------------------------------------
 
-ARRAYS = {
-    "a/kernel": random((40, 30)),
-    "a/bias": np.arange(4, dtype=np.int32),
-    "b": random((7,), 1).astype(ml_dtypes.bfloat16),
-}
 COPY = "version: 1\n"
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """One safetensors file, with metadata."""
-    directory = tmp_path / "model"
-    directory.mkdir()
-    save_file(ARRAYS, directory / "model.safetensors", {"run": "a17"})
-    return directory / "model.safetensors"
 
 
 def test_the_name_of_the_destination_says_its_format(
@@ -527,9 +493,9 @@ def test_the_name_of_the_destination_says_its_format(
         ckpt_surgery.apply(recipe(COPY), model, dst=f"{tmp_path}/{name}", overwrite=True)
     assert (tmp_path / "out.safetensors").is_file()
     assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
-    assert_same(restored(tmp_path / "out", with_strings=False), ARRAYS)
+    assert_same(restored_by_all(tmp_path / "out", with_strings=False), ARRAYS)
     assert own(ckpt_surgery.inspect(tmp_path / "out.safetensors").metadata) == {"format": "pt", "run": "a17"}
-    assert listing(tmp_path) == ["model", "out", "out.safetensors", "recipe.yaml"]
+    assert names(tmp_path) == ["model", "out", "out.safetensors", "recipe.yaml"]
 
 
 @pytest.mark.parametrize("format", ["orbax", "zarr"])
@@ -538,13 +504,13 @@ def test_a_destination_that_tensorstore_takes_for_another(
 ) -> None:
     """Found out by the plan. Where the program runs does not matter."""
     (tmp_path / "a\\b").mkdir()
-    before = listing(tmp_path)
+    before = names(tmp_path)
     monkeypatch.chdir(tmp_path / "a\\b")
     for run in (ckpt_surgery.plan, ckpt_surgery.apply):
         for path in (tmp_path / "x\\y", Path("out"), tmp_path / "a\\b" / "out"):
             with pytest.raises(UsageError, match="has a backslash in it"):
                 run(recipe(COPY), model, dst=path, format=format)
-    assert listing(tmp_path) == sorted([*before, "recipe.yaml"])
+    assert names(tmp_path) == sorted([*before, "recipe.yaml"])
     ckpt_surgery.plan(recipe(COPY), model, format=format)
     ckpt_surgery.apply(recipe(COPY), model, dst=tmp_path / "out", format=format)
     assert_same(values(formats.open_source(str(tmp_path / "out"))), ARRAYS)
@@ -564,7 +530,7 @@ def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Pa
         recipe("version: 1\noutput: {format: orbax}\n"), model, dst=tmp_path / "c", format="safetensors"
     )
     assert three.plan.warnings == ()
-    assert listing(tmp_path / "c") == ["model.safetensors"]
+    assert names(tmp_path / "c") == ["model.safetensors"]
 
 
 FOREIGN_NAMES = (
@@ -620,7 +586,7 @@ def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Pa
     ckpt_surgery.convert(out, tmp_path / "out.safetensors")
     ckpt_surgery.convert(model.parent, tmp_path / "out.safetensors", overwrite=True)
     assert_same(load_file(tmp_path / "out.safetensors"), ARRAYS)
-    assert listing(tmp_path) == ["model", "out", "out.safetensors"]
+    assert names(tmp_path) == ["model", "out", "out.safetensors"]
 
 
 def test_a_failure_while_a_file_is_overwritten_keeps_the_old_one(
@@ -633,7 +599,7 @@ def test_a_failure_while_a_file_is_overwritten_keeps_the_old_one(
     with pytest.raises(DataError, match="`a/kernel`: cast to"):
         ckpt_surgery.apply(bad, model, dst=out, overwrite=True)
     assert out.read_bytes() == before
-    assert listing(tmp_path) == ["model", "out.safetensors", "recipe.yaml"]
+    assert names(tmp_path) == ["model", "out.safetensors", "recipe.yaml"]
 
 
 def test_convert_keeps_every_leaf(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -650,12 +616,12 @@ def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoi
     told = str(caught.value)
     for key in ("name", "a/b/s", "key"):
         assert f"`{key}`" in told
-    assert listing(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_shards(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
     ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
-    assert listing(tmp_path / "out") == [
+    assert names(tmp_path / "out") == [
         *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
         "model.safetensors.index.json",
     ]
@@ -684,7 +650,7 @@ def test_a_file_of_the_source_is_never_replaced(
     """A shard lies beside the index that was named, and not inside of it."""
     sharded = tmp_path / "sharded"
     ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
-    before = {name: (sharded / name).read_bytes() for name in listing(sharded)}
+    before = {name: (sharded / name).read_bytes() for name in names(sharded)}
     for name in before:
         with pytest.raises(UsageError, match="the destination is"):
             ckpt_surgery.convert(
@@ -693,7 +659,7 @@ def test_a_file_of_the_source_is_never_replaced(
                 format="safetensors",
                 overwrite=True,
             )
-    assert {name: (sharded / name).read_bytes() for name in listing(sharded)} == before
+    assert {name: (sharded / name).read_bytes() for name in names(sharded)} == before
 
 
 def test_metadata_without_a_place_is_a_warning(
@@ -750,7 +716,7 @@ def test_a_file_is_there_whole_or_not_at_all_when_the_process_is_killed(
         assert_same(load_file(out), ARRAYS)
     ckpt_surgery.convert(model, out, overwrite=True)
     assert_same(load_file(out), ARRAYS)
-    assert listing(tmp_path) == ["model", "out.safetensors"]
+    assert names(tmp_path) == ["model", "out.safetensors"]
 
 
 # --- looking, and the package ------------------------------------
@@ -781,9 +747,9 @@ def test_params_and_sizes_as_python_has_them(
     ckpt_surgery.apply(path, model, dst=one, set={"n": 4}, **texts)
     numbers = {"memory": 64 << 20, "shard_size": 4800, "format": "safetensors"}
     ckpt_surgery.apply(path, model, dst=two, set=["n=4"], **numbers)
-    assert len(listing(one)) > 2
-    assert {name: (one / name).read_bytes() for name in listing(one)} == {
-        name: (two / name).read_bytes() for name in listing(two)
+    assert len(names(one)) > 2
+    assert {name: (one / name).read_bytes() for name in names(one)} == {
+        name: (two / name).read_bytes() for name in names(two)
     }
     unequal = [
         v.key for v in ckpt_surgery.diff(model, one, values=True, memory="64MiB").values if not v.equal
@@ -898,4 +864,4 @@ def test_a_signal_stops_a_run_and_leaves_nothing(tmp_path: Path, recipe: Callabl
     arguments = [recipe("version: 1\n"), tmp_path / "source", tmp_path / "out"]
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], check=False)
     assert done.returncode == 143
-    assert listing(tmp_path) == ["recipe.yaml", "source"]
+    assert names(tmp_path) == ["recipe.yaml", "source"]

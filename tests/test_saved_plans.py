@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import flax.serialization
-import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -37,6 +36,7 @@ from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
+from tests.support.models import ARRAYS
 from tests.support.plans import COMPUTED
 from tests.support.reading import values
 
@@ -59,32 +59,6 @@ rules:
   - {add: table, value: 'init("lecun_normal", (64, 8), "float32")'}
   - {add: steps, value: 'arange(0, 1, 0.125, dtype="float32")'}
 """
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "recipe.yaml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A safetensors file with custom metadata, in a directory of its own."""
-    directory = tmp_path / "model"
-    directory.mkdir()
-    save_file(ARRAYS, directory / "model.safetensors", {"run": "a17"})
-    return directory / "model.safetensors"
-
-
-ARRAYS = {
-    "a/kernel": random((40, 30)),
-    "a/bias": np.arange(4, dtype=np.int32),
-    "b": random((7,), 1).astype(ml_dtypes.bfloat16),
-}
 
 
 def opened_again(path: Path, dst: Path, **options: Any) -> Prepared:

@@ -1,7 +1,6 @@
 """Plans and checkpoints made by hand, for commands whose library calls are replaced."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,17 +13,14 @@ from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step
+from tests.support.leaves import array_leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
 
 
-def array(key: str, shape: tuple[int, ...], dtype: np.dtype[Any], **more: Any) -> Leaf:
-    return Leaf(Key.parse(key), LeafKind.ARRAY, ArraySpec(shape, dtype), **more)
-
-
 def step(key: str, shape, dtype, fate: Fate, sources: Sequence[str], rule: RuleRef | None) -> Step:
-    leaf = array(key, shape, dtype)
+    leaf = array_leaf(key, shape, dtype)
     reads = tuple(tuple(source.split(":", 1)) if ":" in source else ("source", source) for source in sources)
     return Step(leaf, Read("source", leaf), fate, rule, reads)
 
@@ -69,8 +65,10 @@ def tower(make_plan) -> Plan:
         step("fusion/kernel", (512, 256), BF16, Fate.ADDED, [], third),
     ]
     rule = RuleRef("rules[3]", 20)
-    dropped = [Dropped("source", array(f"opt_state/{i}/mu", (2048,), F32), rule, "drop") for i in range(3)]
-    dropped.append(Dropped("source", array("ema", (2048,), F32), None, "not in target"))
+    dropped = [
+        Dropped("source", array_leaf(f"opt_state/{i}/mu", (2048,), F32), rule, "drop") for i in range(3)
+    ]
+    dropped.append(Dropped("source", array_leaf("ema", (2048,), F32), None, "not in target"))
     return make_plan(
         steps, dropped, ["1 of 2 elements of `a[b]` are used by no output"], ("source", "target")
     )
@@ -109,8 +107,8 @@ def leaves() -> tuple[Leaf, ...]:
             Leaf(Key.parse(f"params/layer_{i}/mlp/kernel"), LeafKind.ARRAY, spec, manifest, sharding)
             for i in range(12)
         ),
-        *(array(f"params/layer_{i}/ln", (2048,), F32) for i in range(12)),
-        array("params/embed", (32000, 2048), BF16),
+        *(array_leaf(f"params/layer_{i}/ln", (2048,), F32) for i in range(12)),
+        array_leaf("params/embed", (32000, 2048), BF16),
         Leaf(Key.parse("step"), LeafKind.SCALAR, ArraySpec((), np.dtype(np.int64))),
         Leaf(Key.parse("name"), LeafKind.STRING, string="t"),
     )

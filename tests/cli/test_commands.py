@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from ckpt_surgery import api, checking, inspecting
 from ckpt_surgery.cli import cli
@@ -29,6 +28,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
+from tests.support.command_line import run
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
 TWO = "version: 1\nsources: [base, lora]\nrules: []\n"
@@ -74,12 +74,6 @@ def two(tmp_path: Path) -> str:
     path = tmp_path / "two.yaml"
     path.write_text(TWO)
     return str(path)
-
-
-def run(*arguments: str, **env: str) -> Result:
-    return CliRunner().invoke(
-        cli, arguments, env={"COLUMNS": "100", "NO_COLOR": None, **env}, prog_name="ckpt-surgery"
-    )
 
 
 def result_of(plan):

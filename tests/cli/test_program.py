@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from click.testing import CliRunner, Result
 
-from ckpt_surgery.cli import cli
+from tests.support.command_line import run
 
 RECIPE = r"""
 version: 1
@@ -49,10 +48,6 @@ def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "recipe.yaml"
     path.write_text(RECIPE)
     return path
-
-
-def run(*arguments: object, **env: str) -> Result:
-    return CliRunner().invoke(cli, list(map(str, arguments)), env={"COLUMNS": "100", "NO_COLOR": None, **env})
 
 
 restores = pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import flax.serialization
 import jax.numpy as jnp
@@ -15,11 +14,10 @@ import orbax.checkpoint as ocp
 import pytest
 import torch
 import zarr
-from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api, cli
+from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError, VerificationError
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.formats import registry as formats
@@ -28,9 +26,11 @@ from ckpt_surgery.provenance import own
 from ckpt_surgery.report.differences import difference_rows
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints
-from tests.support.checkpoints import CUSTOM, random, restored_leaves
+from tests.support.checkpoints import CUSTOM, random, restored
+from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.reading import values
+from tests.support.trees import flattened, nested
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -44,24 +44,6 @@ ARRAYS: Arrays = {
     "bytes": np.arange(200, dtype=np.uint8),
 }
 BF16 = {"embedding": random((64, 8), 3).astype(ml_dtypes.bfloat16)}
-
-
-def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in arrays.items():
-        *containers, last = key.split("/")
-        inner = tree
-        for name in containers:
-            inner = inner.setdefault(name, {})
-        inner[last] = value
-    return tree
-
-
-def flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for name, value in tree.items():
-        found |= flattened(value, f"{prefix}{name}/") if isinstance(value, dict) else {prefix + name: value}
-    return found
 
 
 # --- the formats' own libraries ----------------------------------------------------------------------
@@ -153,11 +135,6 @@ ORIGINS = {
 }
 
 
-def load_orbax(path: Path) -> Arrays:
-    with checkpoints.quiet():
-        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
-
-
 def load_flax(path: Path) -> Arrays:
     return flattened(flax.serialization.msgpack_restore(path.read_bytes()))
 
@@ -174,7 +151,7 @@ def load_zarr(path: Path) -> Arrays:
 
 
 DESTINATIONS: dict[str, tuple[str, Callable[[Path], Arrays]]] = {
-    "orbax": ("out", load_orbax),
+    "orbax": ("out", restored),
     "safetensors": ("out.safetensors", load_file),
     "flax": ("out.msgpack", load_flax),
     "npz": ("out.npz", load_npz),
@@ -257,7 +234,7 @@ def test_the_command_there_and_back(format: str, origin: Callable[[str], Path], 
         ["inspect", out, "--format", format],
         ["plan", "@cast", out, "--json"],
     ):
-        done = CliRunner().invoke(cli.cli, list(map(str, arguments)))
+        done = run(*arguments)
         assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["sources"]["source"]["format"] == format
 
@@ -431,7 +408,7 @@ def test_a_model_of_hugging_face_in_three_formats(tmp_path: Path) -> None:
         assert ckpt_surgery.inspect(model, format=format).format == format
         assert ckpt_surgery.inspect(model / file).format == format
         api.convert(model, tmp_path / format, src_format=format)
-        assert_same(load_orbax(tmp_path / format), EVERYTHING)
+        assert_same(restored(tmp_path / format), EVERYTHING)
 
 
 @pytest.mark.parametrize("name", ORIGINS)
@@ -471,9 +448,9 @@ def test_linked_into_orbax_from_wherever_bytes_lie_raw(name: str, tmp_path: Path
         assert {step.transfer for step in result.plan.steps} == {"link"}
         assert result.plan.costs.bytes_linked == result.plan.costs.bytes_out == 4 * 256 * 512 * 4
     shutil.rmtree(place)
-    assert_same(load_orbax(tmp_path / "converted"), big)
+    assert_same(restored(tmp_path / "converted"), big)
     assert_same(
-        load_orbax(tmp_path / "applied"), {f"renamed/{i}/w": big[f"layer_{i}/kernel"] for i in range(4)}
+        restored(tmp_path / "applied"), {f"renamed/{i}/w": big[f"layer_{i}/kernel"] for i in range(4)}
     )
 
 
@@ -529,6 +506,6 @@ def test_bfloat16_through_zarr(origin: Callable[[str], Path], tmp_path: Path) ->
     """Which zarr-python cannot read, but TensorStore and this package can."""
     api.convert(origin("flax"), tmp_path / "out.zarr")
     api.convert(tmp_path / "out.zarr", tmp_path / "out")
-    restored = load_orbax(tmp_path / "out")
-    assert restored["embedding"].dtype == jnp.bfloat16
-    assert_same(restored, EVERYTHING)
+    found = restored(tmp_path / "out")
+    assert found["embedding"].dtype == jnp.bfloat16
+    assert_same(found, EVERYTHING)

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 import zarr
 
 from ckpt_surgery import api
 from ckpt_surgery.planner.plan import Plan
-from tests.support.checkpoints import quiet, restored_leaves
+from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
+from tests.support.plans import transfers_of
 from tests.support.recipes import write_recipe
 
 FILLS: Mapping[str, float] = {"zero": 0.0, "nine": 9.0, "nan": np.nan}
@@ -51,12 +51,7 @@ def checkpoint(path: Path) -> dict[str, np.ndarray]:
 def run(recipe: str, tmp_path: Path) -> tuple[Plan, Any]:
     """The plan, and what stock Orbax restores."""
     result = api.apply(write_recipe(tmp_path, recipe), tmp_path / "g", dst=tmp_path / "out")
-    with quiet():
-        return result.plan, restored_leaves(ocp.PyTreeCheckpointer().restore(tmp_path / "out"))
-
-
-def transfers(plan: Plan) -> dict[str, str]:
-    return {step.leaf.key.text: step.transfer.value for step in plan.steps}
+    return result.plan, restored(tmp_path / "out")
 
 
 CHANGES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -74,14 +69,14 @@ def test_every_fill_value(value: str, tmp_path: Path) -> None:
     plan, found = run(recipe, tmp_path)
     assert_same(found, {f"renamed/{key}": CHANGES[value](array) for key, array in held.items()})
     moved = {key: value != "x * 1" and key.endswith("whole") for key in found}
-    assert transfers(plan) == {key: "link" if moved[key] else "compute" for key in found}
+    assert transfers_of(plan) == {key: "link" if moved[key] else "compute" for key in found}
 
 
 def test_kept(tmp_path: Path) -> None:
     held = checkpoint(tmp_path / "g")
     plan, found = run("version: 1\n", tmp_path)
     assert_same(found, held)
-    assert transfers(plan) == {key: "link" if key.endswith("whole") else "compute" for key in held}
+    assert transfers_of(plan) == {key: "link" if key.endswith("whole") else "compute" for key in held}
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -103,5 +98,7 @@ def test_stacks(axis: int, tmp_path: Path) -> None:
     }
     wanted["mixed"] = np.stack([held["start/nine/whole"], held["start/nine/lacking"]], axis)
     assert_same(found, wanted)
-    assert transfers(plan) == {key: "link" if key.endswith("whole") else "compute" for key in transfers(plan)}
-    assert "link" in transfers(plan).values()
+    assert transfers_of(plan) == {
+        key: "link" if key.endswith("whole") else "compute" for key in transfers_of(plan)
+    }
+    assert "link" in transfers_of(plan).values()

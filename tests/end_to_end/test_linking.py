@@ -17,7 +17,6 @@ import safetensors.numpy
 import tensorstore as ts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orbax.checkpoint import v1
 
 import ckpt_surgery
 from ckpt_surgery import api
@@ -29,7 +28,7 @@ from ckpt_surgery.planner import transfers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from tests.support import checkpoints, linked_sources
-from tests.support.checkpoints import random, restored_leaves
+from tests.support.checkpoints import random, restored_by_all, restored_leaves
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
 from tests.support.linked_sources import (
@@ -54,16 +53,6 @@ WAYS = ("link", "copy", "compute")
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     return linked_sources.layouts(tmp_path_factory.mktemp)
-
-
-def restored(path: Path, with_strings: bool) -> dict[str, Any]:
-    """By every stock reader that takes such a tree; all must agree."""
-    with checkpoints.quiet():
-        tree = restored_leaves(ocp.PyTreeCheckpointer().restore(path))
-        assert_same(restored_leaves(v1.load(path)), tree)
-        if not with_strings:
-            assert_same(restored_leaves(ocp.StandardCheckpointer().restore(path)), tree)
-    return tree
 
 
 def by_transfer(plan: Plan) -> dict[str, list[str]]:
@@ -127,7 +116,7 @@ def test_the_corpus_is_the_same_by_link_by_copy_and_computed(
             plans[way] = api.apply(recipe, source, dst=tmp_path / way, link_mode=mode).plan
         check_costs(plans[way])
         assert_same(read(tmp_path / way), wanted)
-        assert_same(restored(tmp_path / way, name in WITH_STRINGS), wanted)
+        assert_same(restored_by_all(tmp_path / way, name in WITH_STRINGS), wanted)
     assert state_of(source) == before
 
     linked, copied, computed = (by_transfer(plans[way]) for way in WAYS)
@@ -156,7 +145,7 @@ def test_the_corpus_under_version_2(name: str, layout: Layout, tmp_path: Path) -
     check_costs(plan)
     wanted = results(name)
     assert_same(read(tmp_path / "out"), wanted)
-    assert_same(restored(tmp_path / "out", name in WITH_STRINGS), wanted)
+    assert_same(restored_by_all(tmp_path / "out", name in WITH_STRINGS), wanted)
     found = by_transfer(plan)
     stored = {*found["link"], *found["copy"]}
     assert ("case/transposed" in stored) == (name != "ocdbt-zarr3")
@@ -182,7 +171,7 @@ rules:
     both = np.stack([first["w"], second["w"]])
     wanted = {"both": both, "other": second["w"].T, "b": first["b"]}
     assert_same(read(tmp_path / "out"), wanted)
-    assert_same(restored(tmp_path / "out", False), wanted)
+    assert_same(restored_by_all(tmp_path / "out", False), wanted)
 
 
 def test_linked_from_safetensors_and_restored_on_four_devices(layout: Layout, tmp_path: Path) -> None:
@@ -242,7 +231,7 @@ def test_narrow_and_wide_types_are_linked(dtype: str, tmp_path: Path) -> None:
         recipe = write_recipe(tmp_path, f"{text}\noutput: {{zarr: {zarr}}}")
         plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / f"out{zarr}").plan
         assert by_transfer(plan)["compute"] == []
-        assert_same(restored(tmp_path / f"out{zarr}", False), {"b": array.T})
+        assert_same(restored_by_all(tmp_path / f"out{zarr}", False), {"b": array.T})
 
 
 def _stored_somehow(path: Path, text: str, array: np.ndarray, draw: Callable[[Any], Any]) -> None:
@@ -344,7 +333,7 @@ def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: 
     assert state_of(source) == before
     shutil.rmtree(source)
     assert_same(read(tmp_path / "stays"), results(name))
-    assert_same(restored(tmp_path / "stays", name in WITH_STRINGS), results(name))
+    assert_same(restored_by_all(tmp_path / "stays", name in WITH_STRINGS), results(name))
 
 
 def test_linked_files_share_their_inode_and_copied_ones_do_not(layout: Layout, tmp_path: Path) -> None:
@@ -428,7 +417,7 @@ rules:
         shutil.rmtree(source)
         source = target
     assert_same(read(source), everything(name))
-    assert_same(restored(source, name in WITH_STRINGS), everything(name))
+    assert_same(restored_by_all(source, name in WITH_STRINGS), everything(name))
 
 
 # --- raw chunks are read in parts -------------------------------------------------------------------------

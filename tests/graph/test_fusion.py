@@ -26,6 +26,7 @@ from ckpt_surgery.graph.costs import task_bytes
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Read
+from tests.support.comparing import same
 
 BF16, F16, F32, F64 = (np.dtype(t) for t in (ml_dtypes.bfloat16, np.float16, np.float32, np.float64))
 I8, I32 = np.dtype(np.int8), np.dtype(np.int32)
@@ -69,10 +70,6 @@ def whole(node: Node, region: Region) -> np.ndarray:
     specs = [n.spec for n in node.inputs]
     needs = node.function.needs(region, specs)
     return node.function.apply(region, specs, [whole(node.inputs[i], part) for i, part in needs])
-
-
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
 
 
 FLOATS = st.sampled_from([BF16, F16, F32, F64])

@@ -10,11 +10,9 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from click.testing import CliRunner
 
 import ckpt_surgery
 from ckpt_surgery import api
-from ckpt_surgery.cli import cli
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, FunctionError, PlanError, UsageError
 from ckpt_surgery.graph.evaluating import evaluate
@@ -23,6 +21,7 @@ from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import plan_json
 from tests.support.checkpoints import random
+from tests.support.command_line import run
 from tests.support.memory import MemorySource
 
 ROOT = Path(__file__).parent.parent.parent
@@ -115,10 +114,10 @@ def test_the_plan_has_the_digest_of_the_file(setting: Setting) -> None:
 def test_the_command_line(setting: Setting) -> None:
     directory = setting(DOUBLE, TWICE, {"w": random((2, 3))})
     paths = [str(directory / name) for name in ("recipe.yaml", "old", "new")]
-    refused = CliRunner().invoke(cli, ["apply", *paths])
+    refused = run("apply", *paths)
     assert refused.exit_code == 2
     assert "--allow-hooks" in refused.stderr
-    assert CliRunner().invoke(cli, ["apply", "--allow-hooks", *paths]).exit_code == 0
+    assert run("apply", "--allow-hooks", *paths).exit_code == 0
     restored = ocp.PyTreeCheckpointer().restore(directory / "new")
     np.testing.assert_array_equal(restored["w"], random((2, 3)) * 2)
 
@@ -430,7 +429,7 @@ def test_problems_with_values_end_the_run(setting: Setting, hooks: str, says: st
 def test_no_traceback_is_printed(setting: Setting) -> None:
     directory = setting(DOUBLE, "def double(x):\n    return 1 / 0", {"w": random((2, 3))})
     paths = [str(directory / name) for name in ("recipe.yaml", "old", "new")]
-    done = CliRunner().invoke(cli, ["apply", "--allow-hooks", *paths])
+    done = run("apply", "--allow-hooks", *paths)
     assert done.exit_code == 1
     assert "`hooks.double` raised ZeroDivisionError: division by zero (my_hooks.py, line 2)" in done.stderr
     assert "Traceback" not in done.stderr

@@ -7,21 +7,16 @@ from pathlib import Path
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from click.testing import CliRunner, Result
 
 import ckpt_surgery
 from ckpt_surgery import api
-from ckpt_surgery.cli import cli
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language import packaged
 from ckpt_surgery.language.loading import load_recipe
+from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent.parent
 NAMES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments, prog_name="ckpt-surgery")
 
 
 @pytest.fixture

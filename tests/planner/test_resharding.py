@@ -1,6 +1,5 @@
 """Shardings that a recipe gives, that a target has, and that do not survive; restored by stock Orbax."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError
 from tests.support import checkpoints
 from tests.support.checkpoints import random, save_standard, sharded
+from tests.support.trees import flattened
 
 STACK = """
 rules:
@@ -52,14 +52,6 @@ def restored(path: Path) -> dict[str, Any]:
     """The arrays that stock Orbax restores when it is given no target, by key."""
     with checkpoints.quiet(), ocp.StandardCheckpointer() as checkpointer:
         return dict(flattened(checkpointer.restore(path)))
-
-
-def flattened(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from flattened(value, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def over(*spec: Any) -> Sharding:

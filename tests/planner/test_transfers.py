@@ -21,6 +21,7 @@ from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
+from tests.support.plans import transfers_of
 
 HERE, ELSEWHERE = 7, 8
 """Numbers of file systems."""
@@ -85,10 +86,6 @@ def planned(recipe: str, leaves: Sequence[Leaf], where: Destination, memory: int
     return make_plan(loaded, {"source": listing}, None, [], {}, where, memory, 2)
 
 
-def by_key(plan: Plan) -> dict[str, str]:
-    return {step.leaf.key.text: step.transfer.value for step in plan.steps}
-
-
 # --- one output -------------------------------------------------------------------------------------------
 
 
@@ -118,7 +115,7 @@ def test_what_is_linked(value: str, transfer: str) -> None:
     recipe = f'version: 1\nrules: [{{match: w, value: "{value}"}}, {{match: all, to: other}}]'
     leaves = [matrix("w", "f", (6, 8)), matrix("all", "f", (6, 8))]
     plan = planned(recipe, leaves, destination({"f": 6 * 8 * 4}))
-    assert by_key(plan) == {"w": transfer, "other": "link"}
+    assert transfers_of(plan) == {"w": transfer, "other": "link"}
     stored = {step.leaf.key.text: step.stored for step in plan.steps}
     assert (stored["w"] is None) == (transfer == "compute")
 
@@ -137,7 +134,7 @@ def test_leaves_without_an_array() -> None:
         Leaf(Key.parse("none"), LeafKind.EMPTY, empty="None"),
     ]
     plan = planned("version: 1\n", leaves, destination({}))
-    assert by_key(plan) == {"name": "compute", "none": "compute"}
+    assert transfers_of(plan) == {"name": "compute", "none": "compute"}
     assert plan.costs.bytes_out == 0
 
 
@@ -152,7 +149,7 @@ def test_what_the_destination_does_not_adopt_is_computed() -> None:
     leaves = [matrix("a", "f", (10, 10)), matrix("b", "f", (10, 10), 400)]
     plan = planned("version: 1\nrules: [{match: '(.)', value: 'x[2:]'}]", leaves, where)
     assert told == [("a", (8, 10)), ("b", (8, 10))]
-    assert by_key(plan) == {"a": "copy", "b": "compute"}  # of the file, 320 of 800 bytes would be used
+    assert transfers_of(plan) == {"a": "copy", "b": "compute"}  # of the file, 320 of 800 bytes would be used
 
 
 def test_an_array_that_is_not_wholly_stored_is_computed() -> None:
@@ -181,7 +178,7 @@ def test_parts_that_are_encoded_differently_are_not_put_together() -> None:
         [other, plain],
         destination({"f": 80}),
     )
-    assert by_key(plan) == {"both": "compute"}
+    assert transfers_of(plan) == {"both": "compute"}
 
 
 # --- file systems -----------------------------------------------------------------------------------------
@@ -266,7 +263,7 @@ def test_dropping_the_optimizer_copies_what_is_left() -> None:
     plan = planned(
         "version: 1\nrules: [{match: 'opt/.*', drop: true}]", leaves, destination({"f": 1200, "g": 440})
     )
-    assert by_key(plan) == {"params/w": "copy", "params/b": "link"}
+    assert transfers_of(plan) == {"params/w": "copy", "params/b": "link"}
     costs = plan.costs
     assert (costs.bytes_copied, costs.bytes_linked, costs.bytes_dead, costs.bytes_read) == (400, 400, 40, 400)
 
@@ -341,7 +338,7 @@ def test_a_plan_tells_each_transfer_and_what_it_costs() -> None:
     assert costs.bytes_out == 680
     assert (costs.bytes_dead, costs.bytes_read) == (400, 80 + 400)
     document = plan_json(plan)
-    assert {one["key"]: one["transfer"] for one in document["leaves"]} == by_key(plan)
+    assert {one["key"]: one["transfer"] for one in document["leaves"]} == transfers_of(plan)
     summary = document["summary"]
     assert [summary[f"bytes_{way}"] for way in ("linked", "copied", "computed", "out", "dead")] == [
         *(400, 80, 200),

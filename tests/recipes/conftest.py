@@ -8,8 +8,8 @@ import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery import api
-from tests.recipes.running import Run, Save, restored
-from tests.support.checkpoints import quiet
+from tests.recipes.running import Run, Save
+from tests.support.checkpoints import quiet, restored
 
 
 @pytest.fixture

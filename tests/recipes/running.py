@@ -4,24 +4,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orbax.checkpoint as ocp
 import pytest
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.planner.plan import Plan
-from tests.support.checkpoints import quiet, restored_leaves
 from tests.support.plans import plan_of
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
 Save = Callable[[str, Any], Path]
 Run = Callable[..., Mapping[str, Any]]
-
-
-def restored(path: Path) -> dict[str, Any]:
-    """What stock Orbax reads, by key."""
-    with quiet():
-        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
 
 
 def planned(name: str, *sources: Any, **options: Any) -> Plan:

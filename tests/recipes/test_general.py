@@ -15,8 +15,8 @@ from flax.training.train_state import TrainState
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, UsageError
-from tests.recipes.running import Run, Save, fails, planned, restored
-from tests.support.checkpoints import random, restored_leaves
+from tests.recipes.running import Run, Save, fails, planned
+from tests.support.checkpoints import random, restored, restored_leaves
 from tests.support.comparing import assert_same
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

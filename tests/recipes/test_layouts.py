@@ -39,6 +39,7 @@ from tests.recipes.decoder_layouts import (
     recorded_config,
     within_layer,
 )
+from tests.support.comparing import assert_same
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.plans import COMPUTED, plan_of
 
@@ -201,14 +202,6 @@ def converted(recipe: Path, arrays: Mapping[str, np.ndarray], given: list[str]) 
     run(plan, {"source": source}, sink, 1 << 26, 2)
     assert all((count == 1).all() for count in sink.writes.values())
     return sink.arrays
-
-
-def assert_same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
-    """Equal keys, dtypes, shapes and bits."""
-    assert sorted(found) == sorted(wanted)
-    for key, value in wanted.items():
-        assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape), key
-        assert found[key].tobytes() == value.tobytes(), key
 
 
 EXACT = [

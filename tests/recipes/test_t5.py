@@ -21,8 +21,10 @@ from ckpt_surgery.planner.planning import make_plan
 from tests.oracle.trees import restore, save
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Parameter, Size, Slots
+from tests.support.comparing import assert_same
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.plans import COMPUTED, MEMORY, fates, plan_of
+from tests.support.trees import nested
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "recipes"
@@ -63,14 +65,6 @@ def filled(listing: Mapping[str, str]) -> Arrays:
         bits = generator.integers(0, 256, (*shape, dtype.itemsize), np.uint8)
         arrays[key] = np.frombuffer(bits.tobytes(), dtype).reshape(shape)
     return arrays
-
-
-def assert_equal(ours: Arrays, expected: Arrays) -> None:
-    assert ours.keys() == expected.keys()
-    for key, array in expected.items():
-        found = ours[key]
-        assert (found.dtype, found.shape) == (array.dtype, array.shape), key
-        assert found.tobytes() == array.tobytes(), key
 
 
 def problem_of(error: PlanError) -> str:
@@ -208,7 +202,7 @@ def test_values_stay_what_they_were(model: str, slots: Slots) -> None:
         unused = {"m"} | ({"v", "v_row", "v_col"} - present if present else set())
         for name in present | unused:
             expected[f"state/param_states/{p.t5x}/{name}"] = dummy if name in unused else state[name]
-    assert_equal(carried_out("t5-to-t5x", arrays), expected)
+    assert_same(carried_out("t5-to-t5x", arrays), expected)
 
 
 NAMES = {"v": "v", "v_row": "vr", "v_col": "vc"}
@@ -278,18 +272,7 @@ def test_an_inference_state_has_parameters_and_step(tmp_path: Path) -> None:
     kept = {key: arrays[key] for key in layouts.inference_state(parameters)}
     found = restore(tmp_path / "inference")
     assert np.array_equal(found.pop("flax_mutables")["cache"]["index"], np.arange(3))
-    assert_equal({key: np.asarray(leaf) for key, leaf in flat(found)}, kept)
-
-
-def nested(arrays: Arrays) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, array in arrays.items():
-        *containers, last = key.split("/")
-        inner = tree
-        for name in containers:
-            inner = inner.setdefault(name, {})
-        inner[last] = array
-    return tree
+    assert_same({key: np.asarray(leaf) for key, leaf in flat(found)}, kept)
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -356,8 +339,8 @@ def test_there_and_back_no_bit_changes(dtype: str, version: Any, biases: Any) ->
         f"target/{p.t5x}": arrays[p.hugging_face].T if p.transposed else arrays[p.hugging_face]
         for p in parameters
     }
-    assert_equal(there, expected | {"state/step": np.array(25, np.int32)})
-    assert_equal(carried_out("t5x-hf-t5", there), arrays)
+    assert_same(there, expected | {"state/step": np.array(25, np.int32)})
+    assert_same(carried_out("t5x-hf-t5", there), arrays)
 
 
 def test_a_train_state_from_mesh_tensorflow_reaches_hugging_face_and_returns() -> None:
@@ -366,12 +349,12 @@ def test_a_train_state_from_mesh_tensorflow_reaches_hugging_face_and_returns() -
     variables["global_step"] = np.array(7, np.int64)
     state = carried_out("t5-to-t5x", variables)
     theirs = carried_out("t5x-hf-t5", state)
-    assert_equal(
+    assert_same(
         theirs,
         {p.hugging_face: variables[p.mesh].T if p.transposed else variables[p.mesh] for p in parameters},
     )
     inference = carried_out("t5x-train-to-inference", state)
-    assert_equal(carried_out("hf-t5-to-t5x", theirs, "step=7"), inference)
+    assert_same(carried_out("hf-t5-to-t5x", theirs, "step=7"), inference)
 
 
 TIED = {

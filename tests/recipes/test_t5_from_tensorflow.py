@@ -6,15 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from ckpt_surgery.cli import cli
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece
 from tests.oracle.trees import restore
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Listing, Size
+from tests.support.command_line import run
 from tests.support.conformance import array
+from tests.support.trees import flattened
 
 SIZE = Size(vocab=50, embed=6, heads=4, joined=20, mlp=9, buckets=5, layers=12)
 PARAMETERS = layouts.t5(SIZE, "1.1", "shared")
@@ -71,28 +72,17 @@ def expected(variables: Mapping[str, np.ndarray]) -> Arrays:
     return state
 
 
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(cli, list(map(str, arguments)), env={"NO_COLOR": "1"})
+def ran(*arguments: object) -> Result:
+    result = run(*arguments)
     assert result.exit_code == 0, result.stderr
     return result
-
-
-def flat(tree: Mapping[str, object], prefix: str = "") -> Arrays:
-    found: Arrays = {}
-    for name, value in tree.items():
-        found |= (
-            flat(value, f"{prefix}{name}/")
-            if isinstance(value, Mapping)
-            else {prefix + name: np.asarray(value)}
-        )
-    return found
 
 
 @pytest.mark.filterwarnings("ignore:Sharding info not provided when restoring:UserWarning")
 def test_every_value_arrives(variables: Arrays, saved: Path, tmp_path: Path) -> None:
     assert bundles.load(saved / "model.ckpt-1000003").keys() == variables.keys()
-    run("apply", "@t5-to-t5x", saved, tmp_path / "t5x")
-    found, wanted = flat(restore(tmp_path / "t5x")), expected(variables)
+    ran("apply", "@t5-to-t5x", saved, tmp_path / "t5x")
+    found, wanted = flattened(restore(tmp_path / "t5x")), expected(variables)
     assert found.keys() == wanted.keys()
     for key, value in wanted.items():
         assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape), key
@@ -100,6 +90,6 @@ def test_every_value_arrives(variables: Arrays, saved: Path, tmp_path: Path) -> 
 
 
 def test_inspect_tells_the_step(saved: Path) -> None:
-    shown = json.loads(run("inspect", saved, "--json").stdout)
+    shown = json.loads(ran("inspect", saved, "--json").stdout)
     assert (shown["format"], shown["step"]) == ("tensorflow", STEP)
     assert len(shown["leaves"]) == len(layouts.mesh_variables(PARAMETERS, "factored"))

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,27 +18,25 @@ from ckpt_surgery.report.differences import (
     difference_json,
     difference_rows,
 )
-from tests.support.leaves import listing as listing_of
+from tests.support.leaves import array_leaf, by_key, listing
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
 
 
-def array(key: str, shape: tuple[int, ...] = (2, 3), dtype: Any = F32) -> Leaf:
-    return Leaf(Key.parse(key), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype)))
-
-
-def listing(*leaves: Leaf) -> dict[str, Leaf]:
-    return {leaf.key.text: leaf for leaf in leaves}
-
-
 def test_diff_trees() -> None:
-    a = listing(array("same"), array("gone"), array("w", (2, 3)), array("x", dtype=F32), array("y"))
-    b = listing(
-        array("w", (3, 2)),
-        array("same"),
-        array("new"),
-        array("x", dtype=BF16),
+    a = by_key(
+        array_leaf("same"),
+        array_leaf("gone"),
+        array_leaf("w", (2, 3)),
+        array_leaf("x", dtype=F32),
+        array_leaf("y"),
+    )
+    b = by_key(
+        array_leaf("w", (3, 2)),
+        array_leaf("same"),
+        array_leaf("new"),
+        array_leaf("x", dtype=BF16),
         Leaf(Key.parse("y"), LeafKind.STRING),
     )
     found = diff_trees(a, b)
@@ -55,7 +52,7 @@ def test_diff_trees() -> None:
 
 
 def test_diff_trees_of_equal_listings():
-    a = listing(array("w"), Leaf(Key.parse("s"), LeafKind.STRING, string="x"))
+    a = by_key(array_leaf("w"), Leaf(Key.parse("s"), LeafKind.STRING, string="x"))
     assert not diff_trees(a, dict(reversed(a.items()))).different
 
 
@@ -83,8 +80,8 @@ def test_diff_trees_compares_what_listings_say_of_values(change):
 
 
 def test_difference_rows_fold():
-    a = listing(*(array(f"l_{i}") for i in range(3)), *(array(f"m_{i}") for i in range(3)))
-    b = listing(*(array(f"l_{i}", dtype=BF16) for i in range(3)), array("n"))
+    a = by_key(*(array_leaf(f"l_{i}") for i in range(3)), *(array_leaf(f"m_{i}") for i in range(3)))
+    b = by_key(*(array_leaf(f"l_{i}", dtype=BF16) for i in range(3)), array_leaf("n"))
     assert [(r.side, r.key, r.count, r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [
         ("only in A", "m_{0..2}", 3, "f32[2,3]", ""),
         ("only in B", "n", 1, "", "f32[2,3]"),
@@ -94,12 +91,12 @@ def test_difference_rows_fold():
 
 
 def test_difference_rows_show_strings():
-    a, b = (listing(Leaf(Key.parse("s"), LeafKind.STRING, string=text)) for text in ("x\n", "y"))
+    a, b = (by_key(Leaf(Key.parse("s"), LeafKind.STRING, string=text)) for text in ("x\n", "y"))
     assert [(r.before, r.after) for r in difference_rows(diff_trees(a, b))] == [('"x\\n"', '"y"')]
 
 
 def test_difference_json():
-    found = diff_trees(listing(array("w"), array("x")), listing(array("w", dtype=BF16)))
+    found = diff_trees(by_key(array_leaf("w"), array_leaf("x")), by_key(array_leaf("w", dtype=BF16)))
     assert difference_json(found) == {
         "schema": 1,
         "different": True,
@@ -125,12 +122,12 @@ def test_difference_json():
 
 @pytest.mark.parametrize(("equal", "different"), [(True, False), (False, True)])
 def test_values_make_a_difference(equal: bool, different: bool) -> None:
-    same = diff_trees(listing(array("w")), listing(array("w")))
+    same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
     assert replace(same, values=(ValueDifference("w", equal, 0.0, 0.0, 1.0),)).different is different
 
 
 def test_what_could_not_be_compared_is_not_the_same() -> None:
-    same = diff_trees(listing(array("w")), listing(array("w")))
+    same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
     found = replace(same, values=(), uncompared=(Uncompared("w", "it is a pickle"),))
     assert (found.known, found.different) == (False, True)
     document = difference_json(found)
@@ -139,7 +136,7 @@ def test_what_could_not_be_compared_is_not_the_same() -> None:
 
 
 def test_what_was_compared_by_bytes_has_no_distances() -> None:
-    same = diff_trees(listing(array("w")), listing(array("w")))
+    same = diff_trees(by_key(array_leaf("w")), by_key(array_leaf("w")))
     found = replace(same, values=(ValueDifference("w", False, None, None, None),))
     assert found.known
     assert difference_json(found)["values"] == [
@@ -154,7 +151,7 @@ NO_LISTS = Holds("safetensors", lists=False)
 
 def tree(*keys: str) -> dict[str, Leaf]:
     """`w/[0]` is in a list."""
-    return listing_of(keys)
+    return listing(keys)
 
 
 CONTAINERS = [
@@ -203,7 +200,7 @@ def test_containers_in_rows_and_in_json() -> None:
 
 
 def test_empty_nodes_that_the_other_format_cannot_have() -> None:
-    a = listing_of({"w": "float32[2,3]", "x": "float32[2,3]", "m/0": "empty", "m/1": "empty"})
+    a = listing({"w": "float32[2,3]", "x": "float32[2,3]", "m/0": "empty", "m/1": "empty"})
     found = diff_trees(a, tree("w"), None, Holds("npz", empty=False, lists=False))
     assert found.different
     assert [(r.side, r.key, r.count, r.why) for r in difference_rows(found)] == [

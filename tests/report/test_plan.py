@@ -21,6 +21,7 @@ from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, T
 from ckpt_surgery.planner.plan_json import counts, plan_json
 from ckpt_surgery.report.leaves import Statistics, Unread, describe, inspect_json, leaf_rows, short_spec
 from ckpt_surgery.report.plan import has_changes, plan_rows
+from tests.support.leaves import array_leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F32 = np.dtype(np.float32)
@@ -28,12 +29,8 @@ FIRST = RuleRef("rules[0]", 12)
 SECOND = RuleRef("rules[1]", 20)
 
 
-def array(key: str, shape=(2, 3), dtype=F32, **more: Any) -> Leaf:
-    return Leaf(Key.parse(key), LeafKind.ARRAY, ArraySpec(shape, np.dtype(dtype)), **more)
-
-
 def step(key: str, fate: Fate, sources=(), rule=None, leaf=None, transfer=Transfer.COMPUTE) -> Step:
-    leaf = leaf or array(key)
+    leaf = leaf or array_leaf(key)
     return Step(leaf, Read("source", leaf), fate, rule, tuple(sources), transfer)
 
 
@@ -62,8 +59,8 @@ def test_rows_fold_layers_with_their_sources():
         step("w_1", Fate.RENAMED, [("source", "v_1")], FIRST),
         step("w_1", Fate.TRANSFORMED, [("source", "v_1")], SECOND),
         step("w_1", Fate.TRANSFORMED, [("source", "u_1")], FIRST),
-        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array("w_1", (3, 2))),
-        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array("w_1", dtype=BF16)),
+        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array_leaf("w_1", (3, 2))),
+        step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, array_leaf("w_1", dtype=BF16)),
         step("w_1", Fate.TRANSFORMED, [("source", "v_1")], FIRST, Leaf(Key.parse("w_1"), LeafKind.STRING)),
     ],
     ids=["fate", "rule", "source", "shape", "dtype", "kind"],
@@ -82,7 +79,7 @@ def test_many_to_one_counts_what_is_gathered():
 
 def test_sources_are_named_where_there_are_several():
     steps = [step("w", Fate.TRANSFORMED, [("base", "w"), ("lora", "w/a")], FIRST)]
-    gone = [Dropped("lora", array("x"), None, "no output uses it")]
+    gone = [Dropped("lora", array_leaf("x"), None, "no output uses it")]
     rows = plan_rows(a_plan(steps, gone, ("base", "lora")))
     assert rows[0].sources == ("base:w", "lora:w/a")
     assert rows[1].key == "lora:x"
@@ -95,8 +92,8 @@ def test_the_target_is_always_named():
 
 def test_dropped_leaves_come_last_with_their_reason():
     steps = [step("w", Fate.KEPT, [("source", "w")])]
-    gone = [Dropped("source", array(f"opt/{i}"), SECOND, "drop") for i in range(3)]
-    gone.append(Dropped("source", array("opt/3"), None, "not in target"))
+    gone = [Dropped("source", array_leaf(f"opt/{i}"), SECOND, "drop") for i in range(3)]
+    gone.append(Dropped("source", array_leaf("opt/3"), None, "not in target"))
     rows = plan_rows(a_plan(steps, gone))
     assert [(r.fate, r.key, r.count, r.rule, r.why) for r in rows] == [
         ("kept", "w", 1, None, ""),
@@ -120,7 +117,7 @@ def test_keys_are_escaped():
         ([step("w", Fate.KEPT)], [], False),
         ([], [], False),
         ([step("w", Fate.RENAMED)], [], True),
-        ([step("w", Fate.KEPT)], [Dropped("source", array("x"), None, "drop")], True),
+        ([step("w", Fate.KEPT)], [Dropped("source", array_leaf("x"), None, "drop")], True),
     ],
     ids=["kept", "nothing", "renamed", "dropped"],
 )
@@ -130,7 +127,7 @@ def test_has_changes(steps, dropped, changed):
 
 def test_counts():
     steps = [step("a", Fate.KEPT), step("b", Fate.ADDED), step("c", Fate.ADDED)]
-    assert counts(a_plan(steps, [Dropped("source", array("x"), None, "drop")])) == {
+    assert counts(a_plan(steps, [Dropped("source", array_leaf("x"), None, "drop")])) == {
         "kept": 1,
         "renamed": 0,
         "transformed": 0,
@@ -147,12 +144,12 @@ def test_plan_json_is_as_documented():
             Fate.RENAMED,
             [("source", "params/w")],
             FIRST,
-            array("model/w", (2, 2), BF16),
+            array_leaf("model/w", (2, 2), BF16),
             Transfer.LINK,
         ),
         step("note", Fate.KEPT, [("source", "note")], None, Leaf(Key.parse("note"), LeafKind.STRING)),
     ]
-    gone = [Dropped("source", array("opt/x"), RuleRef("rules[3]", 30), "drop")]
+    gone = [Dropped("source", array_leaf("opt/x"), RuleRef("rules[3]", 30), "drop")]
     params = [
         ParamValue("n", 4, Origin.CONFIG, "layers", "config.json"),
         ParamValue("m", ("a",), Origin.SET),
@@ -229,7 +226,7 @@ def test_short_spec(dtype, text):
 @pytest.mark.parametrize(
     ("leaf", "text"),
     [
-        (array("k", ()), "f32[]"),
+        (array_leaf("k", ()), "f32[]"),
         (Leaf(Key.parse("k"), LeafKind.SCALAR, ArraySpec((), np.dtype(np.int64))), "scalar i64"),
         (Leaf(Key.parse("k"), LeafKind.STRING, string="x"), "string"),
         (Leaf(Key.parse("k"), LeafKind.EMPTY, empty="Dict"), "empty Dict"),
@@ -252,7 +249,7 @@ def stored(key: str, chunks=(1, 3)) -> Leaf:
 
 
 def test_leaf_rows_fold_only_what_looks_the_same():
-    leaves = [stored("l_0"), stored("l_1"), stored("l_2", (2, 3)), array("l_3")]
+    leaves = [stored("l_0"), stored("l_1"), stored("l_2", (2, 3)), array_leaf("l_3")]
     rows = leaf_rows(leaves)
     assert [(r.key, r.count, r.spec, r.nbytes, r.chunks) for r in rows] == [
         ("l_{0,1}", 2, "f32[2,3]", 48, "[1,3] C zstd"),
@@ -264,8 +261,8 @@ def test_leaf_rows_fold_only_what_looks_the_same():
 
 def test_leaf_rows_are_apart_where_shardings_are():
     leaves = [
-        array("l_0", sharding='{"device_str": "cpu:0"}'),
-        array("l_1", sharding='{"device_str": "cpu:1"}'),
+        array_leaf("l_0", sharding='{"device_str": "cpu:0"}'),
+        array_leaf("l_1", sharding='{"device_str": "cpu:1"}'),
     ]
     assert [(r.key, r.sharding) for r in leaf_rows(leaves)] == [("l_0", "cpu:0"), ("l_1", "cpu:1")]
 
@@ -306,7 +303,7 @@ def test_inspect_json_is_as_documented():
 def test_inspect_json_with_statistics():
     numbers = Statistics(-1.0, 2.0, 0.5, 1.25, 3, 4)
     (leaf, note) = inspect_json(
-        Checkpoint(), [array("w"), Leaf(Key.parse("note"), LeafKind.STRING)], {"w": numbers}
+        Checkpoint(), [array_leaf("w"), Leaf(Key.parse("note"), LeafKind.STRING)], {"w": numbers}
     )["leaves"]
     assert {k: leaf[k] for k in ("min", "max", "mean", "std", "nan", "inf")} == {
         "min": -1.0,
@@ -320,7 +317,9 @@ def test_inspect_json_with_statistics():
 
 
 def test_inspect_json_with_what_could_not_be_read():
-    (leaf,) = inspect_json(Checkpoint(), [array("w")], {"w": Unread("it is gone", damaged=True)})["leaves"]
+    (leaf,) = inspect_json(Checkpoint(), [array_leaf("w")], {"w": Unread("it is gone", damaged=True)})[
+        "leaves"
+    ]
     assert leaf["unread"] == "it is gone"
     assert "min" not in leaf
 

@@ -21,6 +21,7 @@ from orbax.checkpoint import v1
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from tests.support.comparing import assert_same
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}
 """Custom metadata of the layouts that can carry some."""
@@ -239,3 +240,19 @@ def restored_leaves(value: Any) -> dict[str, Any]:
         else:
             found[text] = np.asarray(leaf)
     return found
+
+
+def restored(path: Path) -> dict[str, Any]:
+    """What stock Orbax restores without a target, in the form of `expected`."""
+    with quiet():
+        return restored_leaves(ocp.PyTreeCheckpointer().restore(path))
+
+
+def restored_by_all(path: Path, with_strings: bool) -> dict[str, Any]:
+    """The same by every stock reader that takes such a tree; all must agree."""
+    tree = restored(path)
+    with quiet():
+        assert_same(restored_leaves(v1.load(path)), tree)
+        if not with_strings:
+            assert_same(restored_leaves(ocp.StandardCheckpointer().restore(path)), tree)
+    return tree

@@ -60,3 +60,8 @@ def fates(plan: Plan) -> dict[str, str]:
     """Output key → fate; dropped keys too, unless an output has the same name."""
     gone = {d.leaf.key.text: "dropped" for d in plan.dropped}
     return {**gone, **{s.leaf.key.text: str(s.fate) for s in plan.steps}}
+
+
+def transfers_of(plan: Plan) -> dict[str, str]:
+    """How each output comes into the destination (`link`, `copy` or `compute`), by its key."""
+    return {step.leaf.key.text: step.transfer.value for step in plan.steps}

@@ -49,18 +49,13 @@ from tests.support.comparing import assert_same
 from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array, bounded, output_of
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
+from tests.support.trees import nested
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
 INDEX = "flax_model.msgpack.index.json"
 FIRST, SECOND = "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"
 A, B = {"a/x": array((2, 3), "float32")}, {"b": array((4,), "int32")}
-
-
-def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Names as Flax nests them."""
-    tree: dict[str, Any] = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in leaves.items()})
-    return tree
 
 
 def encoded(leaves: Mapping[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from ckpt_surgery.formats.registry import detect_format, open_source
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
+from tests.support.json_files import edit_json
 from tests.support.reading import read, values
 
 Checkpoint = Callable[[str], Path]
@@ -278,12 +279,6 @@ def test_a_lost_directory_is_never_read_as_something_else(
             assert got[0].step in (None, 5, 10), folder
 
 
-def edit(path: Path, change: Callable[[dict], object]) -> None:  # type: ignore[type-arg]
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
-
-
 def refusal(path: Path, **options: object) -> str:
     with pytest.raises(SurgeryError) as caught:
         values(open_source(str(path), **options))  # type: ignore[arg-type]
@@ -307,7 +302,7 @@ def test_an_unfinished_save_by_name(checkpoint: Checkpoint, tmp_path: Path) -> N
 def test_an_unfinished_save_by_its_missing_commit(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = copy_of(checkpoint("steps"), tmp_path / "c")
     (path / "10" / "commit_success.txt").unlink()
-    edit(path / "10" / "_CHECKPOINT_METADATA", lambda about: about.update(commit_timestamp_nsecs=None))
+    edit_json(path / "10" / "_CHECKPOINT_METADATA", lambda about: about.update(commit_timestamp_nsecs=None))
     assert "never committed" in refusal(path, step=10)
     assert open_source(str(path)).step == 3  # the latest *committed* one
     shutil.rmtree(path / "3")
@@ -366,7 +361,7 @@ def test_an_array_that_is_listed_but_not_stored(checkpoint: Checkpoint, tmp_path
         }
         document["tree_metadata"]["('ghost',)"] = extra
 
-    edit(path / "_METADATA", add)
+    edit_json(path / "_METADATA", add)
     assert "`ghost`: it is in _METADATA, but there is no array" in refusal(path)
 
 
@@ -417,7 +412,7 @@ def test_json_that_only_python_writes(checkpoint: Checkpoint, tmp_path: Path) ->
         }
 
     before = open_source(str(path)).leaves()
-    edit(path / "_METADATA", change)
+    edit_json(path / "_METADATA", change)
     source = open_source(str(path))
     assert np.isnan(source.metadata["loss"])
     leaves = dict(source.leaves())
@@ -442,7 +437,7 @@ def test_hostile_array_metadata(
     change: dict[str, object], message: str, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     path = copy_of(checkpoint("plain-zarr2"), tmp_path / "c")
-    edit(path / "params.w" / ".zarray", lambda about: about.update(change))
+    edit_json(path / "params.w" / ".zarray", lambda about: about.update(change))
     text = refusal(path)
     assert message in text
     assert "`params/w`" in text

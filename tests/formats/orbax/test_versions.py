@@ -22,6 +22,7 @@ from ckpt_surgery.planner.plan import Transfer
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
+from tests.support.json_files import edit_json
 from tests.support.reading import read, values
 
 DATA = Path(__file__).parents[2] / "data" / "orbax_versions"
@@ -111,12 +112,6 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(name: str, tmp_path:
                 assert_same(found, expected(name))
             shutil.copy2(original / file, path / file)
     assert refused >= 4
-
-
-def edit(path: Path, change: Callable[[Any], object]) -> None:
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
 
 
 def refusal(path: Path) -> str:
@@ -259,9 +254,9 @@ def test_a_chunk_that_is_not_stored_where_all_should_be(filled: bool | None, tmp
     """`_METADATA` says of newer checkpoints that every chunk was stored."""
     path = copy_of(DATA / "0.10.3-zarr3-plain", tmp_path / "c")
     if filled is None:
-        edit(path / "_METADATA", lambda tree: tree.pop("store_array_data_equal_to_fill_value"))
+        edit_json(path / "_METADATA", lambda tree: tree.pop("store_array_data_equal_to_fill_value"))
     else:
-        edit(path / "_METADATA", lambda tree: tree.update(store_array_data_equal_to_fill_value=filled))
+        edit_json(path / "_METADATA", lambda tree: tree.update(store_array_data_equal_to_fill_value=filled))
     (path / "params.sparse" / "c" / "6" / "0").unlink()
     if filled:
         assert "`params/sparse`: its chunk c/6/0 is missing" in refusal(path)
@@ -277,7 +272,7 @@ def test_zarr_2_never_left_a_chunk_out(tmp_path: Path) -> None:
 
 def test_another_fill_value(tmp_path: Path) -> None:
     path = copy_of(DATA / "0.9.1-zarr3-plain", tmp_path / "c")
-    edit(path / "zeros" / "zarr.json", lambda array: array.update(fill_value=2.5))
+    edit_json(path / "zeros" / "zarr.json", lambda array: array.update(fill_value=2.5))
     assert read(path)["zeros"].tolist() == [[2.5, 2.5], [2.5, 2.5]]
 
 
@@ -312,7 +307,7 @@ def test_names_that_are_the_beginning_of_others(tmp_path: Path) -> None:
         entry["key_metadata"][0]["key"] = "zeros-2"
         document["tree_metadata"]["('zeros-2',)"] = entry
 
-    edit(path / "_METADATA", add)
+    edit_json(path / "_METADATA", add)
     wanted = expected(path.name)
     found = read(path)
     assert_same(found, {**wanted, "name": "run", "zeros-2": wanted["params/w"]})

@@ -25,7 +25,7 @@ from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
 from tests.support.comparing import assert_same
 from tests.support.conformance import Arrays, Lie, array, output_of
-from tests.support.reading import values
+from tests.support.reading import opened, values
 
 CODES = {
     "BOOL": "bool",
@@ -300,10 +300,6 @@ def write(directory: Path, arrays: Arrays, options: SinkOptions) -> Path:
         sink.write(output, Region.whole(value.shape), value)
     sink.finish()
     return directory
-
-
-def opened(path: Path) -> Any:
-    return open_source(os.fspath(path))
 
 
 def test_torch_agrees_on_narrow_floats(tmp_path: Path) -> None:

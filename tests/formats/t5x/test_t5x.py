@@ -11,7 +11,7 @@ import msgpack
 import numpy as np
 import pytest
 import tensorstore as ts
-from flax import serialization, traverse_util
+from flax import serialization
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -19,12 +19,13 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
-from ckpt_surgery.formats.registry import detect_format, formats, open_source
+from ckpt_surgery.formats.registry import detect_format, formats
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array
-from tests.support.reading import values
+from tests.support.reading import opened, values
+from tests.support.trees import nested
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
@@ -34,11 +35,6 @@ DIRECTORIES = tuple(
     # What is no name of a directory, and one of two that T5X would write into one directory.
     if name not in (".", "nul\0byte", "x" * 4000, "model/layers.0/weight", "a\\b", "C:\\x")
 )
-
-
-def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = traverse_util.unflatten_dict({tuple(k.split("/")): v for k, v in leaves.items()})
-    return tree
 
 
 def store(path: Path, value: np.ndarray, chunks: tuple[int, ...] | None = None) -> dict[str, Any]:
@@ -71,10 +67,6 @@ def written(directory: Path, optimizer: Any, version: int = 3) -> Path:
     data = serialization.to_bytes({"version": version, "optimizer": optimizer})
     (directory / "checkpoint").write_bytes(data)
     return directory
-
-
-def opened(path: Path, **options: Any) -> Source:
-    return open_source(os.fspath(path), **options)
 
 
 # --- lies -------------------------------------------------------------------------------------------------

@@ -21,7 +21,8 @@ from ckpt_surgery.formats.tensorflow.table import table_entries
 from ckpt_surgery.storage.reading import opened
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
-from tests.support.conformance import SLACK_BYTES, Arrays, allowance, array, bounded
+from tests.support.comparing import assert_same
+from tests.support.conformance import SLACK_BYTES, allowance, array, bounded
 from tests.support.reading import values
 
 # --- Snappy -----------------------------------------------------------------------------------------------
@@ -204,15 +205,8 @@ def test_tensorflow_reads_an_index_in_snappy_blocks_and_so_do_we(tmp_path: Path)
     arrays = {f"layer_{i:03}/kernel": array((3, 4), "float32", i) for i in range(200)}
     prefix = bundles.save_pieces(tmp_path / "x", [Piece(*item) for item in arrays.items()])
     bundles.compress_index(prefix)
-    assert_equal(values(open_source(os.fspath(prefix))), bundles.load(prefix))
-    assert_equal(bundles.load(prefix), arrays)
-
-
-def assert_equal(found: Arrays, wanted: Arrays) -> None:
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
-        assert found[name].tobytes() == value.tobytes(), name
+    assert_same(values(open_source(os.fspath(prefix))), bundles.load(prefix))
+    assert_same(bundles.load(prefix), arrays)
 
 
 A, B = (b"a", b"1"), (b"b", b"2")
@@ -300,7 +294,7 @@ def test_a_damaged_index_is_refused_or_no_different(
         found = values(open_source(os.fspath(index), "tensorflow"))
     except SourceError:
         return
-    assert_equal(found, {"a": np.frombuffer(b"ab", np.uint8)})
+    assert_same(found, {"a": np.frombuffer(b"ab", np.uint8)})
 
 
 @settings(deadline=None, max_examples=400)

@@ -23,7 +23,7 @@ from tests.support import conformance
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, Lie, array, random_regions
 from tests.support.directories import copy_of, files_of
-from tests.support.reading import values
+from tests.support.reading import opened, values
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -31,10 +31,6 @@ DTYPES = (
     *("float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     *("float4_e2m1fn", "int2", "int4", "uint2", "uint4"),
 )
-
-
-def opened(path: Path) -> Any:
-    return open_source(os.fspath(path))
 
 
 def parts_by_row(name: str, value: np.ndarray) -> list[Piece]:

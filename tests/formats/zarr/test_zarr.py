@@ -25,7 +25,7 @@ from tests.support import conformance
 from tests.support.comparing import assert_same, same
 from tests.support.conformance import Arrays, Lie, array, output_of
 from tests.support.directories import copy_of, files_of
-from tests.support.reading import values
+from tests.support.reading import opened, values
 
 NO_PATHS = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),
@@ -85,10 +85,6 @@ def loaded(path: Path, version: int) -> dict[str, np.ndarray]:
             assert isinstance(again, zarr.Array)
             assert same(np.asarray(again[...]), found[name]), name
     return found
-
-
-def opened(path: Path) -> Source:
-    return open_source(os.fspath(path))
 
 
 # --- lies -------------------------------------------------------------------------------------------------
