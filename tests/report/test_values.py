@@ -1,9 +1,7 @@
 """Streamed numbers against NumPy's own, on arrays in memory."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -12,56 +10,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Codec, Manifest
 from ckpt_surgery.report import values as compare
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
 from ckpt_surgery.report.leaves import Statistics, Unread
+from tests.support.leaves import array_leaf
+from tests.support.memory import MemorySource
 
 MEMORY = 1 << 30
 
 
-@dataclass
-class Memory:
-    """A checkpoint of NumPy arrays that remembers what was read."""
-
-    arrays: Mapping[str, np.ndarray]
-    chunks: tuple[int, ...] | None = None
-    codec: str = "zstd"
-    path: str = "memory"
-    format: str = "memory"
-    step: int | None = None
-    item: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    regions: list[Region] = field(default_factory=list)
-
-    def leaves(self) -> Mapping[str, Leaf]:
-        return {key: self._leaf(key, np.asarray(a)) for key, a in self.arrays.items()}
-
-    def _leaf(self, key: str, array: np.ndarray) -> Leaf:
-        spec = ArraySpec(array.shape, array.dtype)
-        manifest = None
-        if self.chunks is not None:
-            manifest = Manifest(spec, self.chunks, Codec(self.codec, tuple(range(spec.ndim)), "[]"), {})
-        return Leaf(Key.parse(key), LeafKind.ARRAY, spec, manifest)
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        self.regions.append(region)
-        return np.asarray(self.arrays[leaf.key.text])[region.slices]
-
-    def fingerprint(self) -> str:
-        return ""
-
-
 def statistics_of(array: np.ndarray):
-    return compare.statistics(Memory({"w": array}), MEMORY)["w"]
+    return compare.statistics(MemorySource({"w": array}), MEMORY)["w"]
 
 
 def difference_of(a: np.ndarray, b: np.ndarray):
-    (found,) = compare.value_differences(Memory({"w": a}), Memory({"w": b}), MEMORY).values
+    (found,) = compare.value_differences(MemorySource({"w": a}), MemorySource({"w": b}), MEMORY).values
     return found
 
 
@@ -115,7 +82,7 @@ def test_statistics_of_large_integers_are_exact():
 
 
 @dataclass
-class Damaged(Memory):
+class Damaged(MemorySource):
     """Some arrays cannot be read."""
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -137,7 +104,7 @@ def test_statistics_tell_of_arrays_that_cannot_be_read():
 
 
 @dataclass
-class Opaque(Memory):
+class Opaque(MemorySource):
     """Arrays that no function can use, but for comparison; objects not even that."""
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -146,7 +113,7 @@ class Opaque(Memory):
     def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
         if leaf.spec is not None and leaf.spec.dtype.hasobject:
             return self.read(leaf, region)
-        return Memory.read(self, leaf, region)
+        return MemorySource.read(self, leaf, region)
 
 
 BY_BYTES = [
@@ -170,7 +137,7 @@ def test_what_has_no_bytes_either_is_told_with_the_reason():
     source = Opaque({"w": np.array([{}, None], object)})
     found = compare.value_differences(source, source, MEMORY)
     assert found == compare.Comparison((), (Uncompared("w", "it is of no use"),))
-    for a, b in ((source, Memory(source.arrays)), (Memory(source.arrays), source)):
+    for a, b in ((source, MemorySource(source.arrays)), (MemorySource(source.arrays), source)):
         assert [one.key for one in compare.value_differences(a, b, MEMORY).uncompared] == ["w"]
 
 
@@ -181,7 +148,7 @@ def test_other_dtypes_without_numbers_are_told_by_their_description():
 
 @pytest.mark.parametrize("dtype", ["S3", "U3", "O", "M8[s]", "m8[s]", "V1"])
 def test_what_has_no_numbers_and_no_bytes_is_not_compared(dtype):
-    source = Memory({"w": np.zeros(3, dtype), "x": np.ones(3)})
+    source = MemorySource({"w": np.zeros(3, dtype), "x": np.ones(3)})
     found = compare.value_differences(source, source, MEMORY)
     assert [one.key for one in found.values] == ["x"]
     assert found.uncompared == (Uncompared("w", "it is no array of numbers"),)
@@ -189,7 +156,7 @@ def test_what_has_no_numbers_and_no_bytes_is_not_compared(dtype):
 
 
 def test_statistics_without_arrays():
-    source = Memory({})
+    source = MemorySource({})
     source.leaves = lambda: {"s": Leaf(Key.parse("s"), LeafKind.STRING, string="x")}  # type: ignore[method-assign]
     assert compare.statistics(source, MEMORY) == {}
 
@@ -297,8 +264,8 @@ def test_integers_that_no_float_is(integer, other, max_abs):
 
 
 def test_only_common_leaves_of_one_shape_are_compared():
-    a = Memory({"w": np.ones(2), "x": np.ones(2), "y": np.ones(2)})
-    b = Memory({"y": np.ones(2), "w": np.ones(2), "x": np.ones(3), "z": np.ones(2)})
+    a = MemorySource({"w": np.ones(2), "x": np.ones(2), "y": np.ones(2)})
+    b = MemorySource({"y": np.ones(2), "w": np.ones(2), "x": np.ones(3), "z": np.ones(2)})
     assert [v.key for v in compare.value_differences(a, b, MEMORY).values] == ["w", "y"]
 
 
@@ -326,8 +293,13 @@ REGIONS = [
 
 @pytest.mark.parametrize(("shape", "chunks", "codec", "memory", "regions", "reason"), REGIONS)
 def test_read_regions(shape, chunks, codec, memory, regions, reason):
-    leaf = Memory({"w": np.zeros(shape)}, chunks, codec).leaves()["w"]
+    leaf = MemorySource({"w": np.zeros(shape)}, {"w": chunks}, codec).leaves()["w"]
     assert [region.shape for region in compare.read_regions(leaf, memory)] == regions, reason
+
+
+def test_arrays_without_a_manifest_can_be_cut_anywhere():
+    leaf = array_leaf("w", (8, 8), np.dtype(np.float64))
+    assert [region.shape for region in compare.read_regions(leaf, 8 * 8 * 8)] == [(1, 8)] * 8
 
 
 @settings(deadline=None, max_examples=60)
@@ -338,7 +310,7 @@ def test_read_regions(shape, chunks, codec, memory, regions, reason):
 )
 def test_read_regions_cover_everything_once(axes, memory, codec):
     shape, chunks = tuple(n for n, _ in axes), tuple(c for _, c in axes)
-    leaf = Memory({"w": np.zeros(shape)}, chunks, codec).leaves()["w"]
+    leaf = MemorySource({"w": np.zeros(shape)}, {"w": chunks}, codec).leaves()["w"]
     seen = np.zeros(shape, int)
     for region in compare.read_regions(leaf, memory):
         assert all(start % c == 0 for start, c in zip(region.starts, chunks, strict=True)) or codec == "raw"
@@ -347,6 +319,6 @@ def test_read_regions_cover_everything_once(axes, memory, codec):
 
 
 def test_reading_is_bounded():
-    source = Memory({"w": np.ones((1024, 128))}, (8, 128))
+    source = MemorySource({"w": np.ones((1024, 128))}, {"w": (8, 128)}, "zstd")
     compare.statistics(source, 1 << 20)
     assert max(math.prod(region.shape) for region in source.regions) * 8 <= (1 << 20) // 8

@@ -1,13 +1,16 @@
-"""A source and a sink in memory, for tests of the engine."""
+"""A source and a sink in memory: what is planned and carried out without a file."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import (
     ArraySpec,
     Region,
+    Shape,
     covering_chunks,
 )
 from ckpt_surgery.core.keys import Key
@@ -16,6 +19,7 @@ from ckpt_surgery.core.leaves import (
     LeafKind,
 )
 from ckpt_surgery.core.manifests import (
+    Codec,
     Manifest,
     raw_codec,
 )
@@ -24,28 +28,40 @@ from ckpt_surgery.core.protocols import (
 )
 
 
+@dataclass
 class MemorySource:
-    """Arrays by key, with a chunk grid that is only told."""
+    """Arrays by the text of their keys; remembers which regions were read."""
 
-    path = "memory"
-    format = "memory"
-    step = item = None
-    metadata: Mapping[str, object] = {}
-
-    def __init__(self, arrays: Mapping[str, np.ndarray], chunks: Mapping[str, tuple[int, ...]] | None = None):
-        self.arrays = dict(arrays)
-        self.chunks = chunks or {}
+    arrays: Mapping[str, np.ndarray]
+    chunks: Mapping[str, Shape] = field(default_factory=dict)
+    """Chunk shapes that the manifests tell; arrays that are not named are one chunk each."""
+    codec: str = "raw"
+    """Name of the chunks' codec in the manifests; all but `raw` are decoded as a whole."""
+    path: str = "memory"
+    format: str = "memory"
+    step: int | None = None
+    item: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+    """Every region that was read, in that order."""
 
     def leaves(self) -> Mapping[str, Leaf]:
         return {text: self._leaf(text, array) for text, array in self.arrays.items()}
 
     def _leaf(self, text: str, array: np.ndarray) -> Leaf:
         spec = ArraySpec(array.shape, array.dtype)
-        manifest = Manifest(spec, self.chunks.get(text, array.shape), raw_codec(array.ndim), {})
-        return Leaf(Key.parse(text), LeafKind.ARRAY, spec, manifest)
+        codec = raw_codec(spec.ndim)
+        if self.codec != codec.name:
+            codec = Codec(self.codec, codec.permutation, "[]")
+        chunks = self.chunks.get(text, tuple(max(1, length) for length in spec.shape))
+        return Leaf(Key.parse(text), LeafKind.ARRAY, spec, Manifest(spec, chunks, codec, {}))
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        self.regions.append(region)
         return self.arrays[leaf.key.text][region.slices].copy()
+
+    def files(self) -> Iterable[str]:
+        return ()
 
     def fingerprint(self) -> str:
         return "memory"
