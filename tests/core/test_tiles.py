@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core import tiles
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.tiles import copy_into, gathered, near_axis, tile_shape, to_c_order
+from tests.support.strategies import shapes
 
 DTYPES = [
     np.dtype(t) for t in (np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex128)
@@ -50,7 +51,7 @@ def test_a_straightened_block_has_the_same_elements(block: np.ndarray) -> None:
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_a_block_is_copied_into_any_other(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 9), max_size=4)))
+    shape = data.draw(shapes(9, 1))
     target, block = (data.draw(blocks(shape)) for _ in range(2))
     target = np.flip(target) if target.ndim else target.copy()
     expected = np.real(block).astype(np.real(target).dtype).astype(target.dtype)

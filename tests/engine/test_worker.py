@@ -20,6 +20,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.plans import COMPUTED
+from tests.support.strategies import chunk_shapes, shapes
 
 
 def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
@@ -45,9 +46,9 @@ rules:
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), memory=st.integers(20_000, 10**6))
 def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, memory: int) -> None:
-    shape = st.tuples(st.integers(1, 30), st.integers(1, 30))
+    shape = shapes(30, 1, 2, 2)
     part = data.draw(shape)
-    shapes = {
+    sizes = {
         "t/w": data.draw(shape),
         "half": data.draw(shape),
         "double": data.draw(shape),
@@ -55,8 +56,8 @@ def test_any_chunks_and_any_budget_give_the_same_values(data: st.DataObject, mem
         "s_1": part,
     }
     generator = np.random.default_rng(0)
-    arrays = {text: generator.standard_normal(s).astype(np.float32) for text, s in shapes.items()}
-    chunks = {text: tuple(data.draw(st.integers(1, n)) for n in s) for text, s in shapes.items()}
+    arrays = {text: generator.standard_normal(s).astype(np.float32) for text, s in sizes.items()}
+    chunks = {text: data.draw(chunk_shapes(s)) for text, s in sizes.items()}
     try:
         _, sink = carried_out(RECIPE, MemorySource(arrays, chunks), memory)
     except PlanError as error:

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.elementwise import broadcast_needs
 from ckpt_surgery.functions.operators import Binary, Unary
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers, spec_of
+from tests.support.evaluation import evaluate, spec_of
+from tests.support.strategies import regions, shapes
 
 F32 = np.dtype(np.float32)
 
@@ -205,12 +207,10 @@ def test_clip_needs_a_bound() -> None:
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_broadcasting_needs_are_exact(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=4)))
+    shape = data.draw(shapes(4, 1))
     kept = data.draw(st.integers(0, len(shape)))
     part = tuple(data.draw(st.sampled_from([1, n])) for n in shape[kept:])
-    starts = tuple(data.draw(st.integers(0, n)) for n in shape)
-    stops = tuple(data.draw(st.integers(a, n)) for a, n in zip(starts, shape, strict=True))
-    region = Region(starts, stops)
+    region = data.draw(regions(shape))
     array = np.arange(np.prod(part, dtype=int)).reshape(part)
     block = array[broadcast_needs(region, part).slices]
     assert np.array_equal(np.broadcast_to(block, region.shape), np.broadcast_to(array, shape)[region.slices])

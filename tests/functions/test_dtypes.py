@@ -26,8 +26,9 @@ from ckpt_surgery.functions.dtypes import (
     Rounded,
     number_as,
 )
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers, spec_of
+from tests.support.evaluation import evaluate, spec_of
 
 NAN, INF = math.nan, math.inf
 

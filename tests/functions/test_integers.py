@@ -21,6 +21,7 @@ from ckpt_surgery.functions.list_reductions import MeanOfList, SumOfList
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.reductions import Mean, Sum
 from tests.support.evaluation import evaluate
+from tests.support.strategies import integers_of
 
 NAMES = [f"{sign}int{bits}" for bits in (2, 4, 8, 16, 32, 64) for sign in ("", "u")]
 OPERATORS: dict[str, Callable[[int, int], int]] = {
@@ -52,19 +53,12 @@ def fits(values: Sequence[int], name: str) -> bool:
     return all(low <= value <= high for value in values)
 
 
-def integers(name: str) -> st.SearchStrategy[int]:
-    """All of the type, its ends and small numbers most often."""
-    low, high = map(int, limits(dtype_named(name)))
-    near = [n for n in (low, low + 1, -3, -1, 0, 1, 2, 3, high // 2, high - 1, high) if low <= n <= high]
-    return st.sampled_from(near) | st.integers(low, high)
-
-
 @pytest.mark.parametrize("op", OPERATORS)
 @settings(deadline=None, max_examples=200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject) -> None:
-    lefts = data.draw(st.lists(integers(name), min_size=1, max_size=4))
-    right = integers(name)
+    lefts = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
+    right = integers_of(name)
     if op in ("//", "%"):
         right = right.filter(bool)
     elif op == "**":
@@ -83,8 +77,8 @@ def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject
 @settings(deadline=None, max_examples=100)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_numbers_of_the_recipe_count_as_arrays_do(op: str, name: str, data: st.DataObject) -> None:
-    values = data.draw(st.lists(integers(name), min_size=1, max_size=4))
-    number = data.draw(integers(name))
+    values = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
+    number = data.draw(integers_of(name))
     exact = [OPERATORS[op](number, value) for value in values]
     if fits(exact, name):
         assert settled(Binary(op, left=number), [of(values, name)], name) == exact
@@ -96,7 +90,7 @@ def test_numbers_of_the_recipe_count_as_arrays_do(op: str, name: str, data: st.D
 @settings(deadline=None, max_examples=200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
-    values = data.draw(st.lists(integers(name), min_size=1, max_size=4))
+    values = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))
     for function, exact in ((Abs(), [*map(abs, values)]), (Unary("neg"), [-value for value in values])):
         if name.startswith("u") and function == Unary("neg"):
             continue
@@ -111,7 +105,7 @@ def test_signs_are_pythons_or_refuse(name: str, data: st.DataObject) -> None:
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
     """Over an axis and over a list."""
-    rows = data.draw(st.lists(st.lists(integers(name), min_size=4, max_size=4), min_size=1, max_size=3))
+    rows = data.draw(st.lists(st.lists(integers_of(name), min_size=4, max_size=4), min_size=1, max_size=3))
     exact = [sum(row) for row in rows]
     array = of(rows, name)
     for function, arrays in ((Sum(1), [array]), (SumOfList(), list(array.T))):
@@ -125,7 +119,7 @@ def test_sums_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
 @settings(deadline=None, max_examples=200)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_products_of_matrices_are_exact_or_refuse(name: str, data: st.DataObject) -> None:
-    vectors = st.lists(st.lists(integers(name), min_size=3, max_size=3), min_size=1, max_size=2)
+    vectors = st.lists(st.lists(integers_of(name), min_size=3, max_size=3), min_size=1, max_size=2)
     rows, columns = data.draw(vectors, label="rows"), data.draw(vectors, label="columns")
     exact = [sum(map(operator.mul, row, column)) for row in rows for column in columns]
     arrays = [of(rows, name), of(columns, name).T]

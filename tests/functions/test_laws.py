@@ -25,8 +25,10 @@ from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
 from ckpt_surgery.functions.registry import registry
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers, regions, selections, spec_of
+from tests.support.evaluation import evaluate, spec_of
+from tests.support.strategies import regions, selections
 
 F32, BF16, INT8 = map(dtype_named, ("float32", "bfloat16", "int8"))
 Case = tuple[Function, tuple[str, ...]]

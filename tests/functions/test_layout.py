@@ -14,8 +14,9 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.rearranging import Rearrange
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers
+from tests.support.evaluation import evaluate
 
 F32 = np.dtype(np.float32)
 ARRAY = np.arange(60, dtype=np.float32).reshape(3, 4, 5)

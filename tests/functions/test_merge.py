@@ -10,8 +10,9 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers
+from tests.support.evaluation import evaluate
 
 BF16, F32, INT8 = map(dtype_named, ("bfloat16", "float32", "int8"))
 

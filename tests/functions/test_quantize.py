@@ -10,8 +10,9 @@ from ckpt_surgery.core.dtypes import dtype_named, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers, spec_of
+from tests.support.evaluation import evaluate, spec_of
 
 F32, BF16, F64, INT8, F8 = map(dtype_named, ("float32", "bfloat16", "float64", "int8", "float8_e4m3fn"))
 

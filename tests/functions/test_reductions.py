@@ -9,8 +9,9 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
+from tests.support.arrays import numbers
 from tests.support.comparing import same
-from tests.support.evaluation import evaluate, numbers, spec_of
+from tests.support.evaluation import evaluate, spec_of
 
 F32, BF16, INT8, INT64, F64 = map(dtype_named, ("float32", "bfloat16", "int8", "int64", "float64"))
 

@@ -39,6 +39,7 @@ from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Apply, Node, Read
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, grid_of, output_chunks, signature
+from tests.support.strategies import chunk_shapes, regions, shapes
 
 F32 = np.dtype(np.float32)
 MIB = 1 << 20
@@ -151,14 +152,13 @@ def test_a_small_budget_does_not_end_in_single_elements(budget: int) -> None:
     assert made.read < 1.2 * 1024 * 640 * 4
 
 
-SHAPES = st.lists(st.integers(1, 40), min_size=0, max_size=3).map(tuple)
+SHAPES = shapes(40, 1, max_ndim=3)
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
     shape = draw(SHAPES)
-    chunks = tuple(draw(st.integers(1, n)) for n in shape)
-    node: Node = leaf(shape, chunks)
+    node: Node = leaf(shape, draw(chunk_shapes(shape)))
     for function in draw(st.lists(st.sampled_from([Transpose(), Cast(np.dtype(np.float64))]), max_size=3)):
         node = Apply(function, (node,))
     return node
@@ -181,9 +181,7 @@ def test_tasks_are_disjoint_whole_chunks_and_together_everything(node: Node, bud
 @settings(deadline=None, max_examples=60)
 @given(node=nodes(), data=st.data())
 def test_the_working_set_bounds_what_evaluation_allocates(node: Node, data: st.DataObject) -> None:
-    starts = tuple(data.draw(st.integers(0, n - 1)) for n in node.spec.shape)
-    stops = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(starts, node.spec.shape, strict=True))
-    region = Region(starts, stops)
+    region = data.draw(regions(node.spec.shape, empty=False))
 
     def read(source: str, leaf: Leaf, part: Region) -> np.ndarray:
         return np.ones(part.shape, np.float32)

@@ -27,6 +27,7 @@ from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.fusion import Fused, fused
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Read
 from tests.support.comparing import same
+from tests.support.strategies import chunk_shapes, regions
 
 BF16, F16, F32, F64 = (np.dtype(t) for t in (ml_dtypes.bfloat16, np.float16, np.float32, np.float64))
 I8, I32 = np.dtype(np.int8), np.dtype(np.int32)
@@ -116,17 +117,11 @@ def expressions(draw: st.DrawFn) -> Node:
     return node
 
 
-@st.composite
-def regions(draw: st.DrawFn, shape: tuple[int, ...]) -> Region:
-    starts = tuple(draw(st.integers(0, n - 1)) for n in shape)
-    return Region(starts, tuple(draw(st.integers(a + 1, n)) for a, n in zip(starts, shape, strict=True)))
-
-
 @pytest.mark.usefixtures("small_tiles")
 @settings(deadline=None, max_examples=150)
 @given(node=expressions(), data=st.data())
 def test_tiles_give_the_bits_that_whole_blocks_give(node: Node, data: st.DataObject) -> None:
-    region = data.draw(regions(node.spec.shape))
+    region = data.draw(regions(node.spec.shape, empty=False))
     assert same(evaluate(node, region, read), whole(node, region))
 
 
@@ -136,7 +131,7 @@ def test_tiles_give_the_bits_that_whole_blocks_give(node: Node, data: st.DataObj
 def test_any_chunking_gives_the_same_bits(node: Node, data: st.DataObject) -> None:
     shape = node.spec.shape
     together = evaluate(node, Region.whole(shape), read)
-    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    chunks = data.draw(chunk_shapes(shape))
     for region in chunk_regions(shape, chunks):
         assert same(evaluate(node, region, read), together[region.slices])
 

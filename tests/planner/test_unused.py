@@ -9,8 +9,8 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.functions import axis_groups
 from ckpt_surgery.planner import unused
-from tests.support.evaluation import selections
 from tests.support.plans import plan_of
+from tests.support.strategies import selections, shapes
 
 X = {"x": "float32[64,32]"}
 
@@ -94,7 +94,7 @@ def brute(shape: Shape, taken: list[Selection]) -> np.ndarray:
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_counts_are_those_of_a_mask_of_the_array(data: st.DataObject) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    shape = data.draw(shapes(9, 1, 1, 3))
     taken = data.draw(st.lists(selections(shape), min_size=1, max_size=5))
     missed = brute(shape, taken)
     found = unused.uncovered(shape, taken)

@@ -13,8 +13,8 @@ from tests.formats.tensorflow.bundles import Piece
 from tests.oracle.trees import restore
 from tests.recipes import t5_layouts as layouts
 from tests.recipes.t5_layouts import Listing, Size
+from tests.support.arrays import array
 from tests.support.command_line import run
-from tests.support.conformance import array
 from tests.support.trees import flattened
 
 SIZE = Size(vocab=50, embed=6, heads=4, joined=20, mlp=9, buckets=5, layers=12)

@@ -12,18 +12,12 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage import reading as byte_ranges
 from ckpt_surgery.storage.reading import opened, read_region, stat_file, write_region
-
-
-@st.composite
-def boxes(draw: st.DrawFn) -> tuple[tuple[int, ...], Region]:
-    shape = tuple(draw(st.lists(st.integers(0, 7), max_size=4)))
-    ends = [sorted((draw(st.integers(0, n)), draw(st.integers(0, n)))) for n in shape]
-    return shape, Region(tuple(a for a, _ in ends), tuple(b for _, b in ends))
+from tests.support.strategies import regions_of_shapes, shapes
 
 
 @settings(deadline=None, max_examples=300)
 @given(
-    box=boxes(),
+    box=regions_of_shapes(shapes(7)),
     dtype=st.sampled_from(["u1", "i2", "f4", "c16"]),
     span=st.integers(1, 200),
     run=st.integers(1, 200),

@@ -5,7 +5,6 @@ dtypes that it can hold, how its own library saves and loads, and how its files 
 """
 
 import contextlib
-import math
 import os
 import random
 import re
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -30,6 +28,7 @@ from ckpt_surgery.core.protocols import Output, Sink, Source
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.storage.listing import data_file
 from tests.formats.bounds import bounded
+from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
@@ -37,14 +36,6 @@ from tests.support.reading import values
 Arrays = Mapping[str, np.ndarray]
 """Arrays by name; names are key paths joined with `/`."""
 
-ALL_DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-    *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
-    *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4"),
-)
-"""Every type that this package computes with."""
 
 NAMES = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "~", "a\\b", "C:\\x", "%2e%2e", "a b"),
@@ -59,26 +50,6 @@ SLACK_BYTES = 4 * 2**20
 """Memory that opening and reading any checkpoint may take, however small."""
 PARSING = 25
 """What is parsed takes this many times the size of its text; what a file merely claims takes nothing."""
-
-
-def array(shape: Sequence[int], dtype: str, seed: int = 0) -> np.ndarray:
-    """Values that differ from each other and from zero, as far as the type allows."""
-    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    rng = np.random.default_rng([seed, math.prod(shape), *shape])
-    if kind == np.bool_:
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    if kind.kind in "iufc":
-        raw = rng.integers(1, 255, (*shape, kind.itemsize), np.uint8)
-        return _finite(raw.view(kind).reshape(shape))
-    return np.asarray(rng.integers(0, 4, shape) if "int" in dtype else rng.uniform(0.5, 2, shape)).astype(
-        kind
-    )
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    return (
-        values if values.dtype.kind in "iu" else np.where(np.isfinite(values), values, values.dtype.type(1))
-    )
 
 
 def random_regions(shape: tuple[int, ...], count: int, seed: int = 0) -> Iterator[Region]:

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import dtype_named, kind
-from ckpt_surgery.core.selections import Selection, distinct
 from ckpt_surgery.functions.base import Function
 
 
@@ -31,35 +28,3 @@ def evaluate(function: Function, arrays: Sequence[np.ndarray], region: Region | 
     assert isinstance(found, np.ndarray)
     assert (found.shape, found.dtype) == (region.shape, result.dtype)
     return found
-
-
-def numbers(spec: str, seed: int = 0) -> np.ndarray:
-    """Random values for `float32[3,4]`: small, of both signs where there are, zeros among them."""
-    name, _, lengths = spec.rstrip("]").partition("[")
-    shape = tuple(map(int, filter(None, lengths.split(","))))
-    dtype = dtype_named(name)
-    random = np.random.default_rng(seed)
-    if kind(dtype) == "c":
-        return (random.normal(size=shape) + 1j * random.normal(size=shape)).astype(dtype)
-    if kind(dtype) == "f":
-        return np.asarray(random.normal(size=shape)).astype(dtype)
-    low, high = {"b": (0, 2), "i": (-2, 2), "u": (0, 4)}[kind(dtype)]
-    return np.asarray(random.integers(low, high, size=shape)).astype(dtype)
-
-
-@st.composite
-def regions(draw: st.DrawFn, shape: tuple[int, ...]) -> Region:
-    """Any region of an array of this shape, empty ones included."""
-    starts, stops = [], []
-    for length in shape:
-        bounds = sorted(draw(st.tuples(st.integers(0, length), st.integers(0, length))))
-        starts.append(bounds[0])
-        stops.append(bounds[1])
-    return Region(tuple(starts), tuple(stops))
-
-
-@st.composite
-def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> Selection:
-    """Any places along each axis of an array of this shape, ascending; none at all included."""
-    places = [draw(st.sets(st.integers(0, length - 1)) if length else st.just(set())) for length in shape]
-    return tuple(distinct(np.array(sorted(chosen), np.int64)) for chosen in places)

@@ -45,10 +45,12 @@ from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, read_tree
 from ckpt_surgery.storage import reading as byte_ranges
 from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
 from tests.support import conformance
+from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
-from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array, bounded, output_of
+from tests.support.conformance import Arrays, Lie, bounded, output_of
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
+from tests.support.strategies import named_arrays, unicode
 from tests.support.trees import nested
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
@@ -937,17 +939,13 @@ def test_a_hugging_face_cache(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    shapes=st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), max_size=8),
-        st.tuples(st.lists(st.integers(0, 4), max_size=4), st.sampled_from(["uint8", "bfloat16", "float64"])),
-        max_size=6,
-    ),
+    arrays=named_arrays(unicode(8, without="/")),
     most=st.integers(1, 100),
 )
 def test_random_checkpoints_go_round(
-    shapes: dict[str, tuple[list[int], str]], most: int, tmp_path_factory: pytest.TempPathFactory
+    arrays: Arrays, most: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    made = {f"{name}/w": array(shape, dtype) for name, (shape, dtype) in shapes.items()}
+    made = {f"{name}/w": value for name, value in arrays.items()}
     directory = tmp_path_factory.mktemp("round")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serialization, "MAX_CHUNK_SIZE", most)

@@ -18,8 +18,9 @@ from ckpt_surgery.formats.npy import FORMAT
 from ckpt_surgery.formats.registry import open_source
 from tests.formats.npz.test_npz import DTYPES, npy
 from tests.support import conformance
+from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import NAMES, Arrays, Lie, array
+from tests.support.conformance import NAMES, Arrays, Lie
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
 

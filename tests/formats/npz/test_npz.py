@@ -14,7 +14,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -25,9 +24,11 @@ from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
 from tests.support import conformance
+from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import NAMES, Arrays, Lie, array, bounded, output_of, random_regions
+from tests.support.conformance import NAMES, Arrays, Lie, bounded, output_of, random_regions
 from tests.support.reading import values
+from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -628,41 +629,25 @@ def test_what_was_never_finished_is_no_archive(tmp_path: Path) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    arrays=st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12).filter(
-            lambda name: not name.endswith(".npy")
-        ),
-        st.tuples(st.lists(st.integers(0, 4), max_size=4), st.sampled_from(["uint8", "bfloat16", "float64"])),
-        max_size=6,
-    ),
-)
-def test_random_checkpoints_go_round(
-    arrays: dict[str, tuple[list[int], str]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    made = {name: array(shape, dtype) for name, (shape, dtype) in arrays.items()}
-    path = TestStored().write(made, tmp_path_factory.mktemp("round") / "x")
-    assert_same(loaded(path / "checkpoint.npz"), made)
-    assert_same(values(opened(path)), made)
+@given(arrays=named_arrays(unicode(12, without="\0").filter(lambda name: not name.endswith(".npy"))))
+def test_random_checkpoints_go_round(arrays: Arrays, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = TestStored().write(arrays, tmp_path_factory.mktemp("round") / "x")
+    assert_same(loaded(path / "checkpoint.npz"), arrays)
+    assert_same(values(opened(path)), arrays)
 
 
 PLAIN = npy("'<u2'", "(3, 2)", bytes(range(12)))
-DAMAGES = st.lists(
-    st.tuples(st.integers(0, 79), st.sampled_from(list(b"0123456789'\"[]{}(),:<>|=LVUOSbfi \0\xff"))),
-    max_size=3,
-)
+HEADERS = b"0123456789'\"[]{}(),:<>|=LVUOSbfi \0\xff"
+"""Bytes that mean something in a header, and two that do not."""
 
 
 @settings(deadline=None, max_examples=400)
-@given(damages=DAMAGES)
+@given(damages=damages(79, written=HEADERS))
 def test_whatever_is_read_from_damaged_headers_numpy_reads_too(
-    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+    damages: Damages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Overwritten bytes: a refusal, or exactly what NumPy finds. Only that may be more lenient."""
-    data = bytearray(PLAIN)
-    for offset, byte in damages:
-        data[offset] = byte
-    path = zipped(tmp_path_factory.getbasetemp() / "damaged.npz", {"x.npy": bytes(data)})
+    path = zipped(tmp_path_factory.getbasetemp() / "damaged.npz", {"x.npy": damaged(PLAIN, damages)})
     try:
         source = opened(path)
         texts = {text: leaf.string for text, leaf in source.leaves().items() if leaf.string is not None}

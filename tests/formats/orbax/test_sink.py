@@ -28,6 +28,7 @@ from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read, values
+from tests.support.strategies import chunk_shapes, shapes
 
 Checkpoint = Callable[[str], Path]
 
@@ -233,8 +234,8 @@ def test_a_prng_key_without_a_sharding(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    shape = tuple(data.draw(st.lists(st.integers(1, 7), max_size=3)))
-    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    shape = data.draw(shapes(7, 1, max_ndim=3))
+    chunks = data.draw(chunk_shapes(shape))
     array = np.asarray(numbers(shape, data.draw(st.sampled_from(["int16", "float64"]))))
     path = tmp_path_factory.mktemp("grid")
     sink = open_sink("orbax", path, SinkOptions(zarr=data.draw(st.sampled_from([2, 3]))))

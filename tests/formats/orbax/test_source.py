@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
@@ -24,6 +23,7 @@ from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
 from tests.support.json_files import edit_json
 from tests.support.reading import read, values
+from tests.support.strategies import regions
 
 Checkpoint = Callable[[str], Path]
 
@@ -144,10 +144,9 @@ def test_replicated_axes_are_stored_in_more_chunks(checkpoint: Checkpoint) -> No
 @given(data=st.data())
 def test_any_region_is_that_region_of_the_whole(data: st.DataObject, checkpoint: Checkpoint) -> None:
     source = open_source(str(checkpoint(data.draw(st.sampled_from(["plain-zarr2", "ocdbt-zarr3"])))))
-    starts = tuple(data.draw(st.integers(0, n)) for n in (32, 64))
-    stops = tuple(data.draw(st.integers(a, n)) for a, n in zip(starts, (32, 64), strict=True))
-    block = source.read(source.leaves()["params/w"], Region(starts, stops))
-    np.testing.assert_array_equal(block, checkpoints.random((32, 64))[Region(starts, stops).slices])
+    region = data.draw(regions((32, 64)))
+    block = source.read(source.leaves()["params/w"], region)
+    np.testing.assert_array_equal(block, checkpoints.random((32, 64))[region.slices])
 
 
 def test_two_processes_write_two_databases(checkpoint: Checkpoint) -> None:

@@ -23,9 +23,11 @@ from ckpt_surgery.formats.shared.zarr_metadata import zarr2_metadata, zarr3_meta
 from ckpt_surgery.storage.adopting import DataFiles
 from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
+from tests.support.arrays import array
 from tests.support.comparing import assert_same
-from tests.support.conformance import Arrays, Lie, array, output_of
+from tests.support.conformance import Arrays, Lie, output_of
 from tests.support.reading import opened, values
+from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
 
 CODES = {
     "BOOL": "bool",
@@ -614,22 +616,19 @@ def test_a_file_that_changes_between_listing_and_reading(tmp_path: Path) -> None
 
 # --- at random --------------------------------------------------------------------------------------------
 
-DAMAGES = st.lists(
-    st.tuples(st.integers(0, 400), st.sampled_from(list(b'0123456789[]{}",:-eF \0\xff'))), max_size=3
-)
+HEADERS = b'0123456789[]{}",:-eF \0\xff'
+"""Bytes that mean something in a header, and two that do not."""
 
 
 @settings(deadline=None, max_examples=400)
-@given(damages=DAMAGES)
+@given(damages=damages(400, written=HEADERS))
 def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
-    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+    damages: Damages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Overwritten bytes: a refusal, or exactly what the library finds. Only that may be more lenient."""
     arrays = {"a": array((2, 3), "float32"), "b/c": array((), "int16"), "d": array((0, 2), "uint8")}
-    data = bytearray(encoded(arrays, {"k": "v"}))
-    end = 8 + int.from_bytes(data[:8], "little")
-    for offset, byte in damages:
-        data[offset % end] = byte
+    whole = encoded(arrays, {"k": "v"})
+    data = damaged(whole, damages, end=8 + int.from_bytes(whole[:8], "little"))
     path = tmp_path_factory.getbasetemp() / "damaged.safetensors"
     path.write_bytes(data)
     try:
@@ -637,7 +636,7 @@ def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
     except SourceError:
         return
     try:
-        wanted = decoded(bytes(data))
+        wanted = decoded(data)
     except SafetensorError as error:
         pytest.fail(f"the library refuses: {error}")
     assert_same(found, wanted)
@@ -645,22 +644,15 @@ def test_whatever_is_read_from_damaged_headers_the_library_reads_too(
 
 @settings(deadline=None, max_examples=50)
 @given(
-    arrays=st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(
-            lambda name: name != "__metadata__"
-        ),
-        st.tuples(st.lists(st.integers(0, 4), max_size=4), st.sampled_from(["uint8", "bfloat16", "float64"])),
-        max_size=6,
-    ),
+    arrays=named_arrays(unicode(12).filter(lambda name: name != "__metadata__")),
     shard_size=st.none() | st.integers(1, 300),
 )
 def test_random_checkpoints_go_round(
-    arrays: dict[str, tuple[list[int], str]], shard_size: int | None, tmp_path_factory: pytest.TempPathFactory
+    arrays: Arrays, shard_size: int | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    made = {name: array(shape, dtype) for name, (shape, dtype) in arrays.items()}
-    path = write(tmp_path_factory.mktemp("round") / "x", made, SinkOptions(shard_size=shard_size))
-    assert_same(values(opened(path)), made)
+    path = write(tmp_path_factory.mktemp("round") / "x", arrays, SinkOptions(shard_size=shard_size))
+    assert_same(values(opened(path)), arrays)
     found: dict[str, np.ndarray] = {}
     for file in path.glob("*.safetensors"):
         found |= decoded(file.read_bytes())
-    assert_same(found, made)
+    assert_same(found, arrays)

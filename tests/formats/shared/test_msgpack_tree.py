@@ -29,7 +29,9 @@ from ckpt_surgery.formats.shared.msgpack_tree import (
 )
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.storage.reading import opened
-from tests.support.conformance import array, bounded, random_regions
+from tests.support.arrays import array
+from tests.support.conformance import bounded, random_regions
+from tests.support.strategies import Damages, damaged, damages, documents, shapes, unicode
 
 
 def tree_of(path: Path, data: bytes) -> Node:
@@ -335,21 +337,19 @@ def by_flax(node: Any) -> Any:
 
 @st.composite
 def arrays(draw: st.DrawFn) -> Any:
-    shape = draw(st.lists(st.integers(0, 4), max_size=3))
+    shape = draw(shapes(4, max_ndim=3))
     value = array(shape, draw(st.sampled_from(["float32", "bfloat16", "bool", "int4", "complex64", "uint8"])))
     return value if shape or draw(st.booleans()) else value[()]
 
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40).filter(lambda text: text != CHUNKED)
+TEXT = unicode(40).filter(lambda text: text != CHUNKED)
 LEAVES = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
     | st.complex_numbers(allow_nan=False) | TEXT | st.binary(max_size=40) | arrays()
 )  # fmt: skip
 TREES = st.dictionaries(
     TEXT | st.integers(-(2**63), 2**64 - 1),
-    st.recursive(
-        LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4)
-    ),
+    documents(LEAVES, TEXT),
     max_size=5,
 )
 
@@ -365,19 +365,18 @@ def test_random_trees_are_read_as_flax_reads_them(
 
 
 @settings(deadline=None, max_examples=400)
-@given(damages=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), min_size=1, max_size=3))
+@given(damages=damages(300, least=1))
 def test_whatever_is_read_from_damaged_documents_flax_reads_too(
-    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+    damages: Damages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     tree = {"a": {"b": array((2, 3), "float32"), "c": np.float64(3)}, "d": [1, -5, "x"], "e": 2j, "f": {}}
-    data = bytearray(msgpack.packb(tree, default=serialization._msgpack_ext_pack, strict_types=True))
-    for offset, byte in damages:
-        data[offset % len(data)] = byte
+    packed = msgpack.packb(tree, default=serialization._msgpack_ext_pack, strict_types=True)
+    data = damaged(packed, damages)
     try:
-        found = restored(tmp_path_factory.getbasetemp() / "damaged.msgpack", bytes(data))
+        found = restored(tmp_path_factory.getbasetemp() / "damaged.msgpack", data)
     except SourceError:
         return
-    assert repr(found) == repr(by_flax(serialization.msgpack_restore(bytes(data))))
+    assert repr(found) == repr(by_flax(serialization.msgpack_restore(data)))
 
 
 # --- arrays in pieces -------------------------------------------------------------------------------------

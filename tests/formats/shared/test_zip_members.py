@@ -19,6 +19,7 @@ from ckpt_surgery.formats.shared.zip_layout import first_name
 from ckpt_surgery.formats.shared.zip_members import Inflated, InflatedFile, read_archive, read_member
 from ckpt_surgery.storage.reading import opened
 from tests.support.conformance import SLACK_BYTES, bounded
+from tests.support.strategies import Damages, damaged, damages
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 NOISE = random.Random(0).randbytes(300_000)
@@ -398,16 +399,13 @@ SMALL = {
 @settings(deadline=None, max_examples=600)
 @given(
     kind=st.sampled_from(sorted(SMALL)),
-    damages=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3),
+    damages=damages(10_000),
 )
 def test_whatever_is_read_from_damaged_archives_zipfile_reads_too(
-    kind: str, damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+    kind: str, damages: Damages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Overwritten bytes: a refusal, or exactly what zipfile finds. Only that may be more lenient."""
-    data = bytearray(SMALL[kind])
-    for offset, byte in damages:
-        data[offset % len(data)] = byte
-    path = saved(tmp_path_factory.getbasetemp() / "damaged.zip", bytes(data))
+    path = saved(tmp_path_factory.getbasetemp() / "damaged.zip", damaged(SMALL[kind], damages))
     try:
         found = read_all(path)
     except SourceError:

@@ -22,8 +22,9 @@ from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
 from ckpt_surgery.formats.registry import detect_format, formats
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
+from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import ALL_DTYPES, Arrays, Lie, array
+from tests.support.conformance import Arrays, Lie
 from tests.support.reading import opened, values
 from tests.support.trees import nested
 

@@ -21,9 +21,11 @@ from ckpt_surgery.formats.tensorflow.table import table_entries
 from ckpt_surgery.storage.reading import opened
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
+from tests.support.arrays import array
 from tests.support.comparing import assert_same
-from tests.support.conformance import SLACK_BYTES, allowance, array, bounded
+from tests.support.conformance import SLACK_BYTES, allowance, bounded
 from tests.support.reading import values
+from tests.support.strategies import Damages, damaged, damages
 
 # --- Snappy -----------------------------------------------------------------------------------------------
 
@@ -278,18 +280,15 @@ def test_tables_that_lie(data: bytes, says: str, tmp_path: Path) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(damages=st.lists(st.tuples(st.integers(0, 2**20), st.integers(0, 255)), min_size=1, max_size=3))
+@given(damages=damages(2**20, least=1))
 def test_a_damaged_index_is_refused_or_no_different(
-    damages: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+    damages: Damages, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Every block has a checksum; in the footer there are bytes that say nothing."""
     directory = tmp_path_factory.mktemp("damaged")
     bundle(directory, [(b"a", entry(checksum=bundles.crc(b"ab")))])
     index = directory / "x.index"
-    data = bytearray(index.read_bytes())
-    for at, byte in damages:
-        data[at % len(data)] = byte
-    index.write_bytes(data)
+    index.write_bytes(damaged(index.read_bytes(), damages))
     try:
         found = values(open_source(os.fspath(index), "tensorflow"))
     except SourceError:

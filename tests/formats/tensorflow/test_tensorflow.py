@@ -20,8 +20,9 @@ from ckpt_surgery.formats.tensorflow import FORMAT
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, header, nested, number, slices
 from tests.support import conformance
+from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import Arrays, Lie, array, random_regions
+from tests.support.conformance import Arrays, Lie, random_regions
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import opened, values
 

@@ -25,8 +25,9 @@ from ckpt_surgery.formats.torch import FORMAT
 from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
 from tests.formats.torch.pickles import Call, Name, archive, document, storage
 from tests.support import conformance
+from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import SLACK_BYTES, Arrays, array, bounded, random_regions
+from tests.support.conformance import SLACK_BYTES, Arrays, bounded, random_regions
 from tests.support.reading import values
 
 DTYPES = (

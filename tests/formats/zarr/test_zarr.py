@@ -22,8 +22,9 @@ from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink,
 from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader, Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
+from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import Arrays, Lie, array, output_of
+from tests.support.conformance import Arrays, Lie, output_of
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import opened, values
 
