@@ -1,0 +1,76 @@
+"""Problems as text: where, the line with a caret, what is wrong, what to do. And exit codes."""
+
+import pytest
+
+from ckpt_surgery.core import errors
+from ckpt_surgery.core.errors import WINDOW, Place, Problem, SurgeryError
+
+
+def test_a_problem_without_a_place_is_its_message_and_its_hint() -> None:
+    assert str(Problem("it is gone")) == "it is gone"
+    assert str(Problem("it is gone", hint="Look elsewhere.")) == "it is gone\n  Look elsewhere."
+
+
+def test_a_problem_shows_its_line_with_a_caret_below() -> None:
+    place = Place("r.yaml", "rules[3].value", 7, 10, "  value: tranpose(x)", 8)
+    assert str(Problem("unknown function `tranpose`", place, "Did you mean `transpose`?")) == (
+        "r.yaml:7:10  rules[3].value\n"
+        "      value: tranpose(x)\n"
+        "             ^^^^^^^^\n"
+        "  unknown function `tranpose`\n"
+        "  Did you mean `transpose`?"
+    )
+
+
+def test_a_place_in_the_document_itself_has_no_path() -> None:
+    assert str(Problem("it is empty", Place("r.yaml", "", 1, 1, ""))) == (
+        "r.yaml:1:1\n    \n    ^\n  it is empty"
+    )
+
+
+@pytest.mark.parametrize("column", [1, 50, 101, 150, 5000, 9990, 10_000])
+def test_of_a_long_line_the_part_around_the_problem_is_shown(column: int) -> None:
+    text = "".join(chr(ord("a") + i % 26) for i in range(10_000))
+    shown = str(Problem("no", Place("r.yaml", "a", 1, column, text, 3)))
+    _, line, carets, _ = (part.removeprefix("    ") for part in shown.split("\n"))
+    assert len(line) <= WINDOW
+    assert set(carets.strip()) == {"^"}
+    underlined = line[carets.index("^") : len(carets)]
+    assert underlined == text[column - 1 : column + 2]
+
+
+@pytest.mark.parametrize("width", [0, -3, 1, 4, 99])
+def test_carets_stay_below_the_line(width: int) -> None:
+    shown = str(Problem("no", Place("r.yaml", "a", 1, 3, "abcdef", width)))
+    carets = shown.split("\n")[2].strip()
+    assert carets == "^" * max(1, min(width, 4))
+
+
+def test_an_error_has_all_its_problems() -> None:
+    place = Place("r.yaml", "a", 1, 1, "a: b")
+    error = SurgeryError("one", Problem("two", place), hint="Do it.")
+    assert error.problems == (Problem("one", None, "Do it."), Problem("two", place))
+    assert str(error) == f"one\n  Do it.\n\n{Problem('two', place)}"
+
+
+def test_exit_codes_are_those_of_the_documentation() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    codes = {kind.__name__: kind.exit_code for kind in kinds if issubclass(kind, SurgeryError)}
+    assert codes == {
+        "SurgeryError": 1,
+        "FunctionError": 2,
+        "UsageError": 2,
+        "RecipeError": 2,
+        "PlanError": 2,
+        "SourceError": 1,
+        "DataError": 1,
+        "VerificationError": 3,
+        "DestinationError": 4,
+        "StorageError": 5,
+        "Interrupted": 1,
+    }
+
+
+def test_an_interruption_knows_its_signal() -> None:
+    error = errors.Interrupted(15, "it was stopped")
+    assert (error.signal_number, str(error)) == (15, "it was stopped")
