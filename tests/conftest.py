@@ -3,8 +3,9 @@
 import os
 import textwrap
 
-# Eight devices on the CPU, so that arrays can be sharded.
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Eight devices on the CPU, so that arrays can be sharded. Optimizing takes longer than what is saved by it:
+# each program runs once or twice here, on small arrays.
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 from collections.abc import Callable

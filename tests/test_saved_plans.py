@@ -529,7 +529,7 @@ def places(document: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place, *(found for key, value in inner for found in places(value, (*place, key)))]
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_whatever_the_file_says_is_a_plan_or_refused(
     data: st.DataObject, small: Path, tmp_path: Path

@@ -328,7 +328,7 @@ def moved_item(draw: st.DrawFn, item: int | tuple[int | None, ...], length: int)
 def test_what_has_one_signature_is_cut_alike(data: st.DataObject, source: Node, budget: int) -> None:
     first = data.draw(slices_of(source))
     made = {signature(first): cut_or_refused(first, budget)}
-    for _ in range(8):
+    for _ in range(4):
         node = data.draw(elsewhere(first))
         found = cut_or_refused(node, budget)
         assert made.setdefault(signature(node), found) == found

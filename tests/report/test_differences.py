@@ -75,7 +75,7 @@ def test_diff_trees_of_equal_listings():
     ids=["string", "empty", "prng"],
 )
 def test_diff_trees_compares_what_listings_say_of_values(change):
-    found = diff_trees(*map(listing, change))
+    found = diff_trees(*map(by_key, change))
     assert [c.what for c in found.changed] == [("value",)]
 
 
