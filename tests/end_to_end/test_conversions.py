@@ -1,4 +1,10 @@
-"""Every format into every other: written by its own library, converted, read back by the other's."""
+"""Every format is converted into every other that can be written, and nothing is lost on the way.
+
+A checkpoint is written by the format's own library (Orbax, safetensors, Flax, T5X, NumPy, zarr-python,
+PyTorch, TensorFlow), converted by this package, and read back by the library of the other format: keys,
+shapes, dtypes and bits have to be the same. What a format cannot hold is refused with the key before anything
+is written, and no conversion replaces a file of its own source.
+"""
 
 import json
 import shutil
@@ -174,7 +180,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return of
 
 
-def test_all_formats_take_part() -> None:
+def test_every_format_of_the_registry_takes_part() -> None:
     known = formats.formats()
     assert set(known) == {here.format for here in ORIGINS.values()}
     assert {name for name, known in known.items() if known.open_sink} == set(DESTINATIONS)
@@ -186,7 +192,7 @@ def test_all_formats_take_part() -> None:
 
 
 @pytest.mark.parametrize("name", ORIGINS)
-def test_one_format_only_takes_it_for_its_own(name: str, origin: Callable[[str], Path]) -> None:
+def test_each_checkpoint_is_recognized_by_one_format_only(name: str, origin: Callable[[str], Path]) -> None:
     path = origin(name)
     assert [known.name for known in formats.formats().values() if known.detect(path)] == [
         ORIGINS[name].format
@@ -196,7 +202,7 @@ def test_one_format_only_takes_it_for_its_own(name: str, origin: Callable[[str],
 
 @pytest.mark.parametrize("format", DESTINATIONS)
 @pytest.mark.parametrize("name", ORIGINS)
-def test_from_one_library_to_another(
+def test_what_one_library_wrote_another_reads_after_conversion(
     name: str, format: str, origin: Callable[[str], Path], tmp_path: Path
 ) -> None:
     source, (called, load), arrays = origin(name), DESTINATIONS[format], ORIGINS[name].arrays
@@ -224,7 +230,9 @@ def test_from_one_library_to_another(
 
 
 @pytest.mark.parametrize("format", DESTINATIONS)
-def test_the_command_there_and_back(format: str, origin: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_command_line_converts_there_and_back(
+    format: str, origin: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Values and, for arrays, everything that `diff` sees come back to where they began."""
     source, out, back = origin("orbax"), tmp_path / DESTINATIONS[format][0], tmp_path / "back"
     for arguments in (
@@ -241,7 +249,7 @@ def test_the_command_there_and_back(format: str, origin: Callable[[str], Path], 
 
 @pytest.mark.parametrize("value", ["x", "where(x > 0, x, x)"], ids=["as it is", "computed"])
 @pytest.mark.parametrize("format", DESTINATIONS)
-def test_what_was_never_written_is_not_published(
+def test_a_checkpoint_of_which_a_part_was_never_written_is_not_published(
     format: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One output less is written than was planned, whichever format it goes to."""
@@ -261,7 +269,9 @@ def test_what_was_never_written_is_not_published(
     assert all((step.stored is None) == (value != "x") for step in plan.steps)
 
 
-def test_sources_and_target_of_different_formats(origin: Callable[[str], Path], tmp_path: Path) -> None:
+def test_sources_and_target_can_be_of_different_formats(
+    origin: Callable[[str], Path], tmp_path: Path
+) -> None:
     (tmp_path / "recipe.yaml").write_text(
         "version: 1\nsources: [a, b, c]\ntarget: {dtype: target, missing: fallback}\nunmatched: drop\n"
         "rules:\n- {fill: ids, value: \"a['ids'] + b['ids'] + c['ids']\"}\n"
@@ -360,7 +370,7 @@ def test_dtypes_that_a_format_lacks_are_refused_by_key(format: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("format", DESTINATIONS)
-def test_nothing_that_is_asked_for_is_ignored(
+def test_an_option_that_the_format_has_no_use_for_is_refused(
     format: str, origin: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Steps, items and shards: done, or refused."""
@@ -378,7 +388,7 @@ def test_nothing_that_is_asked_for_is_ignored(
 # --- several formats in one place -----------------------------------------------------------------------
 
 
-def test_a_model_of_hugging_face_in_three_formats(tmp_path: Path) -> None:
+def test_a_model_that_lies_in_three_formats_is_opened_as_each_of_them(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "config.json").write_text("{}")
@@ -431,7 +441,7 @@ RAW = sorted(set(ORIGINS) - {"npz-compressed"})
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_linked_into_orbax_from_wherever_bytes_lie_raw(name: str, tmp_path: Path) -> None:
+def test_raw_bytes_of_every_format_are_linked_into_orbax(name: str, tmp_path: Path) -> None:
     """Large enough that linking pays: the same file system, and more than half of each file used."""
     big = {f"layer_{i}/kernel": random((256, 512), i) for i in range(4)}
     place = tmp_path / "origin"
@@ -455,7 +465,7 @@ def test_linked_into_orbax_from_wherever_bytes_lie_raw(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["x.pt", "x.pth", "pytorch_model.bin", "x.npy"])
-def test_a_name_of_a_format_that_is_only_read(
+def test_a_destination_named_like_a_format_that_cannot_be_written_is_refused(
     name: str, origin: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Nothing else is written under it, unless somebody says so."""
@@ -466,7 +476,7 @@ def test_a_name_of_a_format_that_is_only_read(
     assert ["will be orbax, though its name says" in warning for warning in warnings] == [True]
 
 
-def test_what_no_cast_makes_a_number_is_to_be_dropped(tmp_path: Path) -> None:
+def test_arrays_that_no_cast_turns_into_numbers_have_to_be_dropped(tmp_path: Path) -> None:
     """TensorFlow's arrays of strings; `uint4`, which a cast helps, is among the refused dtypes above."""
     pieces = [Piece("words", np.array(["some", "words"])), Piece("w", np.ones(3, np.float32))]
     source = save_pieces(tmp_path / "model", pieces)
@@ -502,7 +512,7 @@ def test_no_file_of_a_source_is_replaced(tmp_path: Path) -> None:
     api.convert(tmp_path / "tf", tmp_path / "other.npz", overwrite=True)
 
 
-def test_bfloat16_through_zarr(origin: Callable[[str], Path], tmp_path: Path) -> None:
+def test_bfloat16_survives_zarr(origin: Callable[[str], Path], tmp_path: Path) -> None:
     """Which zarr-python cannot read, but TensorStore and this package can."""
     api.convert(origin("flax"), tmp_path / "out.zarr")
     api.convert(tmp_path / "out.zarr", tmp_path / "out")

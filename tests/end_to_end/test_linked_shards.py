@@ -1,4 +1,8 @@
-"""Zarr's shards on their way into Orbax, which restores what is linked and what is computed."""
+"""Zarr's shards reach Orbax as links where that keeps the values, and are decoded and written elsewhere.
+
+A shard that lacks a chunk stands for the fill value there, which Orbax's arrays do not have. Stock Orbax
+restores every result.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,7 +67,7 @@ CHANGES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @pytest.mark.parametrize("value", CHANGES)
-def test_every_fill_value(value: str, tmp_path: Path) -> None:
+def test_shards_of_every_fill_value_are_restored_renamed_and_changed(value: str, tmp_path: Path) -> None:
     held = checkpoint(tmp_path / "g")
     recipe = f"version: 1\nrules: [{{match: '(?P<k>.*)', to: 'renamed/${{k}}', value: '{value}'}}]"
     plan, found = run(recipe, tmp_path)
@@ -72,7 +76,7 @@ def test_every_fill_value(value: str, tmp_path: Path) -> None:
     assert transfers_of(plan) == {key: "link" if moved[key] else "compute" for key in found}
 
 
-def test_kept(tmp_path: Path) -> None:
+def test_shards_are_linked_where_no_chunk_is_missing_and_computed_where_one_is(tmp_path: Path) -> None:
     held = checkpoint(tmp_path / "g")
     plan, found = run("version: 1\n", tmp_path)
     assert_same(found, held)
@@ -80,7 +84,7 @@ def test_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_stacks(axis: int, tmp_path: Path) -> None:
+def test_shards_are_stacked_by_links_where_no_chunk_is_missing(axis: int, tmp_path: Path) -> None:
     """Whole shards are put together whatever their fill values were; one that lacks a chunk is enough."""
     held = checkpoint(tmp_path / "g")
     rules = "".join(

@@ -1,4 +1,9 @@
-"""Whole runs on real files by link, by copy and by computing: the same bits in every case."""
+"""Bytes that need no change are linked or copied, not decoded, and the results are the same bit for bit.
+
+The checkpoints and the values made of them are those of `tests.support.linked_sources`. Each result is read
+by this package and restored by stock Orbax; what the plan says of links, copies and computed values has to
+come true, also where the source is deleted or changed afterwards.
+"""
 
 import json
 import os
@@ -50,11 +55,6 @@ from tests.support.trees import nested
 WAYS = ("link", "copy", "compute")
 
 
-@pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    return linked_sources.layouts(tmp_path_factory.mktemp)
-
-
 def by_transfer(plan: Plan) -> dict[str, list[str]]:
     """Keys of outputs that have an array, by how they come about."""
     found: dict[str, list[str]] = {way: [] for way in WAYS}
@@ -102,7 +102,7 @@ LINKED = {
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_corpus_is_the_same_by_link_by_copy_and_computed(
+def test_results_are_the_same_by_link_by_copy_and_computed(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, recipe, wanted = layout(name), write_recipe(tmp_path, linked_sources.recipe()), results(name)
@@ -138,7 +138,7 @@ def test_the_corpus_is_the_same_by_link_by_copy_and_computed(
 
 
 @pytest.mark.parametrize("name", ["ocdbt-zarr2", "ocdbt-zarr3", "foreign-zarr2", "safetensors"])
-def test_the_corpus_under_version_2(name: str, layout: Layout, tmp_path: Path) -> None:
+def test_results_under_zarr_version_2_are_the_same(name: str, layout: Layout, tmp_path: Path) -> None:
     """Version 2 has C and F order, no shards and no CRC; all codecs of version 2 are at home there."""
     recipe = write_recipe(tmp_path, linked_sources.recipe(head="version: 1\noutput: {zarr: 2}"))
     plan = api.apply(recipe, layout(name), dst=tmp_path / "out").plan
@@ -154,7 +154,7 @@ def test_the_corpus_under_version_2(name: str, layout: Layout, tmp_path: Path) -
     assert (f"{RENAMED}/m/layer_0/k" in stored) == (name != "ocdbt-zarr3")
 
 
-def test_several_sources_whose_files_have_the_same_names(tmp_path: Path) -> None:
+def test_files_of_several_sources_can_have_the_same_names(tmp_path: Path) -> None:
     first, second = {"w": random((30, 20)), "b": random((400,), 1)}, {"w": random((30, 20), 2)}
     save_safetensors(tmp_path / "a", first, 1)
     save_safetensors(tmp_path / "b", second, 1)
@@ -279,7 +279,7 @@ VALUES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
-def test_any_mixture_of_codecs_orders_and_grids(
+def test_any_mixture_of_codecs_orders_and_grids_gives_the_right_values(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("mixed")
@@ -300,7 +300,7 @@ def test_any_mixture_of_codecs_orders_and_grids(
         assert_same(restored_leaves(ocp.PyTreeCheckpointer().restore(folder / "out")), wanted)
 
 
-def test_the_json_says_how_each_leaf_comes_about(layout: Layout, tmp_path: Path) -> None:
+def test_the_json_says_how_each_leaf_comes_into_the_destination(layout: Layout, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, linked_sources.recipe())
     plan = ckpt_surgery.plan(recipe, layout("foreign-zarr2"), dst=tmp_path / "out")
     found = {one["key"]: one["transfer"] for one in plan_json(plan)["leaves"]}
@@ -371,7 +371,7 @@ def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Pat
     assert size < 24_000 + 12_000 + plan.costs.bytes_dead  # the parameters and metadata, no optimizer
 
 
-def test_dropping_a_little_links_and_tells_the_dead_bytes(tmp_path: Path) -> None:
+def test_files_with_a_few_unused_bytes_are_linked_and_the_plan_counts_those_bytes(tmp_path: Path) -> None:
     tree = optimizer_tree()
     save_safetensors(tmp_path / "source", tree, 1)
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'm/.*', drop: true}]")
@@ -386,7 +386,7 @@ def test_dropping_a_little_links_and_tells_the_dead_bytes(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["plain-zarr2", "ocdbt-zarr3", "v1", "foreign-zarr3", "shards"])
-def test_three_generations_of_links(name: str, layout: Layout, tmp_path: Path) -> None:
+def test_links_of_links_of_links_keep_the_values(name: str, layout: Layout, tmp_path: Path) -> None:
     """Renamed and transposed, stacked, unstacked and transposed back; each generation's source is deleted."""
     first = """version: 1
 rules:
@@ -424,7 +424,7 @@ rules:
 
 
 @pytest.mark.parametrize("name", ["safetensors", "foreign-zarr2", "plain-zarr2"])
-def test_any_region_of_linked_raw_chunks(
+def test_any_region_of_linked_raw_chunks_is_read(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
@@ -492,7 +492,9 @@ def number(layer: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("mode", [LinkMode.AUTO, LinkMode.HARDLINK, LinkMode.COPY])
-def test_a_hugging_face_cache_may_go(mode: LinkMode, layout: Layout, tmp_path: Path) -> None:
+def test_a_hugging_face_cache_can_be_deleted_afterwards(
+    mode: LinkMode, layout: Layout, tmp_path: Path
+) -> None:
     """Its files are links into `blobs`: what is linked are the blobs."""
     repository = tmp_path / "cache" / "models--someone--model"
     snapshot = repository / "snapshots" / "0123abcd"

@@ -1,4 +1,7 @@
-"""Runs that link or copy and are hit by what disks and people do: typed errors, and nothing left behind."""
+"""Runs that link or copy, and fail: the error has its kind, the source is untouched, nothing is left.
+
+Files change between plan and run, file systems refuse links, disks are full, signals arrive in the middle.
+"""
 
 import errno
 import os
@@ -22,11 +25,6 @@ from tests.support.reading import read
 from tests.support.recipes import write_recipe
 
 
-@pytest.fixture(scope="module")
-def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    return linked_sources.layouts(tmp_path_factory.mktemp)
-
-
 def nothing_left(directory: Path, *kept: str) -> bool:
     return sorted(os.listdir(directory)) == sorted(kept)
 
@@ -39,7 +37,7 @@ def data_file_of(source: Path) -> Path:
 @pytest.mark.parametrize("mode", ["auto", "copy"])
 @pytest.mark.parametrize("fault", ["truncated", "deleted", "grown", "replaced"])
 @pytest.mark.parametrize("name", ["plain-zarr2", "ocdbt-zarr3", "safetensors"])
-def test_a_source_that_changes_after_the_plan(
+def test_a_source_that_changes_after_the_plan_is_refused(
     name: str, fault: str, mode: str, layout: Layout, tmp_path: Path
 ) -> None:
     source = copy_of(layout(name), tmp_path / "source")
@@ -122,7 +120,7 @@ def test_a_mode_that_the_file_system_lacks_says_what_to_do(
 
 
 @pytest.mark.parametrize("way", ["link", "copy_file_range"])
-def test_interrupted_while_stored_bytes_are_brought_over(
+def test_a_run_that_is_interrupted_while_it_links_or_copies_leaves_nothing(
     way: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real: Callable[..., Any] = getattr(os, way)

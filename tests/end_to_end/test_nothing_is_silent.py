@@ -76,7 +76,7 @@ CASES = list(cases())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.file}: {case.title}")
-def test_the_whole_message(case: Case) -> None:
+def test_every_message_is_exactly_the_one_that_is_promised(case: Case) -> None:
     with pytest.raises(SurgeryError) as caught:
         case.run()
     told = "\n".join(case.sections["says"])
@@ -166,7 +166,9 @@ ONLY_VALUES = [
 
 
 @pytest.mark.parametrize(("value", "array", "says"), ONLY_VALUES, ids=str)
-def test_what_only_the_values_can_tell(value: str, array: np.ndarray, says: str) -> None:
+def test_errors_that_only_the_values_show_name_the_key_and_the_rule(
+    value: str, array: np.ndarray, says: str
+) -> None:
     """It ends the run with the key and the line of the rule, and exit code 1."""
     line = f'  - {{match: a, value: "{value}"}}'
     loaded = parse_recipe(f"version: 1\nrules:\n{line}\n", "recipe.yaml")
@@ -180,6 +182,6 @@ def test_what_only_the_values_can_tell(value: str, array: np.ndarray, says: str)
     assert not sink.finished
 
 
-def test_titles_tell_cases_apart() -> None:
+def test_no_two_cases_have_the_same_title() -> None:
     titles = [case.title for case in CASES]
     assert len(set(titles)) == len(titles) > 90

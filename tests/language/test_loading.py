@@ -494,9 +494,9 @@ def test_problems_of_the_document_are_not_told_twice() -> None:
 
 def test_a_hostile_number_of_problems_is_cut() -> None:
     with pytest.raises(RecipeError) as caught:
-        parse_recipe("version: 1\nrules:\n" + "- {match: a, zap: 1}\n" * 3000, "r.yaml")
+        parse_recipe("version: 1\nrules:\n" + "- {match: a, zap: 1}\n" * 500, "r.yaml")
     assert len(caught.value.problems) == 101
-    assert str(caught.value.problems[-1]) == "and 2900 more problems"
+    assert str(caught.value.problems[-1]) == "and 400 more problems"
 
 
 FIELDS = [

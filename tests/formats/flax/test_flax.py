@@ -43,11 +43,12 @@ from ckpt_surgery.formats.flax.source import FlaxSource
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, read_tree
 from ckpt_surgery.storage import reading as byte_ranges
+from tests.formats.bounds import bounded
 from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
-from tests.support.conformance import Arrays, Lie, bounded, output_of
+from tests.support.conformance import Arrays, Lie, output_of
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
 from tests.support.strategies import named_arrays, unicode

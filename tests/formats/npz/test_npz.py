@@ -23,10 +23,11 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
 from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from tests.formats.bounds import bounded
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import NAMES, Arrays, Lie, bounded, output_of, random_regions
+from tests.support.conformance import NAMES, Arrays, Lie, output_of, random_regions
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
 

@@ -29,8 +29,9 @@ from ckpt_surgery.formats.shared.msgpack_tree import (
 )
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.storage.reading import opened
+from tests.formats.bounds import bounded
 from tests.support.arrays import array
-from tests.support.conformance import bounded, random_regions
+from tests.support.conformance import random_regions
 from tests.support.strategies import Damages, damaged, damages, documents, shapes, unicode
 
 

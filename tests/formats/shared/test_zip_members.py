@@ -18,7 +18,8 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.zip_layout import first_name
 from ckpt_surgery.formats.shared.zip_members import Inflated, InflatedFile, read_archive, read_member
 from ckpt_surgery.storage.reading import opened
-from tests.support.conformance import SLACK_BYTES, bounded
+from tests.formats.bounds import bounded
+from tests.support.conformance import SLACK_BYTES
 from tests.support.strategies import Damages, damaged, damages
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED

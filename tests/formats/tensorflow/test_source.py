@@ -19,11 +19,12 @@ from ckpt_surgery.formats.tensorflow.proto import fields, signed, varint
 from ckpt_surgery.formats.tensorflow.snappy import decompress
 from ckpt_surgery.formats.tensorflow.table import table_entries
 from ckpt_surgery.storage.reading import opened
+from tests.formats.bounds import bounded
 from tests.formats.tensorflow import bundles
 from tests.formats.tensorflow.bundles import Piece, bundle, entry, number
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
-from tests.support.conformance import SLACK_BYTES, allowance, bounded
+from tests.support.conformance import SLACK_BYTES, allowance
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages
 

@@ -1,11 +1,15 @@
 """Pickles written by hand, and files around them that are laid out as torch does it."""
 
+import os
 import pickle
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.registry import open_source
 
 
 @dataclass(frozen=True)
@@ -89,3 +93,8 @@ def view(
 ) -> Call:
     """A tensor of bytes in a storage of eight."""
     return Call(V2, (storage() if stored is None else stored, offset, shape, strides, *rest))
+
+
+def opened(path: Path) -> Source:
+    """The file as this package opens it."""
+    return open_source(os.fspath(path), "torch")

@@ -22,12 +22,13 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.torch import FORMAT
+from tests.formats.bounds import bounded
 from tests.formats.torch.lies import FILE_LIES, PICKLE_LIES, TENSOR_LIES
-from tests.formats.torch.pickles import Call, Name, archive, document, storage
+from tests.formats.torch.pickles import Call, Name, archive, document, opened, storage
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import SLACK_BYTES, Arrays, bounded, random_regions
+from tests.support.conformance import SLACK_BYTES, Arrays, random_regions
 from tests.support.reading import values
 
 DTYPES = (
@@ -68,10 +69,6 @@ def nested(arrays: Arrays) -> dict[str, Any]:
 def saved(value: object, path: Path, **options: Any) -> Path:
     torch.save(value, path, **options)
     return path
-
-
-def opened(path: Path) -> Any:
-    return open_source(os.fspath(path), "torch")
 
 
 def leaves(value: object, directory: Path) -> Mapping[str, Leaf]:

@@ -17,11 +17,10 @@ import torch
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.torch import globals as torch_globals
 from ckpt_surgery.formats.torch import unpickler as torch_unpickler
 from ckpt_surgery.formats.torch.unpickler import load
+from tests.formats.bounds import bounded
 from tests.formats.torch.pickles import (
     ORDERED,
     V2,
@@ -32,14 +31,11 @@ from tests.formats.torch.pickles import (
     archive,
     code,
     document,
+    opened,
     storage,
     view,
 )
-from tests.support.conformance import SLACK_BYTES, bounded
-
-
-def opened(path: Path) -> Source:
-    return open_source(os.fspath(path), "torch")
+from tests.support.conformance import SLACK_BYTES
 
 
 def saved(value: object, directory: Path) -> Path:
