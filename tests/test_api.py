@@ -696,7 +696,7 @@ KILLED = """
         return call
     for name in ("open", "fsync", "mkdir", "unlink", "rmdir", "pwrite", "pwritev"):
         setattr(os, name, dying(getattr(os, name)))
-    renaming._renameat2 = dying(renaming._renameat2)
+    renaming._rename_in_one_step = dying(renaming._rename_in_one_step)
     api.convert(sys.argv[1], sys.argv[2], overwrite=True)
 """
 

@@ -1,1 +1,1 @@
-"""Plan to checkpoint: tasks, workers, executors, staging and publication."""
+"""From a plan to a checkpoint: tasks, workers, executors, staging and publication."""

@@ -1,17 +1,34 @@
-"""How much memory and how many threads a run takes where nobody says."""
+"""Memory and threads of a run, where the user does not say."""
 
 import os
+from pathlib import Path
 
 DEFAULT_MEMORY = 2 << 30
+"""Most bytes that a run takes by default."""
+_MEMINFO = Path("/proc/meminfo")
+"""Where Linux says how much memory is available."""
 
 
 def default_memory() -> int:
-    """Bytes: the smaller of 2 GiB and a quarter of what is available."""
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    return min(DEFAULT_MEMORY, available // 4)
+    """Bytes: the smaller of 2 GiB and a quarter of the available memory."""
+    return min(DEFAULT_MEMORY, _available_memory() // 4)
 
 
 def default_workers() -> int:
     """One thread per core that this process may use, and one more to overlap reading and writing."""
-    return len(os.sched_getaffinity(0)) + 1
+    return _cores() + 1
+
+
+def _available_memory() -> int:
+    """Bytes that can be had without swapping; half of all memory on systems that do not tell."""
+    try:
+        lines = _MEMINFO.read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

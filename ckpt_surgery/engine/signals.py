@@ -1,4 +1,4 @@
-"""What asks a run to stop (Ctrl-C, a scheduler, a closed terminal), as an exception in the main thread."""
+"""Signals that ask a run to stop (Ctrl-C, a scheduler, a closed terminal) as an exception."""
 
 import contextlib
 import signal
@@ -8,35 +8,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from ckpt_surgery.core.errors import (
-    Interrupted,
-)
-
-# --- signals and errors ---------------------------------------------------------------------------
+from ckpt_surgery.core.errors import Interrupted
 
 
 @dataclass
 class _Signals:
-    """What the handlers need to know; signals belong to the whole process, and so does this."""
+    """State of the handlers. There is one for the process, as there is one handler for each signal."""
 
     deferring: bool = False
-    """True while a section runs that must not be interrupted."""
+    """Whether a section runs that must not be interrupted."""
     pending: int | None = None
-    """The signal that came during one."""
+    """The last signal that came during such a section."""
 
 
 _signals = _Signals()
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What asks a run to stop: Ctrl-C, a scheduler, a terminal that has gone away."""
+"""Signals of Ctrl-C, of a scheduler, and of a terminal that was closed."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Turn SIGINT, SIGTERM and SIGHUP into Interrupted, raised in the main thread at once.
 
-    Elsewhere than in the main thread this does nothing, and a signal that is ignored stays ignored: `nohup`
-    ignores SIGHUP, so that a run survives its terminal.
+    In other threads this does nothing. A signal that is ignored stays ignored: `nohup` ignores SIGHUP, so
+    that a run survives its terminal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -51,15 +47,15 @@ def interruptible() -> Iterator[None]:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """Later signals do not stop what the first one has set going: workers that end, the removal."""
+    """Raise Interrupted, unless the first signal is being obeyed: its cleaning up is not interrupted."""
     if _signals.deferring:
         _signals.pending = number
-    elif not _ends_already():
+    elif not _handles_interruption():
         raise _interrupted(number)
 
 
-def _ends_already() -> bool:
-    """Whether what the main thread does now is done because it was interrupted."""
+def _handles_interruption() -> bool:
+    """Whether the main thread is in an `except` or `finally` that an Interrupted has led to."""
     error = sys.exception()
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
@@ -72,9 +68,9 @@ def _interrupted(number: int) -> Interrupted:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Signals wait until the end of this short section. Sections do not nest.
+    """Make signals wait until the end of this short section. Sections do not nest.
 
-    Where the section fails, its error ends the run anyway, and a signal that came meanwhile is let go.
+    If the section fails, its error ends the run anyway, and a signal that came meanwhile is discarded.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -91,7 +87,7 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unhindered() -> Iterator[None]:
-    """Signals during the cleaning up after a failure are let go: it is short, and ends the run anyway."""
+    """Discard signals during the cleaning up after a failure, which is short and ends the run anyway."""
     try:
         with deferred():
             yield

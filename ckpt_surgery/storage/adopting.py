@@ -17,12 +17,14 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.listing import data_file
 
 FICLONE = 0x40049409
 """Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""
 UNSUPPORTED = (
     errno.EOPNOTSUPP,
+    errno.ENOTSUP,
     errno.ENOTTY,
     errno.EINVAL,
     errno.EXDEV,
@@ -122,6 +124,14 @@ def link(source: Path, destination: Path, mode: LinkMode) -> None:
 
 
 def _reflink(source: Path, destination: Path) -> None:
+    """Create a file that shares all blocks with the source. Raises OSError where that is not supported."""
+    if system_calls.has("clonefile"):  # macOS
+        system_calls.call("clonefile", os.fsencode(source), os.fsencode(destination), 0, path=destination)
+    else:
+        _ficlone(source, destination)
+
+
+def _ficlone(source: Path, destination: Path) -> None:
     with source.open("rb") as reader, destination.open("xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
@@ -144,19 +154,22 @@ def copy_range(source: Path, offset: int, length: int, destination: Path, at: in
             check_wanted()
             piece = min(PIECE, length - done)
             moved = _move(reader.fileno(), writer.fileno(), piece, offset + done, at + done)
-            # Starts writing to the disk now rather than when everything is synchronized at the end.
-            os.posix_fadvise(writer.fileno(), at + done, moved, os.POSIX_FADV_DONTNEED)
+            if hasattr(os, "posix_fadvise"):
+                # Starts writing to the disk now rather than when everything is synchronized at the end.
+                os.posix_fadvise(writer.fileno(), at + done, moved, os.POSIX_FADV_DONTNEED)
             if moved == 0:
                 raise EOFError(f"{source} ends at byte {offset + done}")
             done += moved
 
 
 def _move(reader: int, writer: int, count: int, offset: int, at: int) -> int:
-    try:
-        return os.copy_file_range(reader, writer, count, offset, at)
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
+    """Copy at most `count` bytes, inside the kernel where it can; returns how many were copied."""
+    if hasattr(os, "copy_file_range"):
+        try:
+            return os.copy_file_range(reader, writer, count, offset, at)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
     block = os.pread(reader, count, offset)
     return os.pwrite(writer, block, at)
 

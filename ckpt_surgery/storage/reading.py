@@ -50,7 +50,7 @@ class OpenFile:
             check_wanted()
             part = buffer[done : done + CALL_BYTES]
             try:
-                count = os.preadv(self.descriptor, [part], offset + done)
+                count = _read_at(self.descriptor, part, offset + done)
             except OSError as error:
                 raise unreadable(self.path, error) from error
             if count == 0:
@@ -66,6 +66,15 @@ class OpenFile:
         buffer = bytearray(length)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
+
+
+def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
+    """Read into the buffer, which not every system can do without a copy; returns the number of bytes."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [buffer], offset)
+    data = os.pread(descriptor, len(buffer), offset)
+    buffer[: len(data)] = data
+    return len(data)
 
 
 @contextmanager

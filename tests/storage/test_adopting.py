@@ -1,8 +1,12 @@
 """Linked and copied data files."""
 
+import ctypes
+import errno
 import os
+import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +17,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.storage import adopting as data_files
+from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.adopting import DataFiles, copy_chunk
 from ckpt_surgery.storage.listing import data_file
 
@@ -176,3 +181,42 @@ def test_a_long_copy_ends_between_pieces(
     with pytest.raises(Stopped), until(stop):
         getattr(files, way)(Chunk(str(source), 0, len(CONTENT)))
     assert len(pieces) == 1
+
+
+# --- without what only Linux has ------------------------------------------------------------------
+
+
+def test_copies_without_the_kernels_own_copy(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "copy_file_range", raising=False)
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    monkeypatch.setattr(data_files, "PIECE", 1000)
+    files = DataFiles(tmp_path / "new", LinkMode.COPY)
+    assert content(tmp_path / "new", files.copied(Chunk(str(source), 77, 3001))) == CONTENT[77:3078]
+    assert (tmp_path / "new" / files.linked(Chunk(str(source), 0, 1)).file).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOTSUP, errno.EIO])
+def test_macos_clones_files(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int | None
+) -> None:
+    def clonefile(one: bytes, other: bytes, flags: int) -> int:
+        assert flags == 0
+        if refusal is not None:
+            ctypes.set_errno(refusal)
+            return -1
+        shutil.copyfile(one, other)
+        return 0
+
+    monkeypatch.setattr(system_calls, "_library", lambda: SimpleNamespace(clonefile=clonefile))
+    if refusal is None:
+        data_files.link(source, tmp_path / "new", LinkMode.REFLINK)
+    else:
+        with pytest.raises(OSError, match=os.strerror(refusal)):
+            data_files.link(source, tmp_path / "new", LinkMode.REFLINK)
+    if refusal == errno.ENOTSUP:
+        data_files.link(source, tmp_path / "new", LinkMode.AUTO)
+        assert (tmp_path / "new").samefile(source)
+    if refusal != errno.EIO:
+        assert (tmp_path / "new").read_bytes() == CONTENT

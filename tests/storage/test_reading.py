@@ -130,3 +130,15 @@ def test_an_error_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "preadv", fail)
     with opened(str(tmp_path / "x")) as file, pytest.raises(SourceError, match="Input/output error"):
         file.read(0, 4)
+
+
+def test_reads_without_preadv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "preadv", raising=False)
+    stored = np.arange(35, dtype=np.float32).reshape(5, 7)
+    (tmp_path / "w").write_bytes(b"head" + stored.tobytes())
+    with opened(str(tmp_path / "w")) as file:
+        block = read_region(file, 4, ArraySpec((5, 7), np.dtype(np.float32)), Region((1, 2), (4, 6)))
+        assert file.read(0, 4) == b"head"
+        with pytest.raises(SourceError, match="ends at byte 144"):
+            file.read(140, 8)
+    np.testing.assert_array_equal(block, stored[1:4, 2:6])

@@ -1,1 +1,1 @@
-"""Where tasks run."""
+"""Ways to run tasks; threads of this process so far."""

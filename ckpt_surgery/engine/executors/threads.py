@@ -10,16 +10,16 @@ from ckpt_surgery.core.cancellation import until
 
 T = TypeVar("T")
 POLL = 0.2
-"""Seconds after which the waiting thread looks up, so that a signal is noticed."""
+"""Seconds that one wait takes at most, so that signals are handled in between."""
 
 
 def run_all(
     work: Callable[[T], None], items: Iterable[T], weight: Callable[[T], int], budget: int, workers: int
 ) -> None:
-    """Run `work` on every item, starting one whenever its bytes fit beside those in flight.
+    """Run `work` on every item, each started once its weight in bytes fits into `budget` beside running ones.
 
-    An item heavier than the budget runs alone. The first failure is raised after the running ones
-    have ended, early where they call `check_wanted`; no new ones are started.
+    An item heavier than the budget runs alone. After a failure no items are started; those that run end
+    early where they call `check_wanted`, and then the first failure is raised.
     """
     stop, active = threading.Event(), _Active()
 
@@ -43,7 +43,7 @@ def run_all(
 
 
 def _collect(running: dict[Future[None], int]) -> None:
-    """Wait for one task or a short while; raise what a task raised."""
+    """Wait for one item, at most POLL seconds, and forget those that are done. Raises what an item raised."""
     done, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
     for future in done:
         del running[future]
@@ -51,7 +51,7 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 
 class _Active:
-    """Counts the tasks that run: a pool loses sight of some where a signal comes while it starts one."""
+    """Number of running items. The pool does not know it where a signal came while it started one."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -59,7 +59,7 @@ class _Active:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """For a task to run in."""
+        """Context in which an item runs and is counted."""
         self._add(1)
         try:
             yield
@@ -67,7 +67,7 @@ class _Active:
             self._add(-1)
 
     def wait_for_none(self) -> None:
-        """Return once no task runs."""
+        """Return once no item runs."""
         with self._changed:
             self._changed.wait_for(lambda: self._count == 0)
 
@@ -78,7 +78,7 @@ class _Active:
 
 
 def _end(active: _Active, stop: threading.Event) -> None:
-    """Wait until nothing runs, a signal or not: nobody may clean up while a task still writes."""
+    """Wait until nothing runs, even if a signal comes: what items write must not be removed meanwhile."""
     try:
         stop.set()
         active.wait_for_none()

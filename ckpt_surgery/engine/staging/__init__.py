@@ -1,1 +1,1 @@
-"""Where a checkpoint is written before it is published, all at once."""
+"""Writing a checkpoint beside its destination, and publishing it in one step."""

@@ -1,4 +1,4 @@
-"""What is checked before anything is written: the destination's place, and its space."""
+"""Checks before anything is written: the place of the destination, and free space."""
 
 import os
 import re
@@ -6,25 +6,20 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    StorageError,
-    UsageError,
-)
+from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.staging.locks import check
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, lies_in, path_text, same_place
 
-# --- before anything is written -------------------------------------------------------------------
-
 
 def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> None:
     """Refuse destinations that would harm a source, exist already, or cannot be created.
 
-    Links, `..` and trailing slashes are seen through. Raises UsageError where destination and source
-    are one or lie in one another, or the parent directory is missing, DestinationError where something is
-    in the way or another run is writing there, StorageError where the parent is read-only.
+    Paths are compared with links, `..` and trailing slashes resolved. Raises UsageError where source and
+    destination are the same or one lies inside the other, or where the parent directory is missing;
+    DestinationError where the destination exists or another run writes it; StorageError where the parent
+    is read-only.
     """
     with storage_errors(destination):
         for source in sources:
@@ -49,17 +44,17 @@ def _check_apart(source: Path, destination: Path) -> None:
 
 
 _PARTS = re.compile(r"\.(index|meta|data-[0-9]{5}-of-[0-9]{5})")
-"""How the names of TensorFlow's files go on after the prefix that stands for all of them."""
+"""Endings of the files of a TensorFlow checkpoint, which is named by the part before them."""
 
 
 def _is_part(path: Path, prefix: Path) -> bool:
-    """Whether `prefix` is no file but what the names of a checkpoint's files begin with, `path`'s too."""
+    """Whether `prefix` names a TensorFlow checkpoint, not a file, and `path` is one of its files."""
     begins = path.name.startswith(prefix.name) and _PARTS.fullmatch(path.name, len(prefix.name))
     return bool(begins) and not prefix.exists() and same_place(path.parent, prefix.parent)
 
 
 def check_files(files: Iterable[str], destination: Path) -> None:
-    """Refuse to replace one of the sources' `files`, which may lie in any directory. Raises UsageError."""
+    """Refuse a destination that is one of `files`, the files of all sources. Raises UsageError."""
     if not destination.is_file():
         return
     for file in files:
@@ -80,18 +75,18 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
         )
     if destination.is_symlink():
         raise DestinationError(
-            f"{path_text(destination)}: is a symbolic link; only what it points at could be replaced",
+            f"{path_text(destination)}: is a symbolic link, which is never replaced",
             hint=f"Name {path_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
         )
     if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
         raise UsageError(
-            f"{path_text(destination)}: holds the working directory and will not be replaced",
+            f"{path_text(destination)}: contains the working directory and is not replaced",
             hint="Name the checkpoint's own directory.",
         )
 
 
 def _check_parent(destination: Path) -> None:
-    """Raises UsageError where there is no directory to create it in, StorageError where that is read-only."""
+    """Raise UsageError where the parent directory is missing, StorageError where it is read-only."""
     parent = absolute(destination).parent
     if not parent.is_dir():
         raise UsageError(f"{path_text(parent)}: no such directory", hint="Create it first.")
@@ -100,9 +95,10 @@ def _check_parent(destination: Path) -> None:
 
 
 def check_document(document: Path, others: Iterable[Path]) -> None:
-    """Refuse to write a document over one of the other paths of a command, or into it. Raises UsageError.
+    """Refuse to write a document (a saved plan, JSON) over or into another path of the command.
 
-    The others are what is read and the destination; they need not exist.
+    The others are the inputs and the destination; they need not exist. Raises UsageError, and StorageError
+    where the document's directory is read-only.
     """
     with storage_errors(document):
         _check_parent(document)
@@ -127,4 +123,5 @@ def check_space(destination: Path, bytes_needed: int) -> None:
 
 
 def lock_of(destination: Path) -> Path:
+    """The lock file of a destination."""
     return destination.with_name(f".{destination.name}.ckpt-surgery-lock")

@@ -1,8 +1,8 @@
-"""How a checkpoint comes into being all at once: a lock, a temporary directory, one rename.
+"""Publishing a checkpoint on a local file system: a lock, a temporary directory, one rename.
 
-Everything is written into a directory with a random name beside the destination. It, or the one file
-in it, becomes the destination by one rename, after all of it has reached the disk. Until then nobody
-sees it, and whatever goes wrong, the destination is what it was before.
+Everything is written into a directory with a random name beside the destination. After all of it has
+reached the disk, one rename makes that directory, or the one file in it, the destination. Before the
+rename the destination does not change, whatever goes wrong.
 
     with interruptible(), staged(destination) as staging:
         ...  # write into staging.directory
@@ -10,6 +10,8 @@ sees it, and whatever goes wrong, the destination is what it was before.
 """
 
 import contextlib
+import errno
+import fcntl
 import os
 import re
 import secrets
@@ -19,12 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.core.errors import (
-    Interrupted,
-    Problem,
-    SurgeryError,
-    VerificationError,
-)
+from ckpt_surgery.core.errors import Interrupted, Problem, SurgeryError, VerificationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging.checks import lock_of
@@ -36,18 +33,19 @@ from ckpt_surgery.storage.paths import absolute, exists, path_text
 
 @dataclass
 class Staging:
-    """A checkpoint on its way: where it is written, and where it will be."""
+    """A checkpoint that is being written, and its destination."""
 
     destination: Path
-    """What the rename creates or replaces; absolute."""
+    """Absolute path that the rename creates or replaces."""
     directory: Path
-    """Beside the destination, empty at first. Nobody else looks at it."""
+    """Temporary directory beside the destination, empty at first. No other process writes there."""
     product: Path
-    """What becomes the destination: the directory, or the one file in it, which has the same name."""
+    """What is renamed to the destination: the directory, or the one file in it, which has the same name."""
     notices: tuple[str, ...] = ()
-    """What was found and put in order, one sentence each: a dead run's lock, its leftovers."""
+    """Sentences about what a dead run left: a lock that was taken over, files that were removed."""
     made: os.stat_result | None = None
-    """Of the product, to recognize it by at the destination; a file's is known when it is published."""
+    """Identity of the product, by which it is recognized at the destination. A file has one once it is
+    about to be published."""
 
 
 # --- the temporary directory ----------------------------------------------------------------------
@@ -55,17 +53,17 @@ class Staging:
 
 @contextlib.contextmanager
 def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
-    """Lock a destination and make a temporary directory beside it; afterwards neither is left.
+    """Lock a destination and make a temporary directory beside it; remove both at the end.
 
-    With `one_file` not the directory is published, but the file that is written into it under the
-    destination's name.
+    With `one_file` the file that is written into the directory under the destination's name is published,
+    otherwise the directory itself.
 
-    What a dead run left is put in order first: its lock is taken over, its temporary directory
-    removed, and a checkpoint that it had moved aside is put back. On any failure inside, the
-    temporary directory goes and the destination stays as it was.
+    What a dead run left is cleaned up first: its lock is taken over, its temporary directory is removed,
+    and a checkpoint that it had moved aside is put back. After a failure inside, the temporary directory
+    is removed and the destination is as it was.
 
-    Raises DestinationError where a living run holds the lock, StorageError for what the file system
-    refuses.
+    Raises DestinationError where a living run holds the lock, StorageError where the file system refuses
+    an operation.
     """
     destination = absolute(destination)
     lock = lock_of(destination)
@@ -93,25 +91,23 @@ def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
 
 
 def _clear(destination: Path, lock: Path, failure: BaseException) -> None:
-    """Remove temporary and lock after a failure; what cannot be removed is added to its message."""
+    """Remove temporary directory and lock after a failure, or say in its message that they are left."""
     try:
         with unhindered():
             _tidy(destination)
             os.unlink(lock)
     except OSError as error:
         reason = error.strerror or str(error)
-        _add(
-            failure, f"{path_text(lock)} and its directory stay behind ({reason}); the next run removes them"
-        )
+        _add(failure, f"{path_text(lock)} and its directory are left ({reason}); the next run removes them")
 
 
 def _tell_outcome(staging: Staging, failure: BaseException) -> None:
-    """Say so where a run is stopped after all that matters was done."""
+    """Add to the failure's message what the destination holds, where a user could be in doubt."""
     destination, made = staging.destination, staging.made
     try:
         published = made is not None and exists(destination) and os.path.samestat(made, os.lstat(destination))
     except OSError as error:
-        _add(failure, f"{path_text(destination)} cannot be looked at ({error.strerror})")
+        _add(failure, f"{path_text(destination)} cannot be examined ({error.strerror})")
         return
     if published:
         _add(failure, f"{path_text(destination)} itself is new and complete")
@@ -128,9 +124,9 @@ def _add(failure: BaseException, sentence: str) -> None:
 
 
 def _tidy(destination: Path) -> tuple[str, ...]:
-    """Put a checkpoint back that was moved aside, remove all temporary directories; what was done.
+    """Put back a checkpoint that was moved aside, and remove all temporary directories.
 
-    Only for whoever holds the lock, which makes sure that nobody uses them.
+    Returns one sentence for each thing done. The caller holds the lock, so no other run uses them.
     """
     pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + "([0-9a-f]{16}|old)")
     notices = []
@@ -156,40 +152,44 @@ def _remove(path: Path) -> None:
 
 
 def publish(staging: Staging, overwrite: bool) -> None:
-    """Make the temporary directory, or the file in it, the destination, once every byte is on the disk.
+    """Sync everything that was written, then rename it to the destination.
 
-    An existing destination is refused, also one that has come into being meanwhile; with `overwrite`
-    the two change places in one step and the old one is removed afterwards. Where the file system
-    cannot do that (renameat2(2) with RENAME_NOREPLACE and RENAME_EXCHANGE), the old one is moved aside
-    first, which leaves a moment without either; the next run puts it back should this one die then.
+    An existing destination is refused, also one that was created during the run. With `overwrite` the two
+    exchange their names in one step, and the old one is removed when `staged` ends. Where system or file
+    system cannot do that, the old one is moved aside first. A run that dies in the moment without either
+    leaves it there, and the next run puts it back.
 
-    Raises DestinationError where something is in the way, StorageError for what the file system refuses,
-    VerificationError where there is anything but the one file that was to be written.
+    Raises DestinationError where something is in the way, StorageError where the file system refuses an
+    operation, VerificationError where anything but the one file that was to be written is there.
     """
-    product, destination = staging.product, staging.destination
+    product = staging.product
     with storage_errors(staging.directory):
         if product != staging.directory:
             _check_alone(product)
         _sync_tree(staging.directory)
         staging.made = os.lstat(product)
-    with deferred(), storage_errors(destination):
-        swapped = overwrite and exists(destination)
-        (exchange if swapped else move)(product, destination)
-        try:
-            # All directories that have changed; the temporary one has if it is not what was renamed.
-            for directory in dict.fromkeys((destination.parent, product.parent)):
-                _sync(directory, os.O_DIRECTORY)
-        except OSError:
-            # Not durable means not published: put things back before the old one could be removed.
-            if swapped:
-                exchange(product, destination)
-            else:
-                move(destination, product)
-            raise
+    with deferred(), storage_errors(staging.destination):
+        _put_in_place(product, staging.destination, overwrite and exists(staging.destination))
+
+
+def _put_in_place(product: Path, destination: Path, swap: bool) -> None:
+    """Rename, or exchange where `swap` is set, and make that durable; undone where it cannot be."""
+    (exchange if swap else move)(product, destination)
+    try:
+        # Every directory whose entries have changed: the product's own parent can be the temporary one.
+        for directory in dict.fromkeys((destination.parent, product.parent)):
+            _sync(directory, os.O_DIRECTORY)
+    except OSError:
+        # What is not durable is not published; the old checkpoint has not been removed yet.
+        if swap:
+            exchange(product, destination)
+        else:
+            move(destination, product)
+        raise
 
 
 def _check_alone(file: Path) -> None:
-    """Nothing that was written may be lost: the directory holds this one file."""
+    """Raise VerificationError unless the directory holds this one file: anything else would be lost."""
     written = sorted(os.listdir(file.parent))
     if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
         others = ", ".join(shown(name) for name in written if name != file.name)
@@ -199,7 +199,7 @@ def _check_alone(file: Path) -> None:
 
 
 def _sync_tree(directory: Path) -> None:
-    """fsync every file, then every directory, each after what it holds."""
+    """Sync every file, and every directory after its contents."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -213,6 +213,19 @@ def _sync_tree(directory: Path) -> None:
 def _sync(path: Path, flags: int) -> None:
     handle = os.open(path, os.O_RDONLY | flags)
     try:
-        os.fsync(handle)
+        _flush(handle)
     finally:
         os.close(handle)
+
+
+def _flush(handle: int) -> None:
+    """Have the disk itself store what was written. On macOS fsync(2) alone leaves it in the disk's cache."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        try:
+            fcntl.fcntl(handle, full)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):  # network file systems
+                raise
+    os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Locks that say whose they are: a file beside the destination, and how to tell that its run is dead."""
+"""Locks that name their owner: a file beside the destination, and how to tell that its run has ended."""
 
 import contextlib
 import enum
@@ -16,96 +16,131 @@ from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import shown
 
 _GUARD_TRIES = 100
-"""How often to ask for the guard of a directory while another run has it; a hundredth of a second apart."""
+"""Attempts to get the guard of a directory that another run holds, a hundredth of a second apart."""
+
+
+_PROC = Path("/proc")
+"""Where Linux describes processes."""
+_RUNNING = "running"
+"""In place of a start time, where the system tells only that a process exists."""
 
 
 class _Guard(enum.Enum):
-    """Whether this run alone looks at the locks of a directory."""
+    """Whether only this run looks at the locks of a directory."""
 
     HELD = enum.auto()
     BUSY = enum.auto()
-    """Another process has it."""
+    """Another process holds the guard."""
     UNKNOWN = enum.auto()
-    """Directories cannot be guarded there: some network file systems refuse it."""
+    """The file system cannot lock directories; some network file systems cannot."""
 
 
 @dataclass(frozen=True)
 class _Owner:
-    """Which process holds a lock, so that a later one with the same number is not taken for it."""
+    """The process that holds a lock, described so that a later one with the same number is told apart."""
 
     pid: int
     host: str
     boot: str
-    """Linux's boot id; empty where there is none."""
+    """Linux's boot id; empty on other systems."""
     namespace: str
-    """The process namespace that `pid` counts in: containers have their own."""
+    """Linux's process namespace of `pid`, as containers have their own; empty on other systems."""
     started: str
-    """When the process started, in clock ticks since boot."""
+    """Start time of the process: on Linux in clock ticks since boot, elsewhere as a date."""
 
 
 def _this_process() -> _Owner:
-    pid = os.getpid()
+    pid, namespace = os.getpid(), _PROC / "self/ns/pid"
     return _Owner(
         pid=pid,
         host=socket.gethostname(),
-        boot=_line("/proc/sys/kernel/random/boot_id"),
-        namespace=os.readlink("/proc/self/ns/pid") if os.path.lexists("/proc/self/ns/pid") else "",
+        boot=_line(_PROC / "sys/kernel/random/boot_id"),
+        namespace=os.readlink(namespace) if os.path.lexists(namespace) else "",
         started=_start_time(pid),
     )
 
 
-def _line(path: str) -> str:
-    """The first line of a small file of the kernel's, empty where there is no such file."""
+def _line(path: Path) -> str:
+    """The text of a small file of the kernel; empty where there is no such file."""
     try:
-        return Path(path).read_text().strip()
+        return path.read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
 def _start_time(pid: int) -> str:
-    """When a process started; empty where there is none, or one that only waits to be reaped.
+    """When a process started; empty where there is none, or where it has ended and waits to be reaped."""
+    if (_PROC / "self/stat").exists():
+        return _start_time_of_proc(pid)
+    return _start_time_of_ps(pid)
 
-    Fields of /proc/PID/stat as in proc(5): the name in parentheses may hold anything, the state comes
-    after it, the start time is field 22.
+
+def _start_time_of_proc(pid: int) -> str:
+    """Field 22 of /proc/PID/stat, see proc(5).
+
+    The name in parentheses can contain anything, so fields are counted from its end; the state follows it.
     """
-    if not os.path.isdir("/proc/self"):
-        return _runs(pid)
-    state, *fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split() or ["X"]
+    state, *fields = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split() or ["X"]
     return "" if state in "ZX" else fields[18]
 
 
-def _runs(pid: int) -> str:
-    """Where there is no /proc: `running`, or empty."""
+def _start_time_of_ps(pid: int) -> str:
+    """The date that ps(1) prints, for systems without /proc; `running` where there is no ps either."""
+    import subprocess
+
+    if not _exists(pid):
+        return ""
+    try:
+        done = subprocess.run(
+            ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
+            capture_output=True, text=True, check=False, timeout=10,
+            env=os.environ | {"LC_ALL": "C", "TZ": "UTC"},  # the same date whoever asks
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return _RUNNING
+    state, _, started = done.stdout.strip().partition(" ")
+    if not started:
+        return _RUNNING if _exists(pid) else ""
+    return "" if state.startswith("Z") else started.strip()
+
+
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return ""
-    except PermissionError:
-        return "running"
-    return "running"
+        return False
+    except PermissionError:  # it belongs to somebody else
+        return True
+    return True
 
 
 def _is_dead(owner: _Owner) -> bool:
-    """Whether the process is surely gone; False where it cannot be seen from here."""
+    """Whether the process has surely ended; False where that cannot be seen from here."""
     here = _this_process()
     if owner.host != here.host:
         return False
     if owner.boot != here.boot:
         return True
-    return owner.namespace == here.namespace and _start_time(owner.pid) != owner.started
+    if owner.namespace != here.namespace:
+        return False
+    started = _start_time(owner.pid)
+    return started == "" or (_RUNNING not in (started, owner.started) and started != owner.started)
 
 
 def acquire(lock: Path) -> tuple[str, ...]:
-    """Create the lock, or take a dead run's over and say so. Raises DestinationError for a living one's."""
+    """Create the lock, or take over the lock of a dead run. Raises DestinationError where a run is alive.
+
+    Returns one sentence for what was taken over, for the user.
+    """
     with _guarded(lock.parent) as guard:
         if _create_lock(lock):
             return ()
         notice = _judge(lock, guard)
         if guard is _Guard.BUSY:
             raise DestinationError(
-                f"{shown(str(lock))}: a run left this lock behind, and another process keeps this one from "
-                "taking it over: it has locked the directory, as flock(1) does",
-                hint="Try again once it is done, or remove the lock file.",
+                f"{shown(str(lock))}: a run left this lock behind, and it cannot be taken over while "
+                "another process has locked the directory, as flock(1) does",
+                hint="Try again once that process is done, or remove the lock file.",
             )
         lock.unlink(missing_ok=True)
         if not _create_lock(lock):
@@ -114,7 +149,7 @@ def acquire(lock: Path) -> tuple[str, ...]:
 
 
 def check(lock: Path) -> None:
-    """Raises DestinationError where `acquire` would. Takes nothing over."""
+    """Raise DestinationError where `acquire` would; change nothing."""
     if os.path.lexists(lock):
         with _guarded(lock.parent) as guarded:
             _judge(lock, guarded)
@@ -122,10 +157,10 @@ def check(lock: Path) -> None:
 
 @contextlib.contextmanager
 def _guarded(parent: Path) -> Iterator[_Guard]:
-    """Only one run at a time takes over the locks of a directory.
+    """Lock the directory itself, so that only one run at a time takes over locks in it.
 
     Two runs that both find a dead lock would otherwise each remove the other's new one. The kernel
-    releases this guard when its process dies, whatever the reason.
+    releases this guard when its process ends, whatever the reason.
     """
     handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -164,13 +199,13 @@ def _create_lock(lock: Path) -> bool:
 
 
 def _judge(lock: Path, guard: _Guard) -> str:
-    """A notice that the lock's run is dead. Raises DestinationError where it lives, or nobody knows."""
+    """A sentence that says how the lock's run ended. Raises DestinationError where it is or may be alive."""
     try:
         owner = _Owner(**json.loads(lock.read_bytes()))
     except FileNotFoundError:
         return "another run has just ended"
     except (ValueError, TypeError):
-        if guard is _Guard.HELD:  # nobody is between creating it and writing to it: it died there
+        if guard is _Guard.HELD:  # no living run is between creating and writing it, so one died there
             return f"took over {shown(str(lock))}, which a run left behind unfinished"
         raise _locked(lock, "another run") from None
     who = f"process {owner.pid} on {shown(str(owner.host))}"
@@ -182,5 +217,5 @@ def _judge(lock: Path, guard: _Guard) -> str:
 def _locked(lock: Path, who: str) -> DestinationError:
     return DestinationError(
         f"{shown(str(lock))}: {who} is writing this destination",
-        hint="Wait until it is done. If you are sure that it no longer runs, remove the lock file.",
+        hint="Wait until it is done. If you are sure that it has ended, remove the lock file.",
     )

@@ -1,48 +1,79 @@
-"""Rename without replacing, and let two names change places, in one step where the file system can."""
+"""Rename without replacing, and exchange two names, in one step where the file system can."""
 
 import ctypes
+import enum
 import errno
-import functools
 import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-)
+from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.paths import exists, path_text
 
-_RENAME_NOREPLACE = 1
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
-"""Linux's numbers, from <linux/fs.h> and <fcntl.h>: see renameat2(2)."""
+
+class Way(enum.Enum):
+    """What a rename does about a target that exists."""
+
+    EXCLUSIVE = enum.auto()
+    """It fails."""
+    EXCHANGE = enum.auto()
+    """The two names change places."""
+
+
+@dataclass(frozen=True)
+class _RenameCall:
+    """A system's own rename, which takes directory handles, paths and flags."""
+
+    function: str
+    working_directory: int
+    """Number that stands for the working directory in place of a handle."""
+    flags: Mapping[Way, int]
+
+
+_CALLS = {
+    # renameat2(2), with numbers from <linux/fs.h> and <fcntl.h>
+    "linux": _RenameCall("renameat2", -100, {Way.EXCLUSIVE: 1, Way.EXCHANGE: 2}),
+    # renameatx_np(2), with numbers from <sys/stdio.h> and <sys/fcntl.h>
+    "darwin": _RenameCall("renameatx_np", -2, {Way.EXCLUSIVE: 4, Way.EXCHANGE: 2}),
+}
+
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def move(product: Path, destination: Path) -> None:
-    """Rename, refusing a destination that exists."""
+    """Rename. Raises DestinationError where the destination exists, OSError for what the system refuses."""
     try:
-        _rename(product, destination, _RENAME_NOREPLACE)
+        _rename(product, destination, Way.EXCLUSIVE)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise DestinationError(
-                f"{path_text(destination)}: came into being while this run was at work; it was left alone",
+                f"{path_text(destination)}: another program created it during this run; it was not changed",
                 hint="Choose another destination, or replace it: `overwrite=True`.",
             ) from None
         raise
 
 
 def exchange(product: Path, destination: Path) -> None:
-    """Let the two change places."""
-    _rename(product, destination, _RENAME_EXCHANGE)
+    """Exchange the two names; both exist. Raises OSError."""
+    _rename(product, destination, Way.EXCHANGE)
 
 
-def _rename(source: Path, target: Path, flags: int) -> None:
-    """renameat2(2), or the nearest that there is where it is not supported."""
+def aside(destination: Path) -> Path:
+    """Where the old checkpoint is during an exchange, on file systems that cannot exchange in one step."""
+    return destination.with_name(f".{destination.name}.ckpt-surgery-old")
+
+
+def _rename(source: Path, target: Path, way: Way) -> None:
+    """Rename in one step, or in the fewest steps where system or file system have no such call."""
     try:
-        _renameat2(source, target, flags)
+        _rename_in_one_step(source, target, way)
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        if error.errno not in _UNSUPPORTED:
             raise
-        if flags == _RENAME_EXCHANGE:
+        if way is Way.EXCHANGE:
             _exchange_in_steps(source, target)
         elif exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
@@ -50,18 +81,12 @@ def _rename(source: Path, target: Path, flags: int) -> None:
             os.rename(source, target)
 
 
-def _renameat2(source: Path, target: Path, flags: int) -> None:
-    function = getattr(_libc(), "renameat2", None)
-    if function is None:
+def _rename_in_one_step(source: Path, target: Path, way: Way) -> None:
+    call = _CALLS.get(sys.platform)
+    if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(target))
-    if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), ctypes.c_uint(flags)) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(target))
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    here, flags = call.working_directory, ctypes.c_uint(call.flags[way])
+    system_calls.call(call.function, here, os.fsencode(source), here, os.fsencode(target), flags, path=target)
 
 
 def _exchange_in_steps(product: Path, destination: Path) -> None:
@@ -73,8 +98,3 @@ def _exchange_in_steps(product: Path, destination: Path) -> None:
         os.rename(kept, destination)
         raise
     os.rename(kept, product)
-
-
-def aside(destination: Path) -> Path:
-    """Where the old checkpoint is for a moment, on file systems without RENAME_EXCHANGE."""
-    return destination.with_name(f".{destination.name}.ckpt-surgery-old")

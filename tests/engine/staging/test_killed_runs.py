@@ -59,7 +59,7 @@ CHILD = textwrap.dedent(
     if mode == "die":
         for name in ("open", "write", "mkdir", "fsync", "unlink", "rmdir"):
             setattr(os, name, dying(getattr(os, name)))
-        renaming._renameat2 = dying(renaming._renameat2)
+        renaming._rename_in_one_step = dying(renaming._rename_in_one_step)
     def counted(frame, event, argument, left=[int(sys.argv[4]) if mode == "lines" else 0]):
         if package not in Path(frame.f_code.co_filename).parents:
             return None
@@ -71,11 +71,11 @@ CHILD = textwrap.dedent(
 
     package = Path(ckpt_surgery.__file__).parent
     if mode == "late":
-        rename = renaming._renameat2
+        rename = renaming._rename_in_one_step
         def late(*args):
             os.kill(os.getpid(), signal.SIGTERM)
             rename(*args)
-        renaming._renameat2 = late
+        renaming._rename_in_one_step = late
     if mode == "limited":
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

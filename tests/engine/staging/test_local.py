@@ -1,6 +1,7 @@
 """What a destination holds after success and after faults."""
 
 import errno
+import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
 
 
 def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    with pytest.raises(DestinationError, match="came into being"), local.staged(tmp_path / "out") as staging:
+    with pytest.raises(DestinationError, match="another program"), local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
         (tmp_path / "out").mkdir()
         fill(tmp_path / "out", OLD)
@@ -77,18 +78,18 @@ def test_every_file_and_directory_is_synced_before_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    fsync, rename = os.fsync, renaming._renameat2
+    sync, rename = local._sync, renaming._rename_in_one_step
 
-    def recording_fsync(handle: int) -> None:
-        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
-        fsync(handle)
+    def recording_sync(path: Path, flags: int) -> None:
+        done.append(path.name)
+        sync(path, flags)
 
-    def recording_rename(source: Path, target: Path, flags: int) -> None:
+    def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
         done.append("rename")
-        rename(source, target, flags)
+        rename(source, target, way)
 
-    monkeypatch.setattr(os, "fsync", recording_fsync)
-    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    monkeypatch.setattr(local, "_sync", recording_sync)
+    monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
     with local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
         local.publish(staging, overwrite=False)
@@ -109,14 +110,14 @@ def test_a_file_is_published_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", [False, True], ids=["directory before", "file before"])
 @pytest.mark.parametrize("after", [False, True], ids=["directory after", "file after"])
-@pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
 def test_overwrite_between_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool, after: bool, stepwise: bool
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(renaming, "_renameat2", unsupported)
+        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
     put(tmp_path / "out", OLD, one_file=before)
-    with pytest.raises(DestinationError, match="came into being"):
+    with pytest.raises(DestinationError, match="another program"):
         put(tmp_path / "out", NEW, one_file=after)
     assert found(tmp_path / "out") == OLD
     put(tmp_path / "out", NEW, overwrite=True, one_file=after)
@@ -151,18 +152,18 @@ def test_a_file_is_synced_before_the_rename_and_both_directories_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    fsync, rename = os.fsync, renaming._renameat2
+    sync, rename = local._sync, renaming._rename_in_one_step
 
-    def recording_fsync(handle: int) -> None:
-        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
-        fsync(handle)
+    def recording_sync(path: Path, flags: int) -> None:
+        done.append(path.name)
+        sync(path, flags)
 
-    def recording_rename(source: Path, target: Path, flags: int) -> None:
+    def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
         done.append("rename")
-        rename(source, target, flags)
+        rename(source, target, way)
 
-    monkeypatch.setattr(os, "fsync", recording_fsync)
-    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
+    monkeypatch.setattr(local, "_sync", recording_sync)
+    monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
     with local.staged(tmp_path / "out.bin", one_file=True) as staging:
         fill_file(staging.product, NEW)
         local.publish(staging, overwrite=False)
@@ -181,6 +182,34 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="shorter name"), local.staged(tmp_path / ("x" * 240)):
         pass
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOTSUP, errno.EIO])
+def test_on_macos_the_disk_itself_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int | None
+) -> None:
+    """F_FULLFSYNC where it is supported, fsync(2) where it is not, and an error of the disk is one."""
+    full: list[int] = []
+    plain: list[int] = []
+
+    def control(handle: int, request: int) -> int:
+        assert request == 51
+        full.append(handle)
+        if refusal is not None:
+            raise OSError(refusal, os.strerror(refusal))
+        return 0
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", plain.append)
+    if refusal == errno.EIO:
+        with pytest.raises(StorageError, match="Input/output error"):
+            put(tmp_path / "out", NEW)
+        assert found(tmp_path / "out") is None
+    else:
+        put(tmp_path / "out", NEW)
+        assert len(full) == 5
+        assert plain == ([] if refusal is None else full)
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -211,7 +240,8 @@ def faults(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> Ite
     with monkeypatch.context() as patch:
         for name in CALLS:
             patch.setattr(os, name, faulty(name, getattr(os, name)))
-        patch.setattr(renaming, "_renameat2", faulty("renameat2", renaming._renameat2))
+        one_step = faulty("rename in one step", renaming._rename_in_one_step)
+        patch.setattr(renaming, "_rename_in_one_step", one_step)
         yield made
 
 
@@ -240,7 +270,7 @@ def abandon(destination: Path) -> None:
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("stepwise", [False, True], ids=["renameat2", "plain rename"])
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
 @pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_a_fault_at_every_system_call(
     tmp_path: Path,
@@ -251,7 +281,7 @@ def test_a_fault_at_every_system_call(
     one_file: bool,
 ) -> None:
     if stepwise:
-        monkeypatch.setattr(renaming, "_renameat2", unsupported)
+        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
     outcomes = set()
     for n in range(200):
         parent = tmp_path / str(n)
@@ -269,7 +299,7 @@ def test_a_fault_at_every_system_call(
     assert outcomes == {"done", "failed"}
 
 
-def unsupported(source: Path, target: Path, flags: int) -> None:
+def unsupported(source: Path, target: Path, way: renaming.Way) -> None:
     raise OSError(errno.EINVAL, "Invalid argument")
 
 
@@ -302,20 +332,19 @@ def test_what_is_not_durable_is_taken_back(
     """Each directory that the rename changes is synced after it; where one fails, nothing has happened."""
     if before:
         put(tmp_path / "out", before, one_file=one_file)
-    fsync, rename, renamed = os.fsync, renaming._renameat2, []
+    sync, rename, renamed = local._sync, renaming._rename_in_one_step, []
 
     def recording_rename(*arguments: Any) -> None:
         renamed.append(arguments)
         rename(*arguments)
 
-    def failing_fsync(handle: int) -> None:
-        synced = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        if renamed and (synced == tmp_path) == (which == "parent"):
+    def failing_sync(path: Path, flags: int) -> None:
+        if renamed and (path == tmp_path) == (which == "parent"):
             raise OSError(errno.EIO, "Input/output error")
-        fsync(handle)
+        sync(path, flags)
 
-    monkeypatch.setattr(renaming, "_renameat2", recording_rename)
-    monkeypatch.setattr(os, "fsync", failing_fsync)
+    monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
+    monkeypatch.setattr(local, "_sync", failing_sync)
     with pytest.raises(StorageError) as caught:
         put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
     assert len(renamed) == 2

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def test_while_another_process_has_the_guard_no_dead_lock_is_taken_over(
     write_lock(tmp_path / "out", boot="another")
     with other_handle(tmp_path) as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
-        with pytest.raises(DestinationError, match="a run left this lock behind, and another process"):
+        with pytest.raises(DestinationError, match="cannot be taken over while another process has locked"):
             put(tmp_path / "out", NEW)
         assert put(tmp_path / "fresh", NEW) == ()
     assert len(put(tmp_path / "out", NEW)) == 1
@@ -122,3 +123,66 @@ def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert locks._start_time(child.pid) == ""
     assert locks._start_time(os.getpid()) != ""
+
+
+# --- without /proc --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["ps", "no ps"])
+def without_proc(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As on macOS, where ps(1) tells of processes; and as where not even that is there."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(locks, "_PROC", tmp_path / "empty")
+    if request.param == "no ps":
+        monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    elif shutil.which("ps") is None:
+        fake_ps(tmp_path / "bin", monkeypatch)
+    return str(request.param)
+
+
+def fake_ps(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ps(1) for machines that lack it: state and start of a process, from Linux's /proc."""
+    directory.mkdir()
+    (directory / "ps").write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        "fields = open(f'/proc/{sys.argv[-1]}/stat').read().rpartition(')')[2].split()\n"
+        "print(fields[0] + '+', ' Sun Nov 22', fields[19])\n"
+    )
+    (directory / "ps").chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+def test_without_proc_a_living_run_is_not_disturbed(tmp_path: Path, without_proc: str) -> None:
+    write_lock(tmp_path / "out")
+    with pytest.raises(DestinationError, match=f"process {os.getpid()}"):
+        put(tmp_path / "out", NEW)
+
+
+def test_without_proc_a_dead_run_is_noticed(tmp_path: Path, without_proc: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        pass
+    write_lock(tmp_path / "out", pid=child.pid)
+    assert len(put(tmp_path / "out", NEW)) == 1
+    assert found(tmp_path / "out") == NEW
+
+
+def test_without_proc_another_process_of_the_same_number(tmp_path: Path, without_proc: str) -> None:
+    """Only ps tells the two apart; without it the run counts as alive."""
+    write_lock(tmp_path / "out", started="Sat Jan  1 00:00:00 2000")
+    if without_proc == "ps":
+        assert len(put(tmp_path / "out", NEW)) == 1
+    else:
+        with pytest.raises(DestinationError, match="remove the lock file"):
+            put(tmp_path / "out", NEW)
+
+
+def test_without_proc_a_lock_that_was_made_without_ps(tmp_path: Path, without_proc: str) -> None:
+    write_lock(tmp_path / "out", started="running")
+    with pytest.raises(DestinationError, match=f"process {os.getpid()}"):
+        put(tmp_path / "out", NEW)
+
+
+def test_without_proc_a_process_that_waits_to_be_reaped(without_proc: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert locks._start_time(child.pid) == ("" if without_proc == "ps" else "running")

@@ -1,25 +1,70 @@
-"""Renames that refuse or exchange, with and without the kernel's own."""
+"""Renames that refuse or exchange: in one step, and without the system's own call."""
 
+import ctypes
 import errno
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-)
+from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import renaming
-from tests.support.generations import NEW, found, put
+from ckpt_surgery.storage import system_calls
 
 
-def unsupported(source: Path, target: Path, flags: int) -> None:
+@pytest.fixture(params=["this system", "as on macOS", "an unknown system", "no such function", "refused"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Systems and file systems that differ in what they offer."""
+    name: str = request.param
+    if name == "as on macOS":
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr(system_calls, "_library", lambda: SimpleNamespace(renameatx_np=renameatx_np))
+    elif name == "an unknown system":
+        monkeypatch.setattr(sys, "platform", "plan9")
+    elif name == "no such function":
+        monkeypatch.setattr(system_calls, "_library", SimpleNamespace)
+    elif name == "refused":
+        monkeypatch.setattr(renaming, "_rename_in_one_step", refused)
+    return name
+
+
+def renameatx_np(from_handle: int, source: bytes, to_handle: int, target: bytes, flags: ctypes.c_uint) -> int:
+    """macOS's rename(2), done by Linux's: the numbers are those of macOS's headers."""
+    assert (from_handle, to_handle) == (-2, -2)
+    linux = {4: 1, 2: 2}[flags.value]
+    library = ctypes.CDLL(None, use_errno=True)
+    return int(library.renameat2(-100, source, -100, target, ctypes.c_uint(linux)))
+
+
+def refused(source: Path, target: Path, way: renaming.Way) -> None:
     raise OSError(errno.EINVAL, "Invalid argument")
 
 
-def test_plain_rename_refuses_what_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renaming, "_renameat2", unsupported)
-    (tmp_path / "out").mkdir()
-    with pytest.raises(DestinationError, match="came into being"):
-        put(tmp_path / "out", NEW)
-    put(tmp_path / "out", NEW, overwrite=True)
-    assert found(tmp_path / "out") == NEW
+@pytest.mark.usefixtures("system")
+def test_a_move_refuses_what_exists(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").write_text("old")
+    with pytest.raises(DestinationError, match="old: another program created it during this run"):
+        renaming.move(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "old"
+    renaming.move(tmp_path / "new", tmp_path / "free")
+    assert (tmp_path / "free").read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == ["free", "old"]
+
+
+@pytest.mark.usefixtures("system")
+def test_an_exchange_leaves_both(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").mkdir()
+    renaming.exchange(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "new"
+    assert (tmp_path / "new").is_dir()
+    assert sorted(os.listdir(tmp_path)) == ["new", "old"]
+
+
+@pytest.mark.usefixtures("system")
+def test_what_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        renaming.move(tmp_path / "gone", tmp_path / "out")
