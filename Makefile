@@ -3,37 +3,50 @@
 PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
-STAMP := .venv/.installed
 
-.PHONY: setup demo test test-all lint types check format bench docs schema clean
+# Which versions are installed: `pinned` (the ones that are developed with), `lowest` (the least that
+# pyproject.toml allows) or `newest`. Another choice needs another .venv: `make clean` first.
+DEPENDENCIES ?= pinned
+VERSIONS_pinned := -c constraints.txt
+VERSIONS_lowest := -c constraints-lowest.txt
+VERSIONS_newest := --upgrade
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(VERSIONS_$(DEPENDENCIES))
+
+STAMP := .venv/.installed
+INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
+
+# More options for pytest, such as `-k name`, or `--randomly-seed=N`, which repeats the order of a run.
+TESTS ?=
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup demo test test-all lint types check format bench docs lowest schema clean
 
 setup: $(STAMP)
-
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
-$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+$(STAMP): $(INPUTS) | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	touch $@ .venv/.demo
 
 # What writes the fixtures of the tests is large; the demo does without.
-.venv/.demo: pyproject.toml constraints.txt | $(BIN)/python
+.venv/.demo: $(INPUTS) | $(BIN)/python
 	$(INSTALL) -e '.[demo]'
 	touch $@
 
 demo: .venv/.demo
 	$(BIN)/python examples/demo.py
 
-# TESTS: more options, such as `-k name`, or `--randomly-seed=N`, which repeats the order of a run.
-TESTS ?=
-
+# Tests marked `machine` measure a whole process, so they run alone, after the others. Exit status 5 says
+# that TESTS selects none of them.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) $(TESTS)
+	$(PYTEST) -n $(JOBS) -m 'not slow and not machine' $(TESTS)
+	$(PYTEST) -m 'machine and not slow' $(TESTS) || [ $$? -eq 5 ]
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) -m '' $(TESTS)
+	$(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)
+	$(PYTEST) -m machine $(TESTS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -61,6 +74,11 @@ bench: .venv/.bench
 
 docs: $(STAMP)
 	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md
+
+# After a change of a lower bound in pyproject.toml. Needs no installation, as installations need its result.
+lowest:
+	$(PYTHON) .ci/lowest.py > constraints-lowest.txt.new
+	mv constraints-lowest.txt.new constraints-lowest.txt
 
 schema: $(STAMP)
 	$(BIN)/ckpt-surgery schema > recipe.schema.json

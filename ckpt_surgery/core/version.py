@@ -1,3 +1,3 @@
-"""Which version of the tool this is: saved plans are carried out by the one that made them."""
+"""Version of the package. pyproject.toml reads it from here; a saved plan names the version that made it."""
 
 VERSION = "0.1.0"
