@@ -28,7 +28,7 @@ class Inspection:
     """The user's custom metadata."""
     leaves: tuple[Leaf, ...]
     statistics: Mapping[str, Statistics | Unread] | None = None
-    """By key text, for every leaf with an array; None where no values were read."""
+    """Statistics by key text, of every leaf with an array; None where no values were read."""
 
 
 def inspect(

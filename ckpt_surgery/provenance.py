@@ -1,8 +1,9 @@
-"""What a conversion notes of itself in the custom metadata of its destination, and the configs of sources.
+"""The record that a conversion leaves in the custom metadata of its destination, and the configs of sources.
 
-The record, one entry `ckpt_surgery`, holds for each recipe that a checkpoint came through its digest and the
-values of its params, and the config of the model that all began with. A conversion adds to what it finds, so
-that a chain of them ends with one flat record; a later run of the same recipe takes the place of the former.
+The record is one entry, `ckpt_surgery`. For each recipe that the checkpoint went through, it holds the digest
+of the recipe and the values of its params; it also holds the config of the model that the first conversion
+read. A conversion adds to the record that it finds, so that a chain of conversions ends with one flat record;
+a later run of the same recipe replaces the entry of the earlier one.
 """
 
 import json
@@ -21,7 +22,7 @@ from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import CONFIG, CONFIGS
 
 RECORD = "ckpt_surgery"
-"""The name of the record among custom metadata; in a config, `ckpt_surgery/recipes/NAME/params/PARAM`."""
+"""Name of the record among custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
 RECIPES = "recipes"
 NO_RECORD = f"`{RECORD}` among the custom metadata is no record of a conversion: replaced"
 
@@ -30,7 +31,7 @@ NO_RECORD = f"`{RECORD}` among the custom metadata is no record of a conversion:
 
 
 def configs_of(sources: Mapping[str, Source]) -> Configs:
-    """The configs of sources by name, to be read when they are asked for."""
+    """The configs of sources by name; none is read before it is asked for."""
     first = next(iter(sources), None)
     return Configs(
         {
@@ -46,7 +47,11 @@ def _config(name: str, source: Source) -> Config:
 
 
 def _layers(source: Source) -> Iterator[Layer]:
-    """The file beside the checkpoint, or else what was recorded of one and the custom metadata."""
+    """The mappings that make up a source's config, by decreasing precedence.
+
+    They are the config file beside the checkpoint or, without one, the recorded config and the custom
+    metadata; and in both cases the record of earlier conversions.
+    """
     record = recorded(source.metadata)
     found = read_config(source.path)
     if found is None:
@@ -58,7 +63,7 @@ def _layers(source: Source) -> Iterator[Layer]:
 
 
 def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The record among custom metadata, which may be text; nothing of what is malformed."""
+    """The record among custom metadata, where formats of texts have it as JSON; without malformed parts."""
     record = metadata.get(RECORD)
     if isinstance(record, str):
         try:
@@ -70,7 +75,7 @@ def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Custom metadata without the record: the user's."""
+    """The user's own custom metadata: all but the record."""
     return {name: value for name, value in metadata.items() if name != RECORD}
 
 
@@ -78,9 +83,9 @@ def own(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def noted(source: Source, loaded: LoadedRecipe | None, format: str) -> tuple[dict[str, Any], list[str]]:
-    """The custom metadata of the destination: the first source's with the record; and what to tell of it.
+    """The custom metadata of the destination, which is the first source's with the record, and warnings.
 
-    `loaded`: None where there is no recipe, and every leaf is kept.
+    `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
     if not formats.holds_metadata(format):
         return dict(source.metadata), []

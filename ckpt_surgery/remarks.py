@@ -1,4 +1,4 @@
-"""What a plan tells besides its rows: nothing is wrong, and it may still be a surprise."""
+"""Warnings of a plan that is correct and may still surprise."""
 
 from math import prod
 
@@ -11,19 +11,20 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.leaves import folded
 
 MOST_PATTERNS = 3
-"""So many patterns of keys are told."""
+"""Number of patterns of keys that a warning lists."""
 
 
 def filled_chunks(plan: Plan) -> tuple[str, ...]:
-    """How many chunks of what is read are not stored, so that they have the fill value; one sentence at most.
+    """A warning that counts the chunks which are read and not stored, so that they have the fill value.
 
-    Nothing of formats where that is a matter of course.
+    It is one sentence, or none where no chunk is missing. Chunks of formats that leave out chunks of the fill
+    value as a rule (`Format.sparse`) do not count.
     """
-    wondering = {i.name for i in plan.inputs if not formats.is_sparse(i.format)}
+    dense = {i.name for i in plan.inputs if not formats.is_sparse(i.format)}
     lacking: dict[tuple[str, str], int] = {}
     for step in plan.steps:
         for read in reads(step.value):
-            if read.source in wondering and (count := _lacking(read.leaf)):
+            if read.source in dense and (count := _lacking(read.leaf)):
                 lacking[read.source, read.leaf.key.text] = count
     if not lacking:
         return ()
@@ -32,8 +33,8 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     listed = ", ".join(f"`{pattern}`" for pattern in patterns[:MOST_PATTERNS])
     more = f" and {len(patterns) - MOST_PATTERNS} more" if len(patterns) > MOST_PATTERNS else ""
     count = sum(lacking.values())
-    chunks = "chunk is not stored and has" if count == 1 else "chunks are not stored and have"
-    return (f"{count} {chunks} the fill value: of {listed}{more}",)
+    chunks, are = ("chunk", "is not stored and has") if count == 1 else ("chunks", "are not stored and have")
+    return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
 
 
 def _name(source: str, key: str, several: bool) -> str:
@@ -41,7 +42,7 @@ def _name(source: str, key: str, several: bool) -> str:
 
 
 def _lacking(leaf: Leaf) -> int:
-    """How many chunks of an array are not stored."""
+    """Number of chunks of an array that are not stored."""
     manifest = leaf.manifest
     if manifest is None or manifest.complete:
         return 0

@@ -123,6 +123,19 @@ def test_wings_import_only_what_they_may(layer: str) -> None:
     assert not wrong, broken(wrong)
 
 
+def test_no_module_hands_on_what_another_defines() -> None:
+    """`from … import x as x` says that whoever imports this module may take `x` from here."""
+    told = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} hands on {alias.name}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    ]
+    assert told == []
+
+
 @pytest.mark.parametrize("library", HOME)
 def test_libraries_stay_where_they_belong(library: str) -> None:
     wrong = [i for i in IMPORTS if not i.ours and i.target == library and i.layer not in HOME[library]]

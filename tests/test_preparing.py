@@ -31,7 +31,7 @@ def recipe(tmp_path: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("dst", "format", "output", "expected"),
     [
-        (None, None, "", "orbax"),  # nobody says anything
+        (None, None, "", "orbax"),  # nothing is said
         ("out.npz", None, "", "npz"),  # the name
         ("out.npz", None, "output: {format: zarr}", "zarr"),  # the recipe wins over the name
         ("out.npz", "msgpack", "output: {format: zarr}", "msgpack"),  # the caller wins over both

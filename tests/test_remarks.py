@@ -20,17 +20,17 @@ SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
 
 def test_chunks_that_are_not_stored_are_counted(tmp_path: Path) -> None:
     made = api.plan(None, SPARSE, dst=tmp_path / "c")
-    wanted = "7 chunks are not stored and have the fill value: of `params/sparse`, `zeros`"
+    wanted = "7 chunks of `params/sparse`, `zeros` are not stored and have the fill value"
     assert made.warnings == filled_chunks(made) == (wanted,)
 
 
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ("{match: 'params/.*', drop: true}", "1 chunk is not stored and has the fill value: of `zeros`"),
+        ("{match: 'params/.*', drop: true}", "1 chunk of `zeros` is not stored and has the fill value"),
         ("{match: 'params/sparse|zeros', drop: true}", None),
-        ("{match: zeros, to: a, value: 'x + 1'}", "7 chunks are not stored and have the fill value"),
-        ("{match: zeros, to: {a: x, b: 2 * x}}", "7 chunks are not stored and have the fill value"),
+        ("{match: zeros, to: a, value: 'x + 1'}", "7 chunks of `"),
+        ("{match: zeros, to: {a: x, b: 2 * x}}", "7 chunks of `"),
     ],
 )
 def test_only_of_what_is_read(rules: str, told: str | None, tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_keys_are_folded(tmp_path: Path) -> None:
     (path / "_METADATA").write_text(json.dumps(document))
     made = api.plan(None, path, dst=tmp_path / "c")
     (warning,) = made.warnings
-    assert warning.startswith("40 chunks are not stored and have the fill value: of `params/sparse`")
+    assert warning.startswith("40 chunks of `params/sparse`")
     assert "`layer_{0..29}`" in warning
-    assert warning.endswith(" and 3 more")
+    assert warning.endswith(" and 3 more are not stored and have the fill value")
 
 
 def test_sources_are_named_where_there_are_several(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_sources_are_named_where_there_are_several(tmp_path: Path) -> None:
     )
     checkpoints.save_pytree(tmp_path / "whole", {"x": np.ones(2)})
     made = api.plan(recipe, tmp_path / "whole", SPARSE, dst=tmp_path / "c")
-    assert made.warnings == ("1 chunk is not stored and has the fill value: of `b:zeros`",)
+    assert made.warnings == ("1 chunk of `b:zeros` is not stored and has the fill value",)
 
 
 def test_in_zarr_that_is_a_matter_of_course(tmp_path: Path) -> None:

@@ -122,6 +122,20 @@ def test_the_package_imports_what_a_function_needs(name: str) -> None:
     assert {f"ckpt_surgery.{module}" for module in PLANNING}.isdisjoint(loaded)
 
 
+def test_catching_its_errors_needs_no_library() -> None:
+    loaded = modules_after("from ckpt_surgery import SurgeryError")
+    assert {name for name in loaded if name.startswith("ckpt_surgery.")} == {
+        *("ckpt_surgery.core", "ckpt_surgery.core.errors", "ckpt_surgery.core.version")
+    }
+
+
+@pytest.mark.parametrize("name", ["inspect", "diff"])
+def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
+    loaded = modules_after(f"from ckpt_surgery import {name}")
+    assert "ckpt_surgery.inspecting" in loaded
+    assert loaded.isdisjoint({"pydantic", "yaml", "ckpt_surgery.language.loading", "ckpt_surgery.api"})
+
+
 SHARED = {"registry", "shared", "shared.limits", "shared.ocdbt_reader"}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())

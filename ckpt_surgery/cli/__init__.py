@@ -32,7 +32,7 @@ BUG = (
 
 
 class Commands(click.Group):
-    """Finds the commands, and is the one place where an exception becomes a message and an exit code."""
+    """The group of all commands; the one place where an exception becomes a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
@@ -53,12 +53,12 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # read before click parses, because a wrong option must not exit with 2: that means "changes"
+        # Read before click parses: a wrong option must not exit with 2, which means "changes" here.
         ctx.meta[PROGRAM] = "--detailed-exitcode" in args
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run a command and exit with its code: documented in `--help` of the group."""
+        """Run a command and exit with its code. The group's `--help` lists the codes."""
         if ctx.obj is None:
             ctx.obj = Settings()
         code = self._code(ctx)
@@ -77,7 +77,7 @@ class Commands(click.Group):
             print_error("interrupted", ctx.obj)
             ctx.exit(KEYBOARD_INTERRUPT)
         except (click.exceptions.Exit, click.Abort, BrokenPipeError):
-            raise  # click's own ways to end; a reader that has gone away needs no message
+            raise  # click ends the program; a reader that has closed the pipe needs no message
         except OSError as error:
             _traceback(ctx.obj)
             file = "" if error.filename is None else f"{error.filename}: "
@@ -116,27 +116,31 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The program: runs `sys.argv` and exits."""
-    # A plan of a large checkpoint is millions of small values and no cycles; `expect_arrays` undoes this.
+    # Plans of large checkpoints have millions of small values and no cycles, so that collecting garbage
+    # finds nothing. `expect_arrays` turns it on again.
     gc.disable()
-    # The program's own threads share out the work; NumPy's would take the same cores, to no use.
+    # The program has a thread per core; more threads inside NumPy would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         cli(prog_name=PROGRAM)
         leave(0)
     except SystemExit as leaving:
-        # Inside the handler: as long as the exception lives, so does all that the command has kept.
+        # Inside the handler, because the exception keeps alive what the command has kept: see `leave`.
         leave(leaving.code)
 
 
 def leave(code: int | str | None) -> NoReturn:
-    """End the program. Taking a plan's values apart one by one would be a tenth of the time."""
+    """End the program without freeing its values one by one, which takes a tenth of the time of a large plan.
+
+    The interpreter ends as usual where threads still run or output cannot be written.
+    """
     if not isinstance(code, int) or threading.active_count() > 1 or not _flushed():
         sys.exit(code)
     os._exit(code)
 
 
 def _flushed() -> bool:
-    """Whether all output is written. Where it cannot be, Python's own way out tells so."""
+    """Whether all output is written. If it is not, the interpreter's usual end reports the error."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

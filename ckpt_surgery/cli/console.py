@@ -1,4 +1,4 @@
-"""Where output goes. Text of any origin is printed as it is: escaped, and never read as markup."""
+"""Where output goes. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
 
 import errno
 import gc
@@ -33,7 +33,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Terminal:
-    """The two places for people's text."""
+    """The two consoles for text that people read."""
 
     text: "Console"
     """Diff, tables, summary: stdout, or stderr where stdout is for JSON. Silent with `--quiet`."""
@@ -42,7 +42,7 @@ class Terminal:
     settings: Settings
 
     def show(self, lines: Iterable["Text"]) -> None:
-        """Print lines of any length; only the terminal itself wraps them, so that keys can be copied."""
+        """Print lines of any length. Only the terminal wraps them, so that long keys can be copied."""
         _print(self.text, lines)
 
     def warn(self, lines: Iterable["Text"]) -> None:
@@ -52,22 +52,22 @@ class Terminal:
 
 def _print(console: "Console", lines: Iterable["Text"]) -> None:
     if listed := list(lines):
-        console.print(*listed, sep="\n", soft_wrap=True)  # one call: four times as quick as one per line
+        console.print(*listed, sep="\n", soft_wrap=True)  # four times as fast as one call per line
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""Of mallopt(3), from <malloc.h>."""
+"""Parameters of mallopt(3), from <malloc.h>."""
 _KEPT = 128 << 20
-"""Bytes: freed blocks up to this size are used again, larger ones go back to the system at once."""
+"""Bytes. Freed blocks up to this size are reused; larger ones return to the system at once."""
 _FREE = 1 << 30
-"""Bytes of freed blocks that are kept at most."""
+"""Largest number of bytes in freed blocks that are kept for reuse."""
 
 
 def reuse_memory() -> None:
-    """Let freed memory be used again: called before the first thread starts, of use with glibc only.
+    """Let the allocator keep freed blocks. To be called before the first thread starts; glibc only.
 
-    Else every block of a few MiB comes fresh from the system, which clears it page by page: a third of the
-    time in which a checkpoint is cast (64 MiB blocks, glibc 2.36).
+    Otherwise every block of a few MiB comes from the system, which clears it page by page: a third of the
+    time of a cast (64 MiB blocks, glibc 2.36).
     """
     import ctypes
 
@@ -79,16 +79,16 @@ def reuse_memory() -> None:
 
 
 def expect_arrays() -> None:
-    """Collect garbage from now on: arrays must not wait in cycles for the end of the program.
+    """Collect garbage from now on, so that arrays in reference cycles are freed before the program ends.
 
-    Until then the program leaves it: plans are millions of small values, which need no looking through.
+    What exists already, which may be the millions of small values of a plan, is left out for good.
     """
     gc.freeze()
     gc.enable()
 
 
 def open_terminal(settings: Settings, json_to: str | None = None) -> Terminal:
-    """With `json_to == "-"` nothing of this goes to stdout."""
+    """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`."""
     stream = sys.stderr if json_to == STDOUT else sys.stdout
     text = _console(stream, settings, settings.quiet)
     return Terminal(text, _console(sys.stderr, settings, False), settings)
@@ -118,7 +118,7 @@ def as_options(hint: str) -> str:
 
 
 def _option(argument: str, value: str) -> str:
-    from ckpt_surgery.requests import ARGUMENTS  # costs a moment, and few hints have any
+    from ckpt_surgery.requests import ARGUMENTS  # imports NumPy; few hints name an argument
 
     if argument not in ARGUMENTS:
         return f"{argument}={value}"
@@ -128,13 +128,13 @@ def _option(argument: str, value: str) -> str:
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem as it is printed: nothing from recipes or checkpoints can end a line or move the cursor."""
+    """A problem as it is printed. No text of a recipe or a checkpoint can end a line or move the cursor."""
     hint = None if problem.hint is None else shown(as_options(problem.hint))
     return str(Problem(shown(problem.message), _shown_place(problem.place), hint))
 
 
 def _shown_place(place: Place | None) -> Place | None:
-    """The same place, its caret moved along with what escaping makes longer."""
+    """The same place, escaped, with its caret below the same characters."""
     if place is None:
         return None
     start = place.column - 1

@@ -15,11 +15,11 @@ from ckpt_surgery.core.text import shown
 F = TypeVar("F", bound=Callable[..., Any])
 
 ANY_MORE = "*"
-"""Ends the names of a recipe's sources where it takes any number of further ones."""
+"""Last of the source names of a recipe that takes any number of further sources."""
 
 
 class Command(click.Command):
-    """A command whose options with a value are given once: click itself takes the last one silently."""
+    """A command that refuses to take an option with a value twice; click silently uses the last one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -38,7 +38,7 @@ def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 
 def _writable_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The registry of formats is asked only when there is a value: help has to be quick."""
+    """Names of formats are asked for only when there is a value, because `--help` must be quick."""
     if value is None:
         return None
     from ckpt_surgery.offers import writable_formats
@@ -66,7 +66,7 @@ def source_format_option(name: str) -> Callable[[F], F]:
         name,
         callback=_known_format,
         metavar="FORMAT",
-        help="Format of what is read. [default: by its content]",
+        help="Format of what is read. [default: what its content says]",
     )
 
 
@@ -79,7 +79,7 @@ def _assignments(ctx: click.Context, param: click.Parameter, value: tuple[str, .
 
 
 def document_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """`-`, or a file in a directory that exists: found out before the work rather than after it."""
+    """Accept `-`, or a file in a directory that exists; checked before the work, which may take long."""
     if value is None or value == STDOUT:
         return value
     path = Path(value)
@@ -152,7 +152,7 @@ def global_options(function: F) -> F:
 
 
 def selection_options(function: F) -> F:
-    """Which checkpoint inside a directory that holds several."""
+    """`--step` and `--item`, which choose from a directory that holds several checkpoints."""
     options = (
         click.option(
             "--step", type=click.IntRange(min=0), metavar="N", help="Step inside SRC. [default: the latest]"
@@ -163,9 +163,11 @@ def selection_options(function: F) -> F:
 
 
 def recipe_options(function: F) -> F:
-    """What a recipe can be given, for `apply` and `plan`."""
+    """Options of `apply` and `plan` that concern the recipe."""
     options = (
-        click.option("--target", metavar="PATH", help="The structure that the result must have."),
+        click.option(
+            "--target", metavar="PATH", help="Checkpoint or listing whose structure the result must have."
+        ),
         click.option(
             "--set",
             multiple=True,
@@ -179,7 +181,7 @@ def recipe_options(function: F) -> F:
 
 
 def plan_options(function: F) -> F:
-    """What `apply`, `plan` and `convert` have in common."""
+    """Options of `apply`, `plan` and `convert`."""
     options = (
         selection_options,
         source_format_option("--src-format"),
@@ -194,7 +196,7 @@ def plan_options(function: F) -> F:
             "--format",
             callback=_writable_format,
             metavar="FORMAT",
-            help="Format of DST. [default: by its name, else orbax]",
+            help="Format of DST. [default: what its name says, else orbax]",
         ),
         click.option(
             "--shard-size",
@@ -212,14 +214,14 @@ def plan_options(function: F) -> F:
 
 
 def run_options(function: F) -> F:
-    """How what was planned is carried out, for `apply` and `convert`."""
+    """Options of `apply` and `convert` that concern how the plan is carried out."""
     options = (
         click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written."),
         overwrite_option,
         click.option(
             "--link-mode",
             type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
-            help="How stored bytes that need no change come into DST; default auto.",
+            help="How stored bytes that need no change get into DST. [default: auto]",
         ),
     )
     return _all(options, function)
@@ -266,10 +268,10 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
 
 
 def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
-    """The sources, and the destination where there is one path more. `names` are the recipe's sources.
+    """The sources among `paths`, and the destination, None where all paths are sources.
 
-    Where they end with `*`, any number more, the last path is always the destination: nothing else could
-    tell. Raises UsageError where there are fewer or more.
+    `names` are the recipe's sources. Where they end with `*`, which takes any number of further sources, the
+    last path is always the destination. Raises UsageError for too few or too many paths.
     """
     if names[-1] == ANY_MORE:
         return _split_many(names[:-1], paths)
@@ -285,7 +287,7 @@ def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, 
 
 
 def _split_many(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The sources, of which there may be more than `names`, and the destination."""
+    """The sources, which may be more than `names`, and the destination, which is the last path."""
     if len(paths) <= len(names):
         few = ", ".join(map(shown, names))
         raise UsageError(

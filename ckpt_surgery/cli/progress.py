@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, and elsewhere a line now and then."""
+"""The progress of a run: a bar on a terminal, elsewhere a line every few seconds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import bytes_text
 
 INTERVAL = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines where the output is no terminal."""
 
 Report = Callable[[Progress], None]
 
 
 @contextmanager
 def reporting(console: Console, quiet: bool) -> Iterator[Report | None]:
-    """Something to call with the progress so far; what it draws is gone when the block ends."""
+    """A function to call with the progress so far; None if `quiet`. Its bar disappears after the block."""
     if quiet:
         yield None
     elif console.is_terminal:
@@ -42,7 +42,7 @@ def _bar(console: Console) -> Iterator[Report]:
     def report(progress: Progress) -> None:
         text = progress_text(progress, time.monotonic() - started)
         display.update(task, completed=progress.done_bytes, total=progress.total_bytes, description=text)
-        # not before the first bytes: the diff is printed until then, and a moving bar would write over it
+        # Not before the first bytes: until then the diff is printed, which a moving bar would overwrite.
         display.start_task(task)
         display.start()
 
@@ -53,7 +53,7 @@ def _bar(console: Console) -> Iterator[Report]:
 
 
 def lines(console: Console, clock: Callable[[], float]) -> Report:
-    """Prints at most every `INTERVAL` seconds of `clock`; the first time after one interval."""
+    """A function that prints a line at most every `INTERVAL` seconds of `clock`, first after one interval."""
     started = printed = clock()
 
     def report(progress: Progress) -> None:
@@ -67,7 +67,7 @@ def lines(console: Console, clock: Callable[[], float]) -> Report:
 
 
 def progress_text(progress: Progress, seconds: float) -> str:
-    """`1.20 GiB of 4.00 GiB, 250 MiB/s, 11.5 s left`, after so many seconds."""
+    """`1.20 GiB of 4.00 GiB, 250 MiB/s, 11.5 s left`; `seconds` have passed since the start."""
     done, total = progress.done_bytes, progress.total_bytes
     text = f"{bytes_text(done)} of {bytes_text(total)}"
     if not (done and seconds > 0):

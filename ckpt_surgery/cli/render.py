@@ -1,4 +1,4 @@
-"""What people see: lines of styled text from listings and comparisons. Prints nothing."""
+"""Listings and comparisons as lines of styled text. Prints nothing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,13 +26,11 @@ if TYPE_CHECKING:
 WORD = 13
 """Width of the first column."""
 
-
 MOST_VALUES = 20
-"""Leaves with differing values that are listed without `--full`."""
-
+"""Number of leaves with differing values that are listed without `--full`."""
 
 MOST_METADATA = 200
-"""Characters of metadata that are shown without `-v`."""
+"""Number of characters of metadata that are shown without `-v`."""
 
 
 def number_of(count: int, noun: str) -> str:
@@ -50,7 +48,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def start_of(word: str, style: str) -> Text:
-    """The first column of a line; what is appended has a style of its own."""
+    """The first column of a line. The style does not extend to text that is appended."""
     return Text().append(f"{word:<{WORD}}", style)
 
 
@@ -68,7 +66,7 @@ def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
 
 
 def key_width(keys: Sequence[str], tails: Sequence[str], width: int) -> int:
-    """Of the column of keys: as wide as the keys, as far as the tails still fit beside them."""
+    """Width of the column of keys: that of the longest key, or less if the tails would not fit beside it."""
     wanted = max(map(cell_len, keys), default=0)
     return max(24, min(wanted, width - WORD - 2 - max(map(cell_len, tails), default=0)))
 
@@ -84,7 +82,7 @@ def aligned(start: Text, key: Text, tail: Text, column: int) -> Iterator[Text]:
 
 @dataclass
 class _Node:
-    """A path component (or several) of the folded keys."""
+    """A node of the tree of folded keys."""
 
     row: LeafRow | None = None
     children: dict[str, "_Node"] = field(default_factory=dict)
@@ -130,7 +128,7 @@ def _statistics_text(stats: Statistics | Unread | None) -> Text:
 
 
 def chosen_text(format: str, step: int | None, item: str | None) -> str:
-    """`orbax, step 10, item default`: what of a path was read."""
+    """`orbax, step 10, item default`: the format of a checkpoint, and what was chosen from its path."""
     parts = [shown(format)]
     parts += [] if step is None else [f"step {step}"]
     parts += [] if item is None else [f"item {shown(item)}"]
@@ -153,7 +151,7 @@ def _inspection_head(found: "Inspection", verbose: bool) -> Iterator[Text]:
 
 
 def _tree(rows: Iterable[LeafRow]) -> Iterator[tuple[str, LeafRow | None]]:
-    """Indented names in order; a component that leads to one place only shares a line with what follows."""
+    """Indented names in order. A node with one child and no leaf of its own shares the line of its child."""
     root = _Node()
     for row in rows:
         node = root
@@ -192,7 +190,7 @@ def _beside(name: str, tail: str, column: int) -> Iterator[Text]:
 
 
 def _leaf_tails(rows: Sequence[LeafRow], verbose: bool) -> list[str]:
-    """Count, what it is, bytes, sharding; with `verbose` chunks too."""
+    """Count, kind and spec, bytes and sharding of each row, in columns; with `verbose` chunks too."""
     cells = [
         [
             f"{row.count:,} ×" if row.count > 1 else "",
@@ -238,7 +236,7 @@ def _side(side: str) -> Text:
 
 
 def _value_lines(values: Sequence[ValueDifference], full: bool) -> Iterator[Text]:
-    """The leaves whose values differ, those first that differ most (relatively), or cannot be measured."""
+    """The leaves whose values differ: those without distances first, then by decreasing relative distance."""
     worst = sorted(values, key=lambda value: (value.max_rel is not None, -(value.max_rel or 0)))
     return _listed([(value.key, _distance(value)) for value in worst], "values", full)
 
@@ -251,7 +249,7 @@ def _distance(value: ValueDifference) -> str:
 
 
 def _listed(told: Sequence[tuple[str, str]], word: str, full: bool) -> Iterator[Text]:
-    """A line for each key and what is said of it, of many the first ones unless `full`."""
+    """A line for each key and its text; only the first ones of many, unless `full`."""
     listed = [(shown(key), text) for key, text in (told if full else told[:MOST_VALUES])]
     column = max((cell_len(key) for key, _ in listed), default=0)
     for key, text in listed:
@@ -284,7 +282,7 @@ def _difference_summary(difference: Difference) -> Text:
 
 
 def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
-    """How many of the leaves the other checkpoint cannot have."""
+    """A remark on how many of the leaves the format of the other checkpoint cannot hold."""
     count = sum(bool(why_missing(leaf, other)) for leaf in leaves)
     if not count:
         return ""

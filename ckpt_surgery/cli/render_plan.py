@@ -1,4 +1,4 @@
-"""What people see of a plan and of what came of it. Prints nothing."""
+"""Plans and results as lines of styled text. Prints nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -115,14 +115,14 @@ def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
 
 
 def _reason(row: Row) -> str:
-    """Which rule, or which policy, decided."""
+    """The rule or the policy that decided."""
     if row.rule is None:
         return "the target's value" if row.fate == "defaulted" else shown(row.why)
     return f"{shown(row.rule.path)}, line {row.rule.line}"
 
 
 def _sources(row: Row, full: bool) -> str:
-    """What the leaves are made from; nothing where that is the key itself."""
+    """Patterns of the keys that leaves are made from; empty where these are the leaves' own keys."""
     if row.sources in ((), (row.key,), (f"target:{row.key}",)):
         return ""
     most = len(row.sources) if full else MOST_SOURCES

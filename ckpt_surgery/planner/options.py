@@ -14,10 +14,10 @@ class DestinationOptions:
     """Where the result goes, and how it is written there."""
 
     path: str | None
-    """DST; None: it is not known yet."""
+    """Path of the destination; None if the plan is made without one."""
     format: str
     step: int | None
-    """The number of the step that DST, a CheckpointManager directory, gets."""
+    """Number of the step that the destination gets; None if it is no CheckpointManager directory."""
     item: str | None
     zarr: int
     """Version of the zarr specification: 2 or 3."""
@@ -29,20 +29,20 @@ class DestinationOptions:
 
     @property
     def name(self) -> str:
-        """The last part of the path; a name that says nothing where there is none yet."""
+        """The last component of the path; `checkpoint`, which implies no format, where there is no path."""
         return "checkpoint" if self.path is None else os.path.basename(os.path.abspath(self.path))
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A plan together with what it will be carried out with."""
+    """A plan with everything that is needed to carry it out."""
 
     plan: Plan
     sources: Mapping[str, Source]
-    """By name; the target under its own name where it is a checkpoint."""
+    """The open sources by name; `target` is the target, where that is a checkpoint."""
     destination: DestinationOptions
     memory: int
     """Budget in bytes."""
     workers: int
     hooks: HookFile | None
-    """The hooks of the recipe that the plan was made from."""
+    """The hooks of the recipe that the plan was made from; None if it has none or they must not run."""

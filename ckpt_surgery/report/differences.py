@@ -1,4 +1,4 @@
-"""Two checkpoints beside each other: what differs by description, as values, as rows and as JSON."""
+"""How two checkpoints differ: a value that holds the differences, its rows and its JSON document."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from ckpt_surgery.report.leaves import describe, folded
 class ValueDifference:
     """How far the values of one leaf are apart. NaN in the same place counts as equal.
 
-    What is no number (texts, dates, records) is compared by its bytes, and has no distances.
+    Elements that are no numbers (texts, dates, records) are compared by their bytes and have no distances.
     """
 
     key: str
@@ -25,12 +25,15 @@ class ValueDifference:
     max_rel: float | None
     """max |a - b| / |b|; infinite where only b is zero."""
     cosine: float | None
-    """Of the two as vectors, over the elements finite in both. None where a norm is zero or overflows."""
+    """Cosine of the angle between the two as vectors, over the elements that are finite in both.
+
+    None where a norm is zero or overflows.
+    """
 
 
 @dataclass(frozen=True)
 class Uncompared:
-    """A leaf that both checkpoints have, described alike, whose values could not be compared."""
+    """A leaf with the same description in both checkpoints, whose values could not be compared."""
 
     key: str
     why: str
@@ -39,25 +42,25 @@ class Uncompared:
 
 @dataclass(frozen=True)
 class Change:
-    """A leaf that both checkpoints have, described differently."""
+    """A leaf with different descriptions in the two checkpoints."""
 
     key: str
     a: Leaf
     b: Leaf
     what: tuple[str, ...]
-    """Of `kind`, `shape`, `dtype`, `value` (strings, empty nodes and PRNG implementations), `container`
-    (a list in one, a dict in the other)."""
+    """The parts that differ, among `kind`, `shape`, `dtype`, `value` (of strings, empty nodes and PRNG
+    implementations) and `container` (a list in one, a dict in the other)."""
 
 
 @dataclass(frozen=True)
 class Holds:
-    """What the format of a checkpoint can tell of the structure of a tree."""
+    """Which parts of a tree's structure the format of a checkpoint can express."""
 
     format: str = ""
     empty: bool = True
     """Whether it has a place for None and empty containers."""
     lists: bool = True
-    """Whether it tells lists from dicts; else whatever is no list may be one."""
+    """Whether it distinguishes lists from dicts; if not, a dict of a listing may stand for a list."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ class Difference:
     common: int
     """Number of keys that both have."""
     values: tuple[ValueDifference, ...] | None = None
-    """For every array that both have in one shape; None where values were not compared."""
+    """One for every array that both have in the same shape; None where values were not compared."""
     uncompared: tuple[Uncompared, ...] = ()
-    """Where values were to be compared and could not be."""
+    """Leaves whose values could not be compared, though this was asked for."""
     holds_a: Holds = Holds()
     holds_b: Holds = Holds()
 
@@ -84,7 +87,7 @@ class Difference:
 
     @property
     def different(self) -> bool:
-        """Whether the two are not known to be the same: a difference was found, or could not be looked at."""
+        """Whether the two may differ: a difference was found, or some values could not be compared."""
         return self.known or bool(self.uncompared)
 
 
@@ -98,18 +101,19 @@ class DifferenceRow:
     """Pattern, printable."""
     count: int
     before: str
-    """What A has; empty for `only in B`."""
+    """Description of the leaf in A; empty for `only in B`."""
     after: str
+    """Description of the leaf in B; empty for `only in A`."""
     why: str = ""
-    """Why a leaf can be in one of the two only; empty where nothing is known of that."""
+    """Why the format of the other checkpoint cannot hold the leaf; empty where it can."""
 
 
 def diff_trees(
     a: Mapping[str, Leaf], b: Mapping[str, Leaf], holds_a: Holds | None = None, holds_b: Holds | None = None
 ) -> Difference:
-    """Two checkpoints by their listings alone: keys, kinds, containers, shapes, dtypes, and what strings say.
+    """Compare two listings: keys, kinds, containers, shapes, dtypes, and the values of strings.
 
-    `holds_a`, `holds_b`: what their formats can tell; None: everything.
+    `holds_a` and `holds_b` say what the formats can express; None: everything.
     """
     holds_a, holds_b = holds_a or Holds(), holds_b or Holds()
     common = [key for key in a if key in b]
@@ -125,7 +129,7 @@ def diff_trees(
 
 
 def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool) -> tuple[str, ...]:
-    """`a_tells`, `b_tells`: whether what is no list is known to be a dict."""
+    """The parts that differ. `a_tells` and `b_tells`: whether the format distinguishes lists from dicts."""
     found = ["kind"] if a.kind != b.kind else []
     if a.spec is not None and b.spec is not None:
         found += ["shape"] if a.spec.shape != b.spec.shape else []
@@ -140,13 +144,13 @@ def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool) -> tuple[str, ...]:
 
 
 def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
-    """For each container around a leaf whether it is a list, in A and in B."""
+    """Whether each container around a leaf is a list, in A and in B, from the outermost to the innermost."""
     # A component may have slashes in it, so that keys of one text may have different numbers of components.
     return list(itertools.zip_longest(a.key.sequences, b.key.sequences, fillvalue=False))
 
 
 def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
-    """What differs by description, folded; keys of A first, then of B, then those of both."""
+    """The differences but for those of values, folded: keys of A alone, then of B alone, then of both."""
     only_a = [
         ShownKey(leaf.key.text, (), ("only in A", describe(leaf), "", why_missing(leaf, difference.holds_b)))
         for leaf in difference.only_a
@@ -168,7 +172,7 @@ def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[Difference
 
 
 def why_missing(leaf: Leaf, other: Holds) -> str:
-    """Why the other checkpoint cannot have a leaf; empty where it could."""
+    """Why the other checkpoint cannot hold a leaf; empty where it can."""
     return "" if other.empty or leaf.kind is not LeafKind.EMPTY else f"{other.format} holds no empty nodes"
 
 
@@ -190,7 +194,7 @@ def _value_text(leaf: Leaf) -> str:
 def difference_json(difference: Difference) -> dict[str, Any]:
     """The JSON document of `diff`: every key, unfolded; `values` is null where none were compared.
 
-    `different` is false only where everything that was to be compared was, and is the same.
+    `different` is false only where everything that was to be compared was compared and is equal.
     """
     values = difference.values
     return {

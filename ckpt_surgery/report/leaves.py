@@ -1,4 +1,4 @@
-"""What leaves and listings are in words and in JSON: what `inspect` tells, and all reports have in common."""
+"""Leaves and listings in words and as JSON: the report of `inspect`, and the descriptions in all reports."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,23 +17,26 @@ _SHORT_DTYPES = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex
 
 @dataclass(frozen=True)
 class LeafRow:
-    """Leaves of a checkpoint that differ in indices only."""
+    """Leaves of a checkpoint whose keys differ in indices only."""
 
     key: str
     """Pattern, printable."""
     count: int
     spec: str
     nbytes: int
-    """Of all the leaves together."""
+    """Size of all the leaves together."""
     sharding: str
-    """Short form; empty where there is none."""
+    """Sharding in its short form; empty where there is none."""
     chunks: str
     """Chunk shape, element order and codec; empty where nothing is stored as chunks."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of the values of one leaf. The first four are over its finite elements, None where there are none."""
+    """Statistics of the values of one leaf.
+
+    The first four are over its finite elements, and None where it has none; `nan` and `inf` count elements.
+    """
 
     minimum: float | None
     maximum: float | None
@@ -46,16 +49,16 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Unread:
-    """A leaf with an array of which there are no statistics."""
+    """A leaf with an array that has no statistics."""
 
     why: str
     """`it is an array of byte strings`."""
     damaged: bool
-    """It should have numbers; else it is of a kind that is only listed."""
+    """Whether reading failed, because bytes are missing or damaged; otherwise it is no array of numbers."""
 
 
 class Described(Protocol):
-    """What a listing tells of the checkpoint as a whole."""
+    """What a listing says about the checkpoint as a whole."""
 
     @property
     def path(self) -> str: ...
@@ -81,7 +84,7 @@ def short_spec(spec: ArraySpec) -> str:
 
 
 def describe(leaf: Leaf) -> str:
-    """What a leaf is, in a few characters: kind, dtype and shape."""
+    """A short description of a leaf: kind, dtype and shape."""
     spec = "" if leaf.spec is None else short_spec(leaf.spec)
     match leaf.kind:
         case LeafKind.ARRAY:
@@ -101,14 +104,14 @@ def folded(entries: Sequence[ShownKey], full: bool) -> list[Fold]:
 
 
 def leaf_rows(leaves: Iterable[Leaf], *, full: bool = False) -> list[LeafRow]:
-    """What is in a checkpoint. Every leaf is in exactly one row; with `full`, in one of its own."""
+    """The rows of a listing. Every leaf is in exactly one row; with `full` each has a row of its own."""
     listed = list(leaves)
     entries = [ShownKey(leaf.key.text, (), _look(leaf)) for leaf in listed]
     return [_leaf_row(listed[f.first], f.key, f.count) for f in folded(entries, full)]
 
 
 def _look(leaf: Leaf) -> tuple[object, ...]:
-    """Everything that a row says of a leaf, besides its key."""
+    """Everything that a row says about a leaf but its key. Leaves share a row only where this is equal."""
     manifest = leaf.manifest
     stored = None if manifest is None else (manifest.chunk_shape, manifest.codec)
     return (describe(leaf), leaf.sharding, stored)
@@ -131,7 +134,7 @@ def inspect_json(
 ) -> dict[str, Any]:
     """The JSON document of `inspect`: every leaf, sizes in bytes; `statistics` by key text.
 
-    A leaf that could not be read has the reason as `unread`, in place of numbers.
+    A leaf without statistics has the reason as `unread`, in place of numbers.
     """
     return {
         "schema": JSON_SCHEMA,

@@ -1,9 +1,10 @@
 """The values of leaves, streamed: statistics of one checkpoint, differences between two.
 
-What is said to be equal was compared, element by element; what cannot be compared is told by itself.
+Leaves that are reported as equal were compared element by element; leaves that cannot be compared are listed
+apart.
 
-Bounded: what is read at once is a small part of the budget or one stored chunk, whichever is larger (a
-compressed chunk can only be decoded whole); arithmetic is done on pieces of `PIECE` elements, in float64.
+Memory is bounded: at any time a small part of the budget is read, or one stored chunk where that is larger (a
+compressed chunk can only be decoded whole). Arithmetic is done on pieces of `PIECE` elements, in float64.
 """
 
 import math
@@ -23,24 +24,25 @@ from ckpt_surgery.report.differences import Uncompared, ValueDifference
 from ckpt_surgery.report.leaves import Statistics, Unread
 
 READ_BYTES = 32 << 20
-"""Bytes of one leaf that are read at once at most, where its chunks allow."""
+"""Largest number of bytes of one leaf that are read at once, unless a single chunk is larger."""
 PIECE = 1 << 20
-"""Elements that arithmetic holds in float64 at once."""
+"""Number of elements that are converted to float64 at once."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The values of all leaves that could be alike, in A's order."""
+    """Comparisons of the values of two checkpoints, in A's order."""
 
     values: tuple[ValueDifference, ...]
     uncompared: tuple[Uncompared, ...]
 
 
 def value_differences(a: Source, b: Source, memory: int) -> Comparison:
-    """How far apart the values are, for every array that has one shape in both.
+    """How far apart the values are, for every array that has the same shape in both.
 
-    Numbers of any two dtypes are compared as numbers, what is of one other dtype by its bytes. `memory` is
-    in bytes. Raises SourceError where bytes that are read are missing or damaged.
+    Numbers of any two dtypes are compared as numbers; elements of another dtype, the same in both, are
+    compared by their bytes. `memory` is the budget in bytes. Raises SourceError where bytes are missing or
+    damaged.
     """
     left, right = a.leaves(), b.leaves()
     pairs = [(left[key], right[key]) for key in left if key in right and _comparable(left[key], right[key])]
@@ -52,16 +54,16 @@ def value_differences(a: Source, b: Source, memory: int) -> Comparison:
 
 
 def statistics(source: Source, memory: int) -> dict[str, Statistics | Unread]:
-    """Of every leaf with an array, by key text, or why there are none. `memory` is in bytes.
+    """The statistics of every leaf with an array, or why it has none, by key text.
 
-    Raises SourceError where the leaves cannot even be listed.
+    `memory` is the budget in bytes. Raises SourceError where the leaves cannot be listed.
     """
     arrays = {key: leaf for key, leaf in source.leaves().items() if leaf.spec is not None}
-    return {key: _told(source, leaf, memory) for key, leaf in arrays.items()}
+    return {key: _statistics_or_reason(source, leaf, memory) for key, leaf in arrays.items()}
 
 
 def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
-    """Disjoint regions that cover the leaf, each an eighth of `memory` at most, or one compressed chunk."""
+    """Disjoint regions that cover the leaf; each has at most an eighth of `memory` bytes, or is one chunk."""
     assert leaf.spec is not None, "only leaves with an array are read"
     shape = leaf.spec.shape
     limit = max(1, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
@@ -69,7 +71,7 @@ def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
 
 
 def _unit(leaf: Leaf) -> Shape:
-    """The smallest region that is worth reading: a chunk, or one element where nothing is encoded."""
+    """Shape of the smallest region that can be read alone: a chunk, or one element if none is encoded."""
     assert leaf.spec is not None
     if leaf.manifest is None or leaf.manifest.codec.name == "raw":
         return (1,) * leaf.spec.ndim
@@ -77,7 +79,10 @@ def _unit(leaf: Leaf) -> Shape:
 
 
 def _block(shape: Shape, unit: Shape, limit: int) -> Shape:
-    """As many whole units as make up `limit` elements at most, last axes first; one unit at least."""
+    """Shape of a block of whole units with at most `limit` elements, grown along the last axes first.
+
+    It has at least one unit.
+    """
     block = [min(u, n) if n else 1 for u, n in zip(unit, shape, strict=True)]
     for axis in reversed(range(len(shape))):
         others = math.prod(block) // block[axis]
@@ -102,7 +107,7 @@ class _Moments:
     inf: int = 0
 
     def __add__(self, other: "_Moments") -> "_Moments":
-        """Both together: Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm"."""
+        """Moments of both: Chan, Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm"."""
         count = self.count + other.count
         share = other.count / count if count else 0.0
         delta = other.mean - self.mean
@@ -117,8 +122,8 @@ class _Moments:
         )
 
 
-def _told(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
-    """One array that cannot be read does not keep the others' numbers from being told."""
+def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
+    """The statistics of one array. An array that cannot be read does not stop the others from being read."""
     if not _numeric(leaf):
         return Unread(_why_no_numbers(source, leaf, memory), damaged=False)
     try:
@@ -128,7 +133,7 @@ def _told(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
 
 
 def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:
-    """The source knows best why an array cannot be used."""
+    """The reason that the source gives when the array is read; a general one if it gives none."""
     try:
         for region in islice(read_regions(leaf, memory), 1):
             source.read(leaf, region)
@@ -154,7 +159,7 @@ def _statistics_of(source: Source, leaf: Leaf, memory: int) -> Statistics:
 
 
 def _moments(piece: np.ndarray) -> _Moments:
-    """Of one piece. A complex number counts as two real ones in everything but NaN and infinity."""
+    """The moments of one piece. A complex number is two real values, but one NaN and one infinity at most."""
     if _whole_numbers(piece.dtype):
         wide = piece.astype(np.float64)
         low, high, nan, inf = int(piece.min()), int(piece.max()), 0, 0
@@ -167,7 +172,7 @@ def _moments(piece: np.ndarray) -> _Moments:
         if not wide.size:
             return _Moments(nan=nan, inf=inf)
         low, high = wide.min(), wide.max()
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 the moments are inf or NaN
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 they are inf or NaN
         mean = float(wide.mean())
         squares = float(np.square(wide - mean).sum())
     lowest = low if isinstance(low, int) else float(low)
@@ -203,7 +208,7 @@ class _Gap:
     @property
     def cosine(self) -> float | None:
         product = self.norm_a * self.norm_b
-        # one root is exact for equal norms; two do not leave float64's range
+        # One root is exact for equal norms; two roots stay within the range of float64.
         two_roots = math.sqrt(self.norm_a) * math.sqrt(self.norm_b)
         scale = math.sqrt(product) if 1e-300 < product < math.inf else two_roots
         if not (0.0 < scale < math.inf and math.isfinite(self.dot)):
@@ -212,7 +217,7 @@ class _Gap:
 
 
 def _numeric(leaf: Leaf) -> bool:
-    """Whether it has an array, and of numbers: arrays of objects, texts, dates or records are not."""
+    """Whether a leaf has an array of numbers, not of objects, texts, dates or records."""
     if leaf.spec is None:
         return False
     dtype = leaf.spec.dtype
@@ -220,7 +225,10 @@ def _numeric(leaf: Leaf) -> bool:
 
 
 def _comparable(a: Leaf, b: Leaf) -> bool:
-    """Both have an array of one shape, of numbers or of one dtype; what differs otherwise is told already."""
+    """Whether both have arrays of the same shape, either of numbers or of the same dtype.
+
+    Other leaves differ in their descriptions already.
+    """
     if a.spec is None or b.spec is None or a.spec.shape != b.spec.shape:
         return False
     return (_numeric(a) and _numeric(b)) or a.spec.dtype == b.spec.dtype
@@ -261,7 +269,7 @@ def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> _Gap:
-    """Of two pieces with one length."""
+    """How far apart two pieces of the same length are."""
     whole = _whole_numbers(a.dtype) and _whole_numbers(b.dtype)
     wide_x, wide_y = _alike(_wide(a), _wide(b))
     x, y = (_integers(a), _integers(b)) if whole else (wide_x, wide_y)
@@ -280,14 +288,14 @@ def _gap(a: np.ndarray, b: np.ndarray) -> _Gap:
 
 
 def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Equal, or NaN in both: of complex numbers each part by itself."""
+    """Which elements are equal or NaN in both; the parts of complex numbers are compared one by one."""
     u, v = (wide.view(np.float64).reshape(wide.size, -1) for wide in (x, y))
     same: np.ndarray = ((u == v) | (np.isnan(u) & np.isnan(v))).all(axis=-1)
     return same
 
 
 def _exact(piece: np.ndarray) -> np.ndarray:
-    """Which elements float64 holds as they are: not all integers of 64 bits."""
+    """Which elements float64 represents exactly; not all integers of 64 bits are."""
     if piece.dtype not in (np.int64, np.uint64):
         return np.ones(piece.shape, bool)
     wide = piece.astype(np.float64)
@@ -297,7 +305,7 @@ def _exact(piece: np.ndarray) -> np.ndarray:
 
 
 def _rounding(piece: np.ndarray) -> np.ndarray:
-    """What each element loses in float64."""
+    """How far each element is from its rounding to float64."""
     lost, inexact = np.zeros(piece.shape), ~_exact(piece)
     lost[inexact] = [abs(int(value) - int(float(value))) for value in piece[inexact]]
     return lost
@@ -308,7 +316,7 @@ def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype != y.dtype:
         apart: np.ndarray = np.abs(x.astype(object) - y.astype(object))
     else:
-        # in two's complement the difference modulo 2**64 is right even where int64 would overflow
+        # In two's complement the difference modulo 2**64 is right even where int64 overflows.
         apart = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
     rounded: np.ndarray = apart.astype(np.float64)
     return rounded
@@ -318,13 +326,13 @@ def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _pieces(block: np.ndarray) -> Iterator[np.ndarray]:
-    """The elements in C order, `PIECE` at a time."""
+    """The elements in C order, in pieces of at most `PIECE`."""
     flat = np.ascontiguousarray(block).reshape(-1)
     return (flat[i : i + PIECE] for i in range(0, flat.size, PIECE))
 
 
 def _whole_numbers(dtype: np.dtype[Any]) -> bool:
-    """Integers and booleans, the small ones of ml_dtypes included."""
+    """Whether a dtype is of integers, those of ml_dtypes included, or of booleans."""
     return dtype.kind in "iub" or dtype.name.startswith(("int", "uint"))
 
 
@@ -334,17 +342,17 @@ def _integers(piece: np.ndarray) -> np.ndarray:
 
 
 def _wide(piece: np.ndarray) -> np.ndarray:
-    """float64, or complex128 where the numbers are complex."""
+    """The numbers as float64, or as complex128 where they are complex."""
     wide: np.ndarray = piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64)
     return wide
 
 
 def _alike(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both complex where one is."""
+    """Both arrays in one dtype, complex if either is."""
     both = np.result_type(x, y)
     return x.astype(both, copy=False), y.astype(both, copy=False)
 
 
 def _parts(piece: np.ndarray) -> np.ndarray:
-    """float64, elements × 1, or × 2 (real, imaginary) where the numbers are complex."""
+    """The numbers as float64 of shape (elements, 1), or (elements, 2), real and imaginary, if complex."""
     return _wide(piece).view(np.float64).reshape(piece.size, -1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery import api, checking, inspecting
+from ckpt_surgery import api, checking, inspecting, preparing
 from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
 from ckpt_surgery.core.errors import (
@@ -213,6 +213,31 @@ def test_quiet_plans_print_warnings_only(library, recipe, tower):
         done = run(*arguments)
         assert done.stdout == ""
         assert done.stderr == "Warning: 1 of 2 elements of `a[b]` are used by no output\n"
+
+
+def test_a_recipe_is_read_once(recipe, monkeypatch):
+    """The command needs its sources, and the library its rules: both have the same reading of it."""
+    reads: list[str] = []
+    real = recipes.read_text
+
+    def counted(path: str) -> str:
+        reads.append(path)
+        return real(path)
+
+    monkeypatch.setattr(recipes, "read_text", counted)
+    monkeypatch.setattr(preparing.formats, "open_source", refused)
+    for arguments in (
+        ["plan", recipe, "a"],
+        ["apply", recipe, "a", "b"],
+        ["apply", recipe, "a", "b", "--dry-run"],
+    ):
+        assert "no source is opened" in run(*arguments).stderr
+        assert reads == [recipe]
+        reads.clear()
+
+
+def refused(*arguments: object) -> None:
+    raise SourceError("no source is opened")
 
 
 # --- apply -------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def command(
     """Show the keys of the checkpoint PATH with shapes, dtypes, sizes and shardings; with -v chunks too.
 
     Keys that differ in indices only share a line: {0..47} stands for each of these numbers. With --stats the
-    exit code is 1 if numbers could not be read; those of the other arrays are shown.
+    exit code is 1 if an array could not be read; the numbers of the others are shown.
     """
     import ckpt_surgery
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
