@@ -22,7 +22,9 @@ from tests.support.linked_sources import safetensors_header, save_safetensors
 
 pytestmark = [
     pytest.mark.machine,
-    pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts a process' peak as it is needed here"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="only Linux counts a process' peak as it is needed here"
+    ),
 ]
 
 MIB = 1 << 20
