@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.rewrites import matching_axes
+from ckpt_surgery.core.rewrites.reshaping import matching_axes
 from ckpt_surgery.core.selections import (
     Selection,
     as_array,

@@ -14,7 +14,8 @@ from ckpt_surgery.core.dtypes import (
 )
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.rewrites import concatenated, replaced, stacked
+from ckpt_surgery.core.rewrites.axes import replaced
+from ckpt_surgery.core.rewrites.joining import concatenated, stacked
 from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.axes import axis_of

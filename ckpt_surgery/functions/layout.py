@@ -11,7 +11,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.rewrites import replaced, reshaped, transposed
+from ckpt_surgery.core.rewrites.axes import replaced, transposed
+from ckpt_surgery.core.rewrites.reshaping import reshaped
 from ckpt_surgery.core.selections import (
     Selection,
     within,

@@ -23,18 +23,10 @@ from ckpt_surgery.core.manifests import (
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.core.rewrites import (
-    MOST_CHUNKS,
-    MOST_PIECES,
-    concatenated,
-    gathered,
-    matching_axes,
-    reinterpreted,
-    reshaped,
-    sliced,
-    stacked,
-    transposed,
-)
+from ckpt_surgery.core.rewrites.axes import transposed
+from ckpt_surgery.core.rewrites.joining import concatenated, stacked
+from ckpt_surgery.core.rewrites.reshaping import matching_axes, reinterpreted, reshaped
+from ckpt_surgery.core.rewrites.taking import MOST_CHUNKS, MOST_PIECES, gathered, sliced
 from tests.support.stored_arrays import codec_of, sharded_codec
 
 U16 = np.dtype(np.uint16)

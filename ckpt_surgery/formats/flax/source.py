@@ -17,19 +17,11 @@ from ckpt_surgery.formats.flax.detect import INDEX_SUFFIX, Location, locate
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.msgpack_arrays import manifest_of, read_pieces
-from ckpt_surgery.formats.shared.msgpack_tree import (
-    MOST_VALUES,
-    ArrayAt,
-    BytesAt,
-    Node,
-    Plain,
-    read_tree,
-    read_value,
-    starts_stream,
-)
+from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, BytesAt, Node, Plain
+from ckpt_surgery.formats.shared.msgpack_tree import MOST_VALUES, read_tree, read_value, starts_stream
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, stretch
-from ckpt_surgery.formats.shared.zarr_arrays import (
-    ArraysSource,
+from ckpt_surgery.formats.shared.zarr_arrays import ArraysSource
+from ckpt_surgery.formats.shared.zarr_files import (
     Files,
     StoredArray,
     check_complete,

@@ -23,16 +23,19 @@ from ckpt_surgery.formats.npz.detect import MEMBER_SUFFIX
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.limits import not_held
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES, npy_header, npy_string
-from ckpt_surgery.formats.shared.zip_layout import LOCAL, LOCAL_FIELDS, MOST_COMMENT_BYTES, MOST_NAME_BYTES
-from ckpt_surgery.formats.shared.zip_members import (
+from ckpt_surgery.formats.shared.zip_layout import (
     CENTRAL,
     CENTRAL_FIELDS,
     END,
     END64,
     END64_FIELDS,
     END_FIELDS,
+    LOCAL,
+    LOCAL_FIELDS,
     LOCATOR64,
     LOCATOR64_FIELDS,
+    MOST_COMMENT_BYTES,
+    MOST_NAME_BYTES,
     STORE,
     UTF_8,
     WIDE,

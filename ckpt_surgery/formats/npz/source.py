@@ -21,14 +21,8 @@ from ckpt_surgery.formats.npz.detect import MEMBER_SUFFIX, chosen
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.npy import NpyArray, read_npy
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, StretchesSource, read_elements, stretch
-from ckpt_surgery.formats.shared.zip_members import (
-    Archive,
-    Inflated,
-    InflatedFile,
-    Member,
-    check_crc,
-    read_archive,
-)
+from ckpt_surgery.formats.shared.zip_inflating import Inflated, InflatedFile, check_crc
+from ckpt_surgery.formats.shared.zip_members import Archive, Member, read_archive
 from ckpt_surgery.storage.listing import FileStat, about, check_no_choice, file_of, named
 from ckpt_surgery.storage.reading import OpenFile, opened
 

@@ -35,16 +35,16 @@ from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
 from ckpt_surgery.formats.shared.ocdbt_writer import Entry, write_index
-from ckpt_surgery.formats.shared.zarr_arrays import (
+from ckpt_surgery.formats.shared.zarr_files import check_reachable
+from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr_writing import (
     DRIVERS,
     adopted_metadata,
     array_definition,
-    check_reachable,
     chunk_name,
     put,
     store_errors,
 )
-from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.storage.adopting import DataFiles
 from ckpt_surgery.storage.handles import Handles
 

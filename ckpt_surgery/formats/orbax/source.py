@@ -22,7 +22,8 @@ from ckpt_surgery.formats.orbax.tree import (
     read_tree,
 )
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.zarr_arrays import CACHE_BYTES, ArrayReader, StoredArray
+from ckpt_surgery.formats.shared.zarr_arrays import CACHE_BYTES, ArrayReader
+from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.storage.listing import DAMAGED, FileStat, digest, named, walk
 
 _KEY_DTYPE = np.dtype(np.uint32)

@@ -14,7 +14,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.detect import PROCESS_PREFIX
 from ckpt_surgery.formats.orbax.tree import Tree, array_prefix
 from ckpt_surgery.formats.shared.ocdbt_reader import MANIFEST, Database, begin_reading
-from ckpt_surgery.formats.shared.zarr_arrays import StoredArray, check_length, check_reachable, chunk_index
+from ckpt_surgery.formats.shared.zarr_files import StoredArray, check_length, check_reachable, chunk_index
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_metadata import ZarrArray, parse_array
 from ckpt_surgery.storage.listing import DAMAGED, FileStat

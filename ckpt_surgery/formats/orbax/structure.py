@@ -22,7 +22,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.flax.source import PLACEHOLDER, Found, flattened, leaf_of, opaque_of
 from ckpt_surgery.formats.shared.msgpack_arrays import read_pieces
-from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, Node, read_tree
+from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, read_raw
 from ckpt_surgery.storage.listing import DAMAGED, FileStat, named
 from ckpt_surgery.storage.reading import opened

@@ -19,7 +19,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.detect import TREE_METADATA
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of, read_structure
-from ckpt_surgery.formats.shared.msgpack_tree import Node
+from ckpt_surgery.formats.shared.msgpack_nodes import Node
 from ckpt_surgery.storage.listing import DAMAGED, malformed, read_form, read_json
 
 SHARDINGS = "_sharding"

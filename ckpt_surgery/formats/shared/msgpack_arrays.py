@@ -8,7 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
-from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt
+from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt
 from ckpt_surgery.formats.shared.raw_arrays import read_raw, stretch
 from ckpt_surgery.storage.listing import FileStat
 

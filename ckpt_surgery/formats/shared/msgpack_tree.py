@@ -18,72 +18,35 @@ Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, an
 `{'__msgpack_chunked_array__': True, 'shape': {'0': …}, 'chunks': {'0': array of one axis, …}}`.
 """
 
-import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from reprlib import repr
-from struct import Struct
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.msgpack_heads import Head, Kind, Reader
+from ckpt_surgery.formats.shared.msgpack_nodes import (
+    ARRAY,
+    CHUNKED,
+    COMPLEX,
+    DTYPES,
+    SCALAR,
+    ArrayAt,
+    BytesAt,
+    Node,
+)
 from ckpt_surgery.storage.listing import DAMAGED, about
 from ckpt_surgery.storage.reading import OpenFile
 
-WINDOW_BYTES = 4096
-"""Read at once, for the headers in it; between arrays there are no more than a hundred."""
 MOST_DEPTH = 100
 """Containers within containers."""
 MOST_VALUES = 2**19
 """In one document: far more than any checkpoint has, and read in about a second."""
 MOST_TEXT_BYTES = 2**24
 """Of one string."""
-CHUNKED = "__msgpack_chunked_array__"
-"""A map that has this key is an array in pieces."""
-
-ARRAY, COMPLEX, SCALAR = 1, 2, 3
-"""Flax's extension types."""
-
-DTYPES: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype(getattr(ml_dtypes, name, name))
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
-        *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
-        *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-        *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4"),
-    )
-}
-"""By the names that Flax writes, which are NumPy's. Narrow types take a byte per element."""
-
-
-@dataclass(frozen=True, slots=True)
-class BytesAt:
-    """A stretch of the file."""
-
-    offset: int
-    """From the file's beginning."""
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayAt:
-    """An array, and where its elements are."""
-
-    spec: ArraySpec
-    pieces: tuple[BytesAt, ...]
-    """One after another they are the array in C order, each of whole elements; one, if it is not cut."""
-    scalar: bool = False
-    """Whether it was a NumPy scalar rather than an array without axes."""
-
-
-Plain: TypeAlias = str | bool | int | float | complex | None
-Node: TypeAlias = "dict[str | int, Node] | list[Node] | ArrayAt | BytesAt | Plain"
 
 
 def read_tree(file: OpenFile) -> Node:
@@ -149,116 +112,12 @@ def starts_stream(file: OpenFile) -> bool:
         return False
 
 
-class Kind(enum.Enum):
-    """What a header announces."""
-
-    PLAIN = "a number, a truth or nothing"
-    TEXT = "a string"
-    BYTES = "a byte string"
-    LIST = "a list"
-    MAP = "a map"
-    EXTENSION = "an extension"
-
-
-class Head(NamedTuple):
-    """A header, read past."""
-
-    kind: Kind
-    value: Any
-    """Of PLAIN, the value; of LIST and MAP, the number of members; else the number of bytes that follow,
-    to which the byte with an extension's type does not count."""
-
-
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_NUMBERS = {
-    0xCA + i: Struct(">" + code) for i, code in enumerate(("f", "d", "B", "H", "I", "Q", "b", "h", "i", "q"))
-}
-_SIZED = {
-    0xC4: (Kind.BYTES, Struct(">B")),
-    0xC5: (Kind.BYTES, Struct(">H")),
-    0xC6: (Kind.BYTES, Struct(">I")),
-    0xC7: (Kind.EXTENSION, Struct(">B")),
-    0xC8: (Kind.EXTENSION, Struct(">H")),
-    0xC9: (Kind.EXTENSION, Struct(">I")),
-    0xD9: (Kind.TEXT, Struct(">B")),
-    0xDA: (Kind.TEXT, Struct(">H")),
-    0xDB: (Kind.TEXT, Struct(">I")),
-    0xDC: (Kind.LIST, Struct(">H")),
-    0xDD: (Kind.LIST, Struct(">I")),
-    0xDE: (Kind.MAP, Struct(">H")),
-    0xDF: (Kind.MAP, Struct(">I")),
-}
-_FIXED = {0xD4 + i: 2**i for i in range(5)}
-"""Bytes of an extension whose size is part of its first byte."""
-
-
-class _Walk:
+class _Walk(Reader):
     """Goes through a document from front to back."""
 
     def __init__(self, file: OpenFile, start: int, end: int):
-        self._file = file
-        self.at = start
-        """Where the next byte is in the file."""
-        self._end = end
-        self._window = b""
-        self._window_start = start
+        super().__init__(file, start, end)
         self._values = 0
-        self._path: list[str] = []
-        """Keys of the containers around."""
-
-    def wrong(self, what: str, hint: str = DAMAGED) -> SourceError:
-        """What to raise, with the place."""
-        key = "/".join(self._path)
-        place = f"`{shown(key[:200])}` (byte {self.at})" if key else f"byte {self.at}"
-        return SourceError(f"{place}: {shown(what)}", hint=hint)
-
-    def take(self, count: int) -> bytes:
-        """The next bytes, few of them."""
-        if count > self._end - self.at:
-            raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
-        low = self.at - self._window_start
-        if low + count > len(self._window):
-            length = min(max(WINDOW_BYTES, count), self._end - self.at)
-            self._window, self._window_start, low = self._file.read(self.at, length), self.at, 0
-        self.at += count
-        return self._window[low : low + count]
-
-    def head(self) -> Head:
-        """Read a header. What it counts fits into the bytes that are left."""
-        first = self.take(1)[0]
-        if first < 0x80:
-            return Head(Kind.PLAIN, first)
-        if first < 0x90:
-            found = Head(Kind.MAP, first & 15)
-        elif first < 0xA0:
-            found = Head(Kind.LIST, first & 15)
-        elif first < 0xC0:
-            found = Head(Kind.TEXT, first & 31)
-        elif first >= 0xE0:
-            return Head(Kind.PLAIN, first - 256)
-        else:
-            found = self._long_head(first)
-        kind, count = found
-        # A member of a map takes two bytes at least.
-        if kind is not Kind.PLAIN and (2 * count if kind is Kind.MAP else count) > self._end - self.at:
-            told = "members" if kind in (Kind.LIST, Kind.MAP) else "bytes"
-            raise self.wrong(
-                f"{kind.value} says that it has {count} {told}, and {self._end - self.at} bytes are left"
-            )
-        return found
-
-    def _long_head(self, first: int) -> Head:
-        if first in _CONSTANTS:
-            return Head(Kind.PLAIN, _CONSTANTS[first])
-        if first in _NUMBERS:
-            number = _NUMBERS[first]
-            return Head(Kind.PLAIN, number.unpack(self.take(number.size))[0])
-        if first in _FIXED:
-            return Head(Kind.EXTENSION, _FIXED[first])
-        if first in _SIZED:
-            kind, size = _SIZED[first]
-            return Head(kind, size.unpack(self.take(size.size))[0])
-        raise self.wrong(f"the byte {first:#x} begins nothing in MessagePack")
 
     def value(self, depth: int) -> Node:
         """Read whatever comes next."""

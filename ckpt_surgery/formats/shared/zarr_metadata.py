@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,10 +23,8 @@ from ckpt_surgery.core.arrays import (
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import (
     Codec,
-    Manifest,
     bytes_codec,
     encoding_of,
-    long_axes,
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
@@ -56,7 +54,7 @@ HIGHEST_RATIO = 40_000
 
 UNKNOWN = "Save the checkpoint again without it, or leave this leaf out where it was written."
 
-_DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in NATIVE} | {
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in NATIVE} | {
     name: np.dtype(getattr(ml_dtypes, name)) for name in EXTENDED
 }
 
@@ -149,9 +147,9 @@ def _sizes(values: Any, least: int) -> Shape:
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
-    if not isinstance(name, str) or name not in _DTYPES:
+    if not isinstance(name, str) or name not in DTYPES:
         raise SourceError(f"its data type `{shown(str(name))}` cannot be read", hint=UNKNOWN)
-    return _DTYPES[name]
+    return DTYPES[name]
 
 
 def _v2_dtype(text: Any) -> np.dtype[Any]:
@@ -267,9 +265,9 @@ def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ..
     return permutation, codecs[len(transposes) :]
 
 
-_SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
+SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 """Of Blosc: names in version 3, numbers from 0 in version 2, where -1 is for the item size to decide."""
-_CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
+CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
 """Where shards have codecs of their own, and what those encode: the array's dtype where there is None."""
 
 
@@ -285,7 +283,7 @@ def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, 
     configuration = {
         "cname": compressor.get("cname", "lz4"),
         "clevel": compressor.get("clevel", 5),
-        "shuffle": dict(enumerate(_SHUFFLES))[shuffle],
+        "shuffle": dict(enumerate(SHUFFLES))[shuffle],
         "blocksize": compressor.get("blocksize", 0),
     }
     return {"name": name, "configuration": configuration}
@@ -298,127 +296,7 @@ def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
         return bytes_codec(configuration.get("endian", "little"))
     ignored = {"blosc": "typesize", "zstd": "checksum"}.get(codec["name"])
     kept = {key: value for key, value in configuration.items() if key != ignored}
-    for chain in _CHAINS_OF_SHARDS if codec["name"] == "sharding_indexed" else ():
+    for chain in CHAINS_OF_SHARDS if codec["name"] == "sharding_indexed" else ():
         if chain in kept:
             kept[chain] = [_codec_of_v3(inner) for inner in kept[chain]]
     return {"name": codec["name"]} | ({"configuration": kept} if kept else {})
-
-
-def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
-    """A `.zarray` for chunks under the names `0.1`: what version 2 reads from the stored bytes is the array.
-
-    None where version 2 has no such dtype, codec or order of axes, and where chunks are missing.
-    """
-    axes, spec = manifest.long_axes, manifest.spec
-    first, *rest = json.loads(manifest.codec.encoding)
-    if (
-        not manifest.complete
-        or not manifest.codec.bytewise
-        or list(axes) not in (sorted(axes), sorted(axes)[::-1])
-    ):
-        return None
-    dtype, compressors = _v2_name(spec.dtype, first), [_compressor(codec) for codec in rest]
-    if dtype is None or None in compressors or len(compressors) > 1:
-        return None
-    return {
-        "zarr_format": 2,
-        "shape": list(spec.shape),
-        "chunks": list(manifest.chunk_shape),
-        "dtype": dtype,
-        "compressor": compressors[0] if compressors else None,
-        "fill_value": None,
-        "filters": None,
-        "order": "C" if list(axes) == sorted(axes) else "F",
-        "dimension_separator": ".",
-    }
-
-
-def _v2_name(dtype: np.dtype[Any], codec: dict[str, Any]) -> str | None:
-    big = codec == bytes_codec("big")
-    if dtype.name in NATIVE:
-        return dtype.newbyteorder(">" if big else "<").str
-    return dtype.name if dtype.name in EXTENDED and not big else None
-
-
-def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
-    """A codec in the words of version 2; None where it has no such compressor."""
-    if "id" in codec:
-        return codec
-    name = codec.get("name")
-    configuration: dict[str, Any] = codec.get("configuration", {})
-    if name in ("zstd", "gzip"):
-        return {"id": name, "level": configuration.get("level", 1)}
-    if name == "blosc":
-        return {"id": name} | configuration | {"shuffle": _SHUFFLES.index(configuration["shuffle"])}
-    return None
-
-
-def zarr3_metadata(
-    manifest: Manifest, chunk_keys: Literal["default", "v2"] = "default"
-) -> dict[str, Any] | None:
-    """A `zarr.json`: what version 3 reads from the stored bytes is the array. Not to be changed: it is kept.
-
-    `chunk_keys`: the chunks have the names `c/0/1`, or `0.1` as in version 2. None where version 3 has no
-    such dtype or codec, and where chunks are missing. What shards lack is for `wholly_stored` to find out.
-    """
-    if not manifest.complete:
-        return None
-    return _described_in_v3(manifest.spec, manifest.chunk_shape, manifest.codec, chunk_keys)
-
-
-@functools.lru_cache(maxsize=4096)
-def _described_in_v3(
-    spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str
-) -> dict[str, Any] | None:
-    codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
-    if spec.dtype.name not in _DTYPES or None in codecs:
-        return None
-    axes = long_axes(chunk_shape, codec) if codec.bytewise else codec.permutation
-    if list(axes) != sorted(axes):
-        codecs.insert(0, {"name": "transpose", "configuration": {"order": list(codec.permutation)}})
-    separators = {"default": "/", "v2": "."}
-    return {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": list(spec.shape),
-        "data_type": spec.dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunk_shape)}},
-        "chunk_key_encoding": {
-            "name": chunk_keys,
-            "configuration": {"separator": separators[chunk_keys]},
-        },
-        "fill_value": _zero(spec.dtype),
-        "codecs": codecs,
-        "attributes": {},
-    }
-
-
-def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | None:
-    """A codec as metadata of version 3 has it for this dtype; None where it has no such codec.
-
-    With all members that any version of TensorStore wants: before 0.1.74, zstd without `checksum` is refused.
-    """
-    if "name" not in codec:
-        return None
-    name, configuration = codec["name"], codec.get("configuration", {})
-    if name == "bytes" and dtype.itemsize == 1:
-        return {"name": "bytes"}
-    if name == "blosc":
-        return codec | {"configuration": configuration | {"typesize": dtype.itemsize}}
-    if name == "zstd":
-        return codec | {"configuration": {"level": 1, "checksum": False} | configuration}
-    if name == "sharding_indexed":
-        chains = {
-            chain: [_codec_for_v3(inner, held or dtype) for inner in configuration[chain]]
-            for chain, held in _CHAINS_OF_SHARDS.items()
-            if chain in configuration
-        }
-        return codec | {"configuration": configuration | chains}
-    return codec
-
-
-def _zero(dtype: np.dtype[Any]) -> Any:
-    """The fill value, which version 3 demands: never seen, as no chunk is missing."""
-    if dtype.kind == "c":
-        return [0, 0]
-    return False if dtype.kind == "b" else 0

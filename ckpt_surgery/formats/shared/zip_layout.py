@@ -1,4 +1,4 @@
-"""How a zip archive begins: enough to tell what its first member is called. The rest: `zip_members`."""
+"""The records of zip archives, and the name of the first member. Reading whole archives: `zip_members`."""
 
 from struct import Struct
 
@@ -11,6 +11,33 @@ LOCAL_FIELDS = Struct("<4s5H3I2H")
 """Signature, version, flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name and extra."""
 MOST_NAME_BYTES = MOST_COMMENT_BYTES = 0xFFFF
 """The format's limits."""
+CENTRAL, END = b"PK\x01\x02", b"PK\x05\x06"
+"""How a member's entry in the directory begins, and the record that ends an archive."""
+END64, LOCATOR64 = b"PK\x06\x06", b"PK\x06\x07"
+"""The end record with wide numbers, and the record that says where it is."""
+CENTRAL_FIELDS = Struct("<4s6H3I5H2I")
+"""Signature, versions (2), flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name, extra and
+comment, disk, attributes (2), offset of the local header."""
+END_FIELDS = Struct("<4s4H2IH")
+"""Signature, disks (2), entries (2), bytes and offset of the directory, length of the comment."""
+END64_FIELDS = Struct("<4sQ2H2I4Q")
+"""Signature, bytes that follow, versions (2), disks (2), entries (2), bytes and offset of the directory."""
+LOCATOR64_FIELDS = Struct("<4sIQI")
+"""Signature, disk, offset of the wide end record, number of disks."""
+STORE, DEFLATE = 0, 8
+"""Methods."""
+DESCRIPTOR, UTF_8 = 1 << 3, 1 << 11
+"""Flags: sizes follow the member, so that the local header may lack them; the name is UTF-8, not CP437."""
+ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
+"""Flags of encrypted members and directories."""
+PATCH = 1 << 5
+"""Flag of members that are differences to others."""
+MOST_VERSION = 63
+"""The format's last one, 6.3, times ten."""
+WIDE = 0xFFFFFFFF
+"""In place of a number that is in the zip64 extra field."""
+ZIP64_EXTRA = 1
+"""The extra field's number."""
 
 
 def first_name(path: str) -> str | None:

@@ -19,54 +19,42 @@ Source of the format: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 to 4.5, and what
 miniz write: local headers with zip64 sizes for every member, or with a data descriptor after it (flag bit 3).
 """
 
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from struct import Struct
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.zip_layout import LOCAL, LOCAL_FIELDS, MOST_COMMENT_BYTES
+from ckpt_surgery.formats.shared.zip_layout import (
+    CENTRAL,
+    CENTRAL_FIELDS,
+    DEFLATE,
+    DESCRIPTOR,
+    ENCRYPTED,
+    END,
+    END64,
+    END64_FIELDS,
+    END_FIELDS,
+    LOCAL,
+    LOCAL_FIELDS,
+    LOCATOR64,
+    LOCATOR64_FIELDS,
+    MOST_COMMENT_BYTES,
+    MOST_VERSION,
+    PATCH,
+    STORE,
+    UTF_8,
+    WIDE,
+    ZIP64_EXTRA,
+)
 from ckpt_surgery.storage.listing import DAMAGED
 from ckpt_surgery.storage.reading import OpenFile
-
-CENTRAL, END = b"PK\x01\x02", b"PK\x05\x06"
-"""How a member's entry in the directory begins, and the record that ends an archive."""
-END64, LOCATOR64 = b"PK\x06\x06", b"PK\x06\x07"
-"""The end record with wide numbers, and the record that says where it is."""
-CENTRAL_FIELDS = Struct("<4s6H3I5H2I")
-"""Signature, versions (2), flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name, extra and
-comment, disk, attributes (2), offset of the local header."""
-END_FIELDS = Struct("<4s4H2IH")
-"""Signature, disks (2), entries (2), bytes and offset of the directory, length of the comment."""
-END64_FIELDS = Struct("<4sQ2H2I4Q")
-"""Signature, bytes that follow, versions (2), disks (2), entries (2), bytes and offset of the directory."""
-LOCATOR64_FIELDS = Struct("<4sIQI")
-"""Signature, disk, offset of the wide end record, number of disks."""
-
-STORE, DEFLATE = 0, 8
-"""Methods."""
-DESCRIPTOR, UTF_8 = 1 << 3, 1 << 11
-"""Flags: sizes follow the member, so that the local header may lack them; the name is UTF-8, not CP437."""
-ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
-"""Flags of encrypted members and directories."""
-PATCH = 1 << 5
-"""Flag of members that are differences to others."""
-MOST_VERSION = 63
-"""The format's last one, 6.3, times ten."""
-WIDE = 0xFFFFFFFF
-"""In place of a number that is in the zip64 extra field."""
-ZIP64_EXTRA = 1
-"""The extra field's number."""
 
 MOST_DIRECTORY_BYTES = 100_000_000
 MOST_GAIN = 1032
 """Bytes that a deflated byte can become: 258 for every two bits."""
-PIECE = 1 << 16
-"""Bytes that are inflated, or made by inflating, in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,37 +131,14 @@ def read_archive(file: OpenFile) -> Archive:
     end = _read_end(file)
     entries = list(_entries(file, end))
     if len(entries) != end.entries:
-        raise _wrong(file, f"its end says {end.entries} members, its directory has {len(entries)}")
+        raise wrong(file, f"its end says {end.entries} members, its directory has {len(entries)}")
     limits = _limits(file, entries, end.directory)
     members = [_member(file, entry, limits[entry.header]) for entry in entries]
     counts = Counter(member.name for member in members)
     for name, count in counts.items() if len(counts) < len(members) else ():
         if count > 1:
-            raise _wrong(file, f"`{shown(name[:200])}` comes {count} times")
+            raise wrong(file, f"`{shown(name[:200])}` comes {count} times")
     return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), end.comment)
-
-
-def read_member(file: OpenFile, member: Member, most: int) -> bytes:
-    """All of a member. Raises SourceError where it has more than `most` bytes or its CRC-32 is another."""
-    if member.size > most:
-        raise _wrong(file, f"`{shown(member.name[:200])}` has {member.size} bytes, and {most} are the limit")
-    if member.deflated:
-        stream, buffer = Inflated(member), bytearray(member.size)
-        stream.read_into(file, 0, memoryview(buffer))
-        stream.finish(file)
-        return bytes(buffer)
-    data = file.read(member.offset, member.size)
-    check_crc(file, member, zlib.crc32(data))
-    return data
-
-
-def check_crc(file: OpenFile, member: Member, found: int) -> None:
-    """Raises SourceError unless the CRC-32 of a member's bytes is what the archive says."""
-    if found != member.crc:
-        raise _wrong(
-            file,
-            f"`{shown(member.name[:200])}` has the CRC-32 {found:08x}, where {member.crc:08x} was recorded",
-        )
 
 
 # --- the end, the directory -------------------------------------------------------------------------------
@@ -185,23 +150,21 @@ def _read_end(file: OpenFile) -> _End:
     tail = file.read(size - min(size, _LONGEST_END), min(size, _LONGEST_END))
     at = tail.rfind(END)
     if at < 0 or len(tail) - at < END_FIELDS.size:
-        raise _wrong(file, "it has no end of a zip archive: it is cut off, or no zip archive")
+        raise wrong(file, "it has no end of a zip archive: it is cut off, or no zip archive")
     _, disk, first_disk, here, entries, length, offset, commented = END_FIELDS.unpack_from(tail, at)
     comment = tail[at + END_FIELDS.size :]
     if len(comment) != commented:
-        raise _wrong(file, f"{len(comment)} bytes follow the end of the archive, {commented} belong there")
+        raise wrong(file, f"{len(comment)} bytes follow the end of the archive, {commented} belong there")
     position = size - len(tail) + at
     wide = _read_wide_end(file, position)
     if wide:
         position, disk, first_disk, here, entries, length, offset = wide
     if disk or first_disk or here != entries:
-        raise _wrong(file, "it is one of several disks of an archive", "Join them first.")
+        raise wrong(file, "it is one of several disks of an archive", "Join them first.")
     if offset + length != position:
-        raise _wrong(
-            file, f"its directory is at byte {offset} and has {length} bytes, but ends at {position}"
-        )
+        raise wrong(file, f"its directory is at byte {offset} and has {length} bytes, but ends at {position}")
     if length > MOST_DIRECTORY_BYTES:
-        raise _wrong(file, f"its directory has {length} bytes, and {MOST_DIRECTORY_BYTES} are the limit")
+        raise wrong(file, f"its directory has {length} bytes, and {MOST_DIRECTORY_BYTES} are the limit")
     return _End(entries, offset, length, comment)
 
 
@@ -219,9 +182,9 @@ def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
         return None
     record = END64_FIELDS.unpack(file.read(start, END64_FIELDS.size))
     if record[0] != END64 or offset != start or record[1] != END64_FIELDS.size - 12:
-        raise _wrong(file, f"its zip64 record is said to be at byte {offset}, and belongs at {start}")
+        raise wrong(file, f"its zip64 record is said to be at byte {offset}, and belongs at {start}")
     if disk or disks > 1:
-        raise _wrong(file, "it is one of several disks of an archive", "Join them first.")
+        raise wrong(file, "it is one of several disks of an archive", "Join them first.")
     return start, *record[4:]
 
 
@@ -231,7 +194,7 @@ def _entries(file: OpenFile, end: _End) -> Iterator[_Entry]:
     at, fields = 0, CENTRAL_FIELDS.size
     while at < len(directory):
         if not directory.startswith(CENTRAL, at) or len(directory) - at < fields:
-            raise _wrong(file, f"byte {at} of its directory is not the beginning of an entry")
+            raise wrong(file, f"byte {at} of its directory is not the beginning of an entry")
         (
             _,
             _,
@@ -254,7 +217,7 @@ def _entries(file: OpenFile, end: _End) -> Iterator[_Entry]:
         start = at + fields
         at = start + named + extra + commented
         if at > len(directory):
-            raise _wrong(file, "its directory ends within an entry")
+            raise wrong(file, "its directory ends within an entry")
         name, more = directory[start : start + named], directory[start + named : start + named + extra]
         size, stored, header = _widened(file, more, (size, stored, header))
         entry = _Entry(name, flags, method, crc, stored, size, header)
@@ -266,23 +229,23 @@ def _check_entry(file: OpenFile, entry: _Entry, disk: int, version: int) -> None
     try:
         name = shown(entry.name[:200])
     except UnicodeDecodeError as error:
-        raise _wrong(file, f"the name {entry.raw_name[:200]!r} is not valid UTF-8") from error
+        raise wrong(file, f"the name {entry.raw_name[:200]!r} is not valid UTF-8") from error
     if entry.flags & ENCRYPTED:
-        raise _wrong(file, f"`{name}` is encrypted", "Decrypt it first.")
+        raise wrong(file, f"`{name}` is encrypted", "Decrypt it first.")
     if entry.method not in (STORE, DEFLATE) or entry.flags & PATCH:
-        raise _wrong(
+        raise wrong(
             file,
             f"`{name}` is compressed with method {entry.method}; only store and deflate are read",
             "Write it again without compression.",
         )
     if version > MOST_VERSION:
-        raise _wrong(file, f"`{name}` needs version {version / 10} of the zip format, which is not known")
+        raise wrong(file, f"`{name}` needs version {version / 10} of the zip format, which is not known")
     if disk:
-        raise _wrong(file, f"`{name}` is on disk {disk} of an archive", "Join the disks first.")
+        raise wrong(file, f"`{name}` is on disk {disk} of an archive", "Join the disks first.")
     if entry.method == STORE and entry.stored != entry.size:
-        raise _wrong(file, f"`{name}` is stored as it is, in {entry.stored} bytes for {entry.size}")
+        raise wrong(file, f"`{name}` is stored as it is, in {entry.stored} bytes for {entry.size}")
     if entry.size > entry.stored * MOST_GAIN:
-        raise _wrong(file, f"`{name}` is said to be {entry.size} bytes, deflated to {entry.stored}")
+        raise wrong(file, f"`{name}` is said to be {entry.size} bytes, deflated to {entry.stored}")
 
 
 def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
@@ -294,7 +257,7 @@ def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int,
         return tuple(numbers)
     wide = [int.from_bytes(field[i : i + 8], "little") for i in range(0, len(field) - 7, 8)]
     if len(wide) < numbers.count(WIDE):
-        raise _wrong(file, "a zip64 field lacks a number")
+        raise wrong(file, "a zip64 field lacks a number")
     rest = iter(wide)
     return tuple(next(rest) if number == WIDE else number for number in numbers)
 
@@ -320,7 +283,7 @@ def _limits(file: OpenFile, entries: Sequence[_Entry], directory: int) -> Mappin
     placed = sorted(entries, key=lambda entry: entry.header)
     starts = [entry.header for entry in placed] + [directory]
     if starts[0] != 0:
-        raise _wrong(file, f"{starts[0]} bytes lie before its first member")
+        raise wrong(file, f"{starts[0]} bytes lie before its first member")
     for entry, (_, limit) in zip(placed, pairwise(starts), strict=True):
         if entry.least_end > limit:
             raise _overlap(file, entry, entry.least_end, limit)
@@ -349,99 +312,21 @@ def _member(file: OpenFile, entry: _Entry, limit: int) -> Member:
 
 
 def _overlap(file: OpenFile, entry: _Entry, end: int, limit: int) -> SourceError:
-    return _wrong(
+    return wrong(
         file, f"`{shown(entry.name[:200])}` would end at byte {end}, but what follows it begins at {limit}"
     )
 
 
 def _disagrees(file: OpenFile, entry: _Entry, what: str) -> SourceError:
-    return _wrong(
+    return wrong(
         file,
         f"`{shown(entry.name[:200])}` is not what the directory says "
         f"({entry.size} bytes in {entry.stored}, CRC-32 {entry.crc:08x}): {what}",
     )
 
 
-def _wrong(file: OpenFile, what: str, hint: str = DAMAGED) -> SourceError:
+def wrong(file: OpenFile, what: str, hint: str = DAMAGED) -> SourceError:
     return SourceError(f"{shown(file.path)}: {what}", hint=hint)
 
 
 # --- deflated members -------------------------------------------------------------------------------------
-
-
-class Inflated:
-    """A deflated member that is read forwards, in pieces. Holds no file; not for several threads at once."""
-
-    def __init__(self, member: Member):
-        self.member = member
-        self.position = 0
-        """How many of the member's bytes were made so far: reads cannot begin before."""
-        self._taken = 0
-        """How many of its stored bytes were read."""
-        self._crc = 0
-        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
-
-    def read_into(self, file: OpenFile, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer with the member's bytes from `offset` on, which is not before `position`.
-
-        Raises SourceError where they cannot be had. What comes before them is inflated and dropped.
-        """
-        assert self.position <= offset
-        while self.position < offset:
-            self._next(file, offset - self.position)
-        done = 0
-        while done < len(buffer):
-            piece = self._next(file, len(buffer) - done)
-            buffer[done : done + len(piece)] = piece
-            done += len(piece)
-
-    def finish(self, file: OpenFile) -> None:
-        """Go to the end. Raises SourceError unless the bytes come to the right number and CRC-32."""
-        while self.position < self.member.size:
-            self._next(file, PIECE)
-        while not self._stream.eof:
-            if self._make(file, 1):
-                raise self._wrong(file, "it inflates to more than that")
-        if self._stream.unused_data or self._taken != self.member.stored:
-            raise self._wrong(file, "its deflated data ends before its stored bytes do")
-        check_crc(file, self.member, self._crc)
-
-    def _next(self, file: OpenFile, most: int) -> bytes:
-        """The next bytes, at least one."""
-        while not (made := self._make(file, most)):
-            if self._stream.eof:
-                raise self._wrong(file, f"it inflates to {self.position} bytes only")
-        return made
-
-    def _make(self, file: OpenFile, most: int) -> bytes:
-        """Inflate one piece, which may come to nothing yet."""
-        held = self._stream.unconsumed_tail
-        if not held and self._taken < self.member.stored:
-            held = file.read(self.member.offset + self._taken, min(PIECE, self.member.stored - self._taken))
-            self._taken += len(held)
-        try:
-            made = self._stream.decompress(held, min(PIECE, most))
-        except zlib.error as error:
-            raise self._wrong(file, f"it cannot be inflated: {error}") from error
-        if not made and not held and not self._stream.eof:
-            raise self._wrong(file, "its deflated data breaks off")
-        self.position += len(made)
-        self._crc = zlib.crc32(made, self._crc)
-        return made
-
-    def _wrong(self, file: OpenFile, what: str) -> SourceError:
-        told = f"`{shown(self.member.name[:200])}` is said to be {self.member.size} bytes, but {what}"
-        return _wrong(file, told)
-
-
-@dataclass(frozen=True, slots=True)
-class InflatedFile:
-    """A deflated member as a file that is read forwards: what `byte_ranges.read_region` reads from."""
-
-    file: OpenFile
-    """The archive."""
-    stream: Inflated
-
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        """See `Inflated.read_into`."""
-        self.stream.read_into(self.file, offset, buffer)

@@ -25,10 +25,11 @@ from ckpt_surgery.formats.flax.source import PLACEHOLDER, Found, flattened, leaf
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
 from ckpt_surgery.formats.shared.msgpack_arrays import manifest_of, read_pieces
-from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, Node, read_tree
+from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
-from ckpt_surgery.formats.shared.zarr_arrays import (
-    ArraysSource,
+from ckpt_surgery.formats.shared.zarr_arrays import ArraysSource
+from ckpt_surgery.formats.shared.zarr_files import (
     Files,
     StoredArray,
     check_complete,

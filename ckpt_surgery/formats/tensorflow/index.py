@@ -4,19 +4,17 @@ Format: tensorflow/tensorflow, core/protobuf/tensor_bundle.proto, core/util/tens
 types.proto and core/util/saved_tensor_slice_util.cc (the keys of the parts of partitioned variables).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any
-
-import ml_dtypes
-import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, OTHERS, type_name
+from ckpt_surgery.formats.tensorflow.part_keys import part_key
 from ckpt_surgery.formats.tensorflow.proto import (
     Field,
     fields,
@@ -30,49 +28,6 @@ from ckpt_surgery.storage.listing import DAMAGED
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """How TensorFlow's objects refer to each other: no variable."""
-STRING = 7
-NUMBERS: Mapping[int, np.dtype[Any]] = {
-    number: np.dtype(getattr(ml_dtypes, name, name))
-    for number, name in {
-        1: "float32",
-        2: "float64",
-        3: "int32",
-        4: "uint8",
-        5: "int16",
-        6: "int8",
-        8: "complex64",
-        9: "int64",
-        10: "bool",
-        14: "bfloat16",
-        17: "uint16",
-        18: "complex128",
-        19: "float16",
-        22: "uint32",
-        23: "uint64",
-        24: "float8_e5m2",
-        25: "float8_e4m3fn",
-        26: "float8_e4m3fnuz",
-        27: "float8_e4m3b11fnuz",
-        28: "float8_e5m2fnuz",
-        29: "int4",
-        30: "uint4",
-        31: "int2",
-        32: "uint2",
-        33: "float4_e2m1fn",
-    }.items()
-}
-"""TensorFlow's DataType → dtype, of all that are numbers. Narrow ones take a byte each in files."""
-OTHERS = {
-    STRING: "string",
-    11: "qint8",
-    12: "quint8",
-    13: "qint32",
-    15: "qint16",
-    16: "quint16",
-    20: "resource",
-    21: "variant",
-}
-"""DataTypes that no array here can have."""
 NEWEST = 1
 """The version of the format that this module reads."""
 _PART = b"\0"
@@ -141,11 +96,6 @@ class _Entry:
     checksum: int
     slices: tuple[tuple[_Extent, ...], ...]
     """Of a partitioned variable: for each part its extent along each axis."""
-
-
-def type_name(number: int) -> str:
-    """How TensorFlow calls a DataType."""
-    return NUMBERS[number].name if number in NUMBERS else OTHERS.get(number, f"DataType {number}")
 
 
 def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> Index:
@@ -359,32 +309,3 @@ def _check_apart(variables: Sequence[Variable]) -> None:
 
 
 # --- keys of parts ----------------------------------------------------------------------------------------
-
-
-def part_key(name: str, extents: Sequence[tuple[int, int]]) -> bytes:
-    """The key of a part: an ordered code of 0, the name, the number of axes, and each start and length.
-
-    A length is -1 where the part extends along the whole axis.
-    """
-    numbers = (number for extent in extents for number in extent)
-    return b"".join(
-        [_unsigned(0), _text(name.encode()), _unsigned(len(extents)), *(_signed(n) for n in numbers)]
-    )
-
-
-def _unsigned(value: int) -> bytes:
-    """Its length in bytes, then the bytes, most significant first; nothing for 0."""
-    length = (value.bit_length() + 7) // 8
-    return bytes([length]) + value.to_bytes(length, "big")
-
-
-def _text(text: bytes) -> bytes:
-    """Escaped and terminated. UTF-8 has no 0xff, which would be escaped as well."""
-    return text.replace(b"\0", b"\0\xff") + b"\0\1"
-
-
-def _signed(value: int) -> bytes:
-    """As many bytes as its leading ones (of a negative number: zeros) tell, most significant first."""
-    length = (value if value >= 0 else ~value).bit_length() // 7 + 1
-    header = ((1 << length) - 1) << 7 * length
-    return (value & ((1 << 8 * length) - 1) ^ header).to_bytes(length, "big")

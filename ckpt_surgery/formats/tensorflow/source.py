@@ -30,16 +30,8 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import BIG, StretchesSource, read_raw, stretch
 from ckpt_surgery.formats.tensorflow.detect import SUFFIX, Place, is_table, locate
-from ckpt_surgery.formats.tensorflow.index import (
-    NUMBERS,
-    STRING,
-    Index,
-    Part,
-    Variable,
-    read_index,
-    type_name,
-    v1_checkpoint,
-)
+from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, STRING, type_name
+from ckpt_surgery.formats.tensorflow.index import Index, Part, Variable, read_index, v1_checkpoint
 from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.formats.tensorflow.table import mask, table_entries
 from ckpt_surgery.storage.listing import DAMAGED, FileStat, about, check_link, named

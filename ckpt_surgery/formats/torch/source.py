@@ -18,8 +18,9 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
 from ckpt_surgery.formats.shared.raw_arrays import StretchesSource
+from ckpt_surgery.formats.shared.zip_inflating import read_member
 from ckpt_surgery.formats.shared.zip_layout import LOCAL
-from ckpt_surgery.formats.shared.zip_members import Archive, Member, read_archive, read_member
+from ckpt_surgery.formats.shared.zip_members import Archive, Member, read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, chosen
 from ckpt_surgery.formats.torch.globals import Storage
 from ckpt_surgery.formats.torch.tree import Listing, list_leaves

@@ -16,8 +16,8 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.zarr_arrays import (
-    ArraysSource,
+from ckpt_surgery.formats.shared.zarr_arrays import ArraysSource
+from ckpt_surgery.formats.shared.zarr_files import (
     Files,
     StoredArray,
     check_filled,

@@ -41,7 +41,8 @@ from ckpt_surgery.core.protocols import (
 from ckpt_surgery.formats.flax import FORMAT
 from ckpt_surgery.formats.flax.source import FlaxSource
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
-from ckpt_surgery.formats.shared.msgpack_tree import ArrayAt, read_tree
+from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt
+from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.storage import reading as byte_ranges
 from tests.formats.bounds import bounded
 from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array

@@ -15,12 +15,9 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.msgpack_arrays import MOST_CHUNKS, manifest_of, read_pieces
+from ckpt_surgery.formats.shared.msgpack_nodes import CHUNKED, ArrayAt, BytesAt, Node
 from ckpt_surgery.formats.shared.msgpack_tree import (
-    CHUNKED,
     MOST_DEPTH,
-    ArrayAt,
-    BytesAt,
-    Node,
     first_path,
     read_tree,
     read_value,

@@ -27,15 +27,11 @@ from ckpt_surgery.core.manifests import (
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.core.rewrites import reinterpreted, reshaped, stacked, transposed
-from ckpt_surgery.formats.shared.zarr_metadata import (
-    EXTENDED,
-    FILE_NAMES,
-    NATIVE,
-    parse_array,
-    zarr2_metadata,
-    zarr3_metadata,
-)
+from ckpt_surgery.core.rewrites.axes import transposed
+from ckpt_surgery.core.rewrites.joining import stacked
+from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
+from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, FILE_NAMES, NATIVE, parse_array
 from tests.support.checkpoints import dtype
 
 

@@ -16,7 +16,7 @@ import zarr
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest, encoding_of
-from ckpt_surgery.core.rewrites import transposed
+from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.formats.shared import zarr_shards
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored

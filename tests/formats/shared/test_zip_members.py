@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.shared.zip_inflating import Inflated, InflatedFile, read_member
 from ckpt_surgery.formats.shared.zip_layout import first_name
-from ckpt_surgery.formats.shared.zip_members import Inflated, InflatedFile, read_archive, read_member
+from ckpt_surgery.formats.shared.zip_members import read_archive
 from ckpt_surgery.storage.reading import opened
 from tests.formats.bounds import bounded
 from tests.support.conformance import SLACK_BYTES

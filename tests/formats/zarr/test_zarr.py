@@ -19,7 +19,8 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
-from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader, Files, file_array, file_manifest
+from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader
+from ckpt_surgery.formats.shared.zarr_files import Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import array

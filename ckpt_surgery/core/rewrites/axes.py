@@ -1,0 +1,107 @@
+"""The order of the axes of stored arrays: what a transpose, a new axis or a removed one does to a codec."""
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.manifests import Codec, Manifest, encoding_of
+
+
+def replaced(shape: Shape, axis: int, value: int) -> Shape:
+    """`shape` with another value at `axis`."""
+    return (*shape[:axis], value, *shape[axis + 1 :])
+
+
+def inserted(shape: Shape, axis: int, value: int) -> Shape:
+    """`shape` with one more axis, in front of what is at `axis`."""
+    return (*shape[:axis], value, *shape[axis:])
+
+
+def transposed(manifest: Manifest, axes: tuple[int, ...]) -> Manifest:
+    """Axis `i` of the result is axis `axes[i]`: only their names change in what is stored."""
+
+    def moved(shape: Shape) -> Shape:
+        return tuple(shape[axis] for axis in axes)
+
+    codec = manifest.codec
+    return Manifest(
+        ArraySpec(moved(manifest.spec.shape), manifest.spec.dtype),
+        moved(manifest.chunk_shape),
+        replace(codec, permutation=tuple(axes.index(axis) for axis in codec.permutation)),
+        {moved(index): chunk for index, chunk in manifest.chunks.items()},
+    )
+
+
+def settled(manifest: Manifest) -> Codec | None:
+    """The codec with axes of chunk length 1 stored outermost, in order: where they are does not matter.
+
+    What is stored alike has then the same codec. None where that is not known of the encoding.
+    """
+    codec, long = manifest.codec, manifest.long_axes
+    permutation = (*(axis for axis in range(manifest.spec.ndim) if axis not in long), *long)
+    return restored(codec, permutation, tuple(map(codec.permutation.index, permutation)))
+
+
+def restored(codec: Codec, permutation: tuple[int, ...], places: tuple[int | None, ...]) -> Codec | None:
+    """`codec` for chunks whose stored axis `k` is the stored axis `places[k]`, or, with None, a new one.
+
+    New axes, those left out and those that change sides with another are of length 1 in a chunk.
+    """
+    if codec.bytewise or places == tuple(range(len(codec.permutation))):
+        return replace(codec, permutation=permutation)
+    encoding = _moved_encoding(codec.encoding, places)
+    return None if encoding is None else replace(codec, permutation=permutation, encoding=encoding)
+
+
+_OF_BYTES = ("bytes", "blosc", "crc32c", "gzip", "zstd")
+"""Codecs that do not know the shape of what they encode."""
+
+
+Places = tuple[int | None, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _moved_encoding(encoding: str, places: Places) -> str | None:
+    codecs = _moved_codecs(json.loads(encoding), places)
+    return None if codecs is None else encoding_of(codecs)
+
+
+def _moved_codecs(codecs: Sequence[dict[str, Any]], places: Places) -> list[dict[str, Any]] | None:
+    moved: list[dict[str, Any]] = []
+    for codec in codecs:
+        if codec.get("name") == "transpose" and isinstance(codec["configuration"]["order"], list):
+            codec, places = _moved_transpose(codec, places)
+        elif codec.get("name") == "sharding_indexed":
+            shards = _moved_shards(codec, places)
+            if shards is None:
+                return None
+            codec = shards
+        elif codec.get("name") not in _OF_BYTES:
+            return None
+        moved.append(codec)
+    return moved
+
+
+def _moved_transpose(codec: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
+    """A transpose within shards: new axes in front; and the places of its result."""
+    order = codec["configuration"]["order"]
+    new = [k for k, place in enumerate(places) if place is None]
+    now = {place: k for k, place in enumerate(places) if place is not None}
+    kept = [place for place in order if place in now]
+    after: Places = (*(None for _ in new), *(order.index(place) for place in kept))
+    moved = [*new, *(now[place] for place in kept)]
+    return codec | {"configuration": codec["configuration"] | {"order": moved}}, after
+
+
+def _moved_shards(codec: dict[str, Any], places: Places) -> dict[str, Any] | None:
+    """Shards of the same inner chunks in the same order: their index has other axes of length 1."""
+    configuration = codec["configuration"]
+    inner = _moved_codecs(configuration["codecs"], places)
+    plain = all(step["name"] in _OF_BYTES for step in configuration["index_codecs"])
+    if inner is None or not plain:
+        return None
+    shape = [1 if place is None else configuration["chunk_shape"][place] for place in places]
+    return codec | {"configuration": configuration | {"chunk_shape": shape, "codecs": inner}}

@@ -1,0 +1,144 @@
+"""Parts of stored arrays taken out: whole chunks, or ranges of the bytes of raw ones.
+
+See `ckpt_surgery.core.rewrites` for what holds for every rewrite.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, grid_counts
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.rewrites.axes import replaced
+from ckpt_surgery.core.selections import Positions
+
+MOST_CHUNKS = 2**20
+"""A rewrite that refers to the same chunks again and again makes no more than so many."""
+
+
+MOST_PIECES = 256
+"""A chunk is cut into no more pieces than that: each becomes a chunk of its own."""
+
+
+def gathered(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
+    """The elements at these positions along an axis: whole chunks, or a stretch of raw ones."""
+    if (interval := _interval(positions)) is not None:
+        return sliced(manifest, axis, *interval)
+    if len(positions) == 0:
+        return manifest if manifest.spec.shape[axis] == 0 else None
+    numbers = _whole_chunks(positions, manifest.chunk_shape[axis])
+    if numbers is None:
+        return None
+    spec = ArraySpec(replaced(manifest.spec.shape, axis, len(positions)), manifest.spec.dtype)
+    if math.prod(grid_counts(spec.shape, manifest.chunk_shape)) > max(MOST_CHUNKS, len(manifest.chunks)):
+        return None
+    targets: dict[int, list[int]] = {}
+    for target, number in enumerate(numbers):
+        targets.setdefault(number, []).append(target)
+    chunks = {
+        replaced(index, axis, target): chunk
+        for index, chunk in manifest.chunks.items()
+        for target in targets.get(index[axis], ())
+    }
+    return replace(manifest, spec=spec, chunks=chunks)
+
+
+def _interval(positions: Positions) -> tuple[int, int] | None:
+    """First and one past the last, where each position is one more than that before it."""
+    if len(positions) == 0:
+        return None
+    first, length = int(positions[0]), len(positions)
+    if isinstance(positions, range):
+        return (first, first + length) if length == 1 or positions.step == 1 else None
+    return (first, first + length) if np.array_equal(positions, np.arange(first, first + length)) else None
+
+
+def _whole_chunks(positions: Positions, length: int) -> list[int] | None:
+    """The numbers of the chunks that make up the positions one after another; the last may be a part."""
+    if isinstance(positions, range) and length > 1:
+        return None
+    array = np.asarray(positions)
+    starts = array[::length]
+    covered = (starts[:, None] + np.arange(min(length, len(array)))).ravel()[: len(array)]
+    whole = not (starts % length).any() and np.array_equal(array, covered)
+    return [int(start) // length for start in starts] if whole else None
+
+
+def sliced(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest | None:
+    """`start <= position < stop` of an axis, at least one.
+
+    From the beginning of a chunk on, or any stretch of raw chunks that follow each other along the axis.
+    """
+    length, chunk = manifest.spec.shape[axis], manifest.chunk_shape[axis]
+    if (start, stop) == (0, length):
+        return manifest
+    ends_whole = stop % chunk == 0 or stop == length
+    if start % chunk == 0 and ends_whole:
+        return _from_chunk(manifest, axis, start, stop)
+    if start // chunk == (stop - 1) // chunk and _divisible(manifest, axis):
+        return _within_chunk(manifest, axis, start, stop)
+    if start % chunk:
+        cut = shortened(manifest, axis, math.gcd(chunk, start))
+        return cut and _from_chunk(cut, axis, start, stop)
+    # What is stored beyond the end is dead weight: not more than what is alive.
+    stored = -(-(stop - start) // chunk) * chunk
+    return _from_chunk(manifest, axis, start, stop) if stored <= 2 * (stop - start) else None
+
+
+def _from_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest:
+    """A slice that starts with a chunk; its last chunk may hold more than is wanted."""
+    length = manifest.chunk_shape[axis]
+    first, end = start // length, -(-stop // length)
+    spec = ArraySpec(replaced(manifest.spec.shape, axis, stop - start), manifest.spec.dtype)
+    chunks = {
+        replaced(index, axis, index[axis] - first): chunk
+        for index, chunk in manifest.chunks.items()
+        if first <= index[axis] < end
+    }
+    return replace(manifest, spec=spec, chunks=chunks)
+
+
+def _within_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest:
+    """A slice of divisible chunks that ends in the chunk that it starts in: ranges of their bytes."""
+    length, size = manifest.chunk_shape[axis], stop - start
+    number, first = divmod(start, length)
+    step = manifest.chunk_nbytes // length
+    chunks = {
+        replaced(index, axis, 0): _part(chunk, first * step, size * step)
+        for index, chunk in manifest.chunks.items()
+        if index[axis] == number
+    }
+    spec = ArraySpec(replaced(manifest.spec.shape, axis, size), manifest.spec.dtype)
+    return Manifest(spec, replaced(manifest.chunk_shape, axis, size), manifest.codec, chunks)
+
+
+def shortened(manifest: Manifest, axis: int, length: int) -> Manifest | None:
+    """The same array in shorter chunks: `length`, which divides theirs."""
+    pieces = manifest.chunk_shape[axis] // length
+    if pieces == 1:
+        return manifest
+    if pieces > MOST_PIECES or not _divisible(manifest, axis):
+        return None
+    size, count = manifest.chunk_nbytes // pieces, -(-manifest.spec.shape[axis] // length)
+    chunks = {
+        replaced(index, axis, index[axis] * pieces + piece): _part(chunk, piece * size, size)
+        for index, chunk in manifest.chunks.items()
+        for piece in range(min(pieces, count - index[axis] * pieces))
+    }
+    return replace(manifest, chunk_shape=replaced(manifest.chunk_shape, axis, length), chunks=chunks)
+
+
+def _divisible(manifest: Manifest, axis: int) -> bool:
+    """Whether ranges of a chunk's bytes are ranges of its elements along this axis."""
+    whole = manifest.chunk_nbytes
+    return (
+        manifest.codec.raw
+        and manifest.long_axes[:1] == (axis,)
+        and all(chunk.length == whole for chunk in manifest.chunks.values())
+    )
+
+
+def _part(chunk: Chunk, start: int, length: int) -> Chunk:
+    inline = None if chunk.inline is None else chunk.inline[start : start + length]
+    return replace(chunk, offset=chunk.offset + start, length=length, inline=inline)

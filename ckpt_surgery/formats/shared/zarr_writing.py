@@ -1,0 +1,68 @@
+"""What writing zarr arrays through TensorStore takes: their metadata, the names of chunks, and its errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import (
+    Region,
+    Shape,
+)
+from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.manifests import (
+    Manifest,
+)
+from ckpt_surgery.formats.shared.ocdbt_reader import STORE_ERRORS, store_message
+from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_metadata
+from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
+
+DRIVERS = {2: "zarr", 3: "zarr3"}
+"""TensorStore's, by zarr version."""
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """Turns what TensorStore and the system raise while something is written into StorageError."""
+    try:
+        yield
+    except STORE_ERRORS as error:
+        raise StorageError(
+            f"Writing {what} failed: {store_message(error)}",
+            hint="Check the free space and the permissions of the destination.",
+        ) from error
+
+
+@lru_cache(maxsize=1 << 14)
+def array_definition(zarr: int, dtype: str, shape: Shape, chunks: Shape) -> bytes:
+    """The array's metadata as TensorStore writes it: zstd, and in version 3 a CRC-32C over each chunk."""
+    import tensorstore as ts
+
+    metadata: dict[str, Any] = {"shape": shape}
+    if zarr == 2:
+        metadata |= {"chunks": chunks, "compressor": {"id": "zstd", "level": 1}}
+    else:
+        zstd = {"name": "zstd", "configuration": {"level": 1}}
+        metadata["codecs"] = [{"name": "bytes"}, zstd, {"name": "crc32c"}]
+        metadata["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    spec = {"driver": DRIVERS[zarr], "kvstore": "memory://", "metadata": metadata}
+    array = ts.open(spec, create=True, dtype=ts.dtype(dtype), context=ts.Context()).result()
+    assert array.kvstore is not None
+    return bytes(array.kvstore.read(FILE_NAMES[zarr]).result().value)
+
+
+def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
+    """The metadata of an array of these stored bytes; None where a version of zarr cannot describe them."""
+    return zarr2_metadata(manifest) if zarr == 2 else zarr3_metadata(manifest)
+
+
+def chunk_name(index: Shape, zarr: int) -> str:
+    """As the metadata of written arrays has them: `0.1` in version 2, `c/0/1` in version 3."""
+    return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
+
+
+def put(array: Any, region: Region, block: np.ndarray) -> Any:
+    """TensorStore's futures of a block being written; it must not change meanwhile."""
+    return array[region.slices].write(block, can_reference_source_data_indefinitely=True)
