@@ -25,6 +25,7 @@ from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.requests import Request
+from ckpt_surgery.storage.listing import is_directory
 
 NO_RECIPE = "(none)"
 """Name of the empty recipe in plans: it has no file."""
@@ -43,8 +44,9 @@ def prepared_for(
     """
     checks.check_paths([Path(path) for path in inputs], where, overwrite)
     prepared = prepare()
-    if overwrite:
-        checks.check_files((file for s in prepared.sources.values() for file in s.files()), where)
+    # A new name can only be that of a missing file of a source which is no directory itself.
+    beside = (s for s in prepared.sources.values() if overwrite or not is_directory(s.path))
+    checks.check_files((file for source in beside for file in source.files()), where)
     costs = prepared.plan.costs
     checks.check_space(where, costs.bytes_copied + costs.bytes_computed)
     return prepared

@@ -147,6 +147,72 @@ def test_heavy_libraries_are_imported_inside_functions() -> None:
     assert not wrong, broken(wrong)
 
 
+# --- formats ----------------------------------------------------------------------------------------------
+
+OF_FORMATS = sorted((PACKAGE / "formats").rglob("*.py"))
+FORMATS = {path.parent.name for path in OF_FORMATS if path.parent.parent == PACKAGE / "formats"} - {"shared"}
+
+
+def formats_imported(path: Path) -> Iterator[str]:
+    """The folders of formats that a module imports from."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        for name in imported_names(node):
+            parts = name.split(".")
+            if parts[:2] == ["ckpt_surgery", "formats"] and len(parts) > 2 and parts[2] in FORMATS:
+                yield parts[2]
+
+
+def test_a_format_imports_no_other_format() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports of the format {name}"
+        for path in OF_FORMATS
+        for name in formats_imported(path)
+        if name != path.parent.name
+    ]
+    assert len(FORMATS) >= 9
+    assert not wrong, "\n".join(wrong)
+
+
+TOUCHES_DISK = {
+    *("open", "os.open", "os.stat", "os.lstat", "os.scandir", "os.listdir", "os.walk", "os.access"),
+    *("os.path.exists", "os.path.lexists", "os.path.isdir", "os.path.isfile", "os.path.islink"),
+    *("os.path.realpath", "os.path.samefile", "os.path.getsize", "os.path.getmtime"),
+}
+"""Functions that only storage calls for what is read."""
+METHODS_OF_PATHS = {
+    *("exists", "is_dir", "is_symlink", "iterdir", "glob", "rglob", "read_bytes", "read_text", "resolve"),
+    *("lstat", "samefile"),
+}
+WRITES = {"sink.py": "creates files", "ocdbt_writer.py": "creates files", "zarr_writing.py": "creates files"}
+"""Modules that write checkpoints, and why they may call the file system."""
+
+
+def calls_to_disk(tree: ast.AST) -> list[str]:
+    """What touches the disk, as it is spelled, with its line."""
+    called = [(node.lineno, node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        f"{line}: {ast.unparse(function)}"
+        for line, function in called
+        if ast.unparse(function) in TOUCHES_DISK
+        or (isinstance(function, ast.Attribute) and function.attr in METHODS_OF_PATHS)
+    ]
+
+
+def test_only_storage_looks_at_files_for_formats() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{call}"
+        for path in OF_FORMATS
+        if path.name not in WRITES
+        for call in calls_to_disk(ast.parse(path.read_text()))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_calls_to_the_disk_are_found() -> None:
+    code = "def f(p):\n    with open(p) as file: pass\n    return os.path.isdir(p) or Path(p).exists()"
+    assert calls_to_disk(ast.parse(code)) == ["2: open", "3: os.path.isdir", "3: Path(p).exists"]
+
+
 SAMPLE = """
 import jax.numpy
 def read():

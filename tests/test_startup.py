@@ -136,7 +136,7 @@ def test_looking_at_checkpoints_needs_no_recipes(name: str) -> None:
     assert loaded.isdisjoint({"pydantic", "yaml", "ckpt_surgery.language.loading", "ckpt_surgery.api"})
 
 
-SHARED = {"registry", "shared", "shared.limits", "shared.ocdbt_reader"}
+SHARED = {"registry", "shared", "shared.steps", "shared.single_file"}
 """What any format may take to find out what a path holds."""
 OFFERED = sorted(formats())
 

@@ -1,8 +1,13 @@
-"""Element types: their names, kinds and ranges."""
+"""Element types: one table of their names, kinds and widths, and what follows from it.
+
+NumPy's types and those of ml_dtypes have one namespace here. The tables of the formats, which have names of
+their own for these types, refer to `DTYPES`.
+"""
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -14,32 +19,61 @@ from ckpt_surgery.core.text import did_you_mean
 
 DType = np.dtype[Any]
 
-_KINDS = {
-    "b": ("bool",),
-    "i": ("int2", "int4", "int8", "int16", "int32", "int64"),
-    "u": ("uint2", "uint4", "uint8", "uint16", "uint32", "uint64"),
-    "f": (
-        *("float16", "bfloat16", "float32", "float64"),
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """A type that the elements of arrays can have."""
+
+    dtype: DType
+    kind: str
+    """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex; NumPy says `V` of types of ml_dtypes."""
+    bits: int
+    """Bits that carry information: 4 for int4, though ml_dtypes keeps each in a byte."""
+
+
+_NAMES: Mapping[tuple[str, int], Sequence[str]] = {
+    ("b", 8): ("bool",),
+    ("i", 2): ("int2",),
+    ("i", 4): ("int4",),
+    ("i", 8): ("int8",),
+    ("i", 16): ("int16",),
+    ("i", 32): ("int32",),
+    ("i", 64): ("int64",),
+    ("u", 2): ("uint2",),
+    ("u", 4): ("uint4",),
+    ("u", 8): ("uint8",),
+    ("u", 16): ("uint16",),
+    ("u", 32): ("uint32",),
+    ("u", 64): ("uint64",),
+    ("f", 4): ("float4_e2m1fn",),
+    ("f", 6): ("float6_e2m3fn", "float6_e3m2fn"),
+    ("f", 8): (
         *("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
         *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
-        *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
     ),
-    "c": ("complex64", "complex128"),
+    ("f", 16): ("float16", "bfloat16"),
+    ("f", 32): ("float32",),
+    ("f", 64): ("float64",),
+    ("c", 64): ("complex64",),
+    ("c", 128): ("complex128",),
 }
 
-
-# ml_dtypes' types say kind "V" to NumPy, so kinds are kept by name.
-_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names}
+ELEMENT_TYPES: Mapping[str, ElementType] = {
+    name: ElementType(np.dtype(getattr(ml_dtypes, name, name)), kind, bits)
+    for (kind, bits), names in _NAMES.items()
+    for name in names
+}
+"""Every element type by its name."""
+DTYPES: Mapping[str, DType] = {name: found.dtype for name, found in ELEMENT_TYPES.items()}
+"""Every dtype by its name."""
+NUMPY_NAMES: Sequence[str] = tuple(name for name in ELEMENT_TYPES if not hasattr(ml_dtypes, name))
+"""Names of the types that NumPy itself has, without ml_dtypes."""
 
 _BOOL = np.dtype(np.bool_)
-
-
 _FLOAT32 = np.dtype(np.float32)
 
 # Untyped in ml_dtypes.
 _finfo: Callable[[DType], Any] = ml_dtypes.finfo
-
-
 _iinfo: Callable[[DType], Any] = ml_dtypes.iinfo
 
 
@@ -48,27 +82,28 @@ def dtype_named(name: str) -> DType:
 
     Raises FunctionError for any other name.
     """
-    if name not in _KIND_OF:
-        raise FunctionError(f"unknown dtype `{name}`{did_you_mean(name, _KIND_OF)}")
-    return np.dtype(getattr(ml_dtypes, name, name))
+    if name not in DTYPES:
+        raise FunctionError(f"unknown dtype `{name}`{did_you_mean(name, DTYPES)}")
+    return DTYPES[name]
 
 
-@functools.cache  # NumPy puts a name together anew each time
+@functools.cache  # NumPy composes the name anew each time
 def kind(dtype: DType) -> str:
     """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex. FunctionError for anything else."""
-    if dtype.name not in _KIND_OF:
+    found = ELEMENT_TYPES.get(dtype.name)
+    if found is None:
         raise FunctionError(f"arrays of dtype {dtype.name} cannot be computed with; keep or rename them")
-    return _KIND_OF[dtype.name]
+    return found.kind
 
 
 def is_integer(dtype: DType) -> bool:
-    """Signed or unsigned; bool is not."""
+    """Whether a type is a signed or unsigned integer; bool is neither."""
     return kind(dtype) in "iu"
 
 
 @functools.cache
 def computation(dtype: DType) -> DType:
-    """The type that arithmetic on `dtype` is done in: float32 for narrow floats, 8 bits for 2 and 4."""
+    """The type that `dtype` is computed in: float32 for narrow floats, 8 bits for integers of 2 and 4."""
     if kind(dtype) == "f":
         return dtype if dtype.name in ("float32", "float64") else _FLOAT32
     if is_integer(dtype) and bits(dtype) < 8:
@@ -80,15 +115,15 @@ _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 def rank(dtype: DType) -> int:
-    """0 bool, 1 integers, 2 floats, 3 complex: a value moves up without loss of its nature."""
+    """0 bool, 1 integers, 2 floats, 3 complex: a value of a lower rank can become one of a higher rank."""
     return _RANK[kind(dtype)]
 
 
 def declared_dtype_of(result: DType, dtypes: Sequence[DType]) -> DType:
     """The declared dtype of a result that is computed as `result` from inputs of these declared dtypes.
 
-    That of the first input which is not bool, where the result is of its rank: integers divided are
-    floats, a comparison is bool.
+    It is that of the first input which is not bool if the result has the same rank, else `result`: integers
+    divided are floats, a comparison is bool.
     """
     first = next((dtype for dtype in dtypes if dtype != _BOOL), result)
     return first if rank(first) == rank(result) else result
@@ -97,8 +132,8 @@ def declared_dtype_of(result: DType, dtypes: Sequence[DType]) -> DType:
 def promoted(dtypes: Sequence[DType], name: str) -> DType:
     """The type that several arrays are computed in.
 
-    FunctionError where the result, which has the first one's dtype, would silently lose fractions or
-    imaginary parts, and where no integer type holds the values of all. Bools adapt to the others.
+    Bools adapt to the others. Raises FunctionError where the result, which has the dtype of the first one,
+    would silently lose fractions or imaginary parts, and where no integer type holds the values of all.
     """
     first = next((dtype for dtype in dtypes if dtype != _BOOL), _BOOL)
     for dtype in dtypes:
@@ -109,16 +144,15 @@ def promoted(dtypes: Sequence[DType], name: str) -> DType:
             )
     work = np.result_type(*map(computation, dtypes))
     if rank(work) > rank(first):
-        told = " and ".join(dtype.name for dtype in dtypes)
-        raise FunctionError(f"`{name}`: no integer type holds both {told}", hint="Cast one of them first.")
+        names = " and ".join(dtype.name for dtype in dtypes)
+        raise FunctionError(f"`{name}`: no integer type holds both {names}", hint="Cast one of them first.")
     return work
 
 
 def bits(dtype: DType) -> int:
-    """Bits that carry information: 4 for int4, though ml_dtypes keeps it in a byte."""
-    if kind(dtype) == "f":
-        return int(_finfo(dtype).bits)
-    return int(_iinfo(dtype).bits) if is_integer(dtype) else 8 * dtype.itemsize
+    """Bits that carry information: 4 for int4. Raises FunctionError for what is not an element type."""
+    kind(dtype)
+    return ELEMENT_TYPES[dtype.name].bits
 
 
 @functools.cache
@@ -150,7 +184,7 @@ def _survives(dtype: DType, value: float) -> bool:
 
 
 def converted(block: np.ndarray, dtype: DType) -> np.ndarray:
-    """`block` as `dtype`, by one rounding and without NumPy's warnings; itself where nothing changes."""
+    """`block` as `dtype`, rounded once and without NumPy's warnings; `block` itself where nothing changes."""
     with np.errstate(all="ignore"):
         if needs_care(block.dtype, dtype):
             return rounded_once(block, dtype)

@@ -1,4 +1,4 @@
-"""Orbax's JSON text of shardings: what leaves carry along, in short, and new ones over a mesh."""
+"""Orbax's JSON text of shardings: short forms for people, and new ones over a mesh of devices."""
 
 import json
 import math
@@ -8,14 +8,14 @@ from typing import Any
 from ckpt_surgery.core.text import did_you_mean, shown
 
 Mesh = Mapping[str, int]
-"""The length of each axis of a mesh of devices, in order."""
+"""Length of each axis of a mesh of devices, in order."""
 
 Spec = tuple[str | tuple[str, ...] | None, ...]
-"""As jax's PartitionSpec: for each of the first axes of an array the mesh axes that it is cut along."""
+"""A PartitionSpec of jax: for each of the first axes of an array the mesh axes that it is divided over."""
 
 
 def named_sharding(mesh: Mesh, spec: Spec) -> str:
-    """What Orbax records of a NamedSharding over the devices 0, 1, 2, … in the mesh's order."""
+    """The text that Orbax records for a NamedSharding over the devices 0, 1, 2, … in the mesh's order."""
     return json.dumps(
         {
             "sharding_type": "NamedSharding",
@@ -37,24 +37,24 @@ def _devices(lengths: tuple[int, ...], first: int) -> Any:
 
 
 def mesh_axes(axis: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The mesh axes that one axis of an array is cut along."""
+    """The mesh axes that one axis of an array is divided over."""
     return () if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
 
 
 def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
-    """What is wrong with a spec for any array; None: nothing."""
+    """What is wrong with a spec whatever the array; None where nothing is."""
     names = [name for axis in spec for name in mesh_axes(axis)]
     for i, name in enumerate(names):
         if name not in mesh:
             known = f"; it has {', '.join(mesh)}"
             return f"the mesh has no axis `{name}`{did_you_mean(name, mesh) or known}"
         if name in names[:i]:
-            return f"`{name}` is twice in one spec: a mesh axis cuts one axis of an array"
+            return f"`{name}` is twice in one spec: a mesh axis can divide only one axis of an array"
     return None
 
 
 def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
-    """Why jax could not place an array of this shape so; None: it can."""
+    """Why jax could not divide an array of this shape so; None where it can."""
     if len(spec) > len(shape):
         return f"has {_axes(len(shape))}, the spec {spec_text(spec)} is for {len(spec)}"
     for axis, (names, length) in enumerate(zip(spec, shape, strict=False)):
@@ -82,7 +82,8 @@ def _axis_text(axis: object) -> str:
 def sharding_text(sharding: str) -> str:
     """Orbax's JSON text of a sharding in short: `P('x', None) on mesh x:4,y:2`, or the device's name.
 
-    Of what Orbax may add in later versions, the type's name; of text that is not such JSON, `unknown`.
+    The name of the type for kinds that later versions of Orbax may add, `unknown` for text that is not such
+    JSON.
     """
     try:
         found = json.loads(sharding)

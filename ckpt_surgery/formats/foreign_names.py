@@ -1,4 +1,4 @@
-"""Names of files that other programs write: a checkpoint of ours is not to bear one by accident."""
+"""Names of files that other programs write, which a checkpoint should not have by accident."""
 
 from collections.abc import Mapping
 
@@ -45,10 +45,10 @@ FOREIGN: Mapping[str, str] = {
     ".yaml": "a recipe",
     ".yml": "a recipe",
 }
-"""What files are whose names end so. Endings of formats that this package reads stand with the formats."""
+"""Kinds of files by suffix. The suffixes of formats that this package reads are listed with the formats."""
 
 
 def foreign(name: str) -> str | None:
-    """What a file of that name is, in any case of letters; None where the name says nothing."""
+    """The kind of a file of that name, in upper or lower case; None where the name says nothing."""
     fitting = [suffix for suffix in FOREIGN if name.lower().endswith(suffix)]
     return FOREIGN[max(fitting, key=len)] if fitting else None

@@ -1,7 +1,7 @@
 """What a path holds that no format of this package reads, and what to do about it.
 
-By names and a few bytes. Sources: the magic numbers that the formats' own documents give, and the names
-that PyTorch, DeepSpeed, Megatron-LM, TensorFlow, Hugging Face and Git LFS write.
+Recognized by names and a few bytes. Sources: the magic numbers that the formats' own documents give, and the
+names that PyTorch, DeepSpeed, Megatron-LM, TensorFlow, Hugging Face and Git LFS write.
 """
 
 import os
@@ -12,31 +12,32 @@ from typing import TypeVar
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.storage.listing import entries, is_directory
+from ckpt_surgery.storage.listing import DirectoryNames, directory_names, is_directory
 from ckpt_surgery.storage.reading import opened
 
 HEAD_BYTES = 512
-"""Of the beginning of a file; a tar's magic number ends at 262."""
+"""Bytes that are read at the beginning of a file; the magic number of a tar ends at 262."""
 TAIL_BYTES = 8
+"""Bytes that are read at the end of a file."""
 MOST_FILES = 1000
-"""So many files of a directory are opened to see what they are."""
+"""Most files of a directory that are opened."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Recognized:
-    """Something that is no checkpoint for this package."""
+    """Something that this package does not read as a checkpoint."""
 
     what: str
-    """`a GGUF file`: goes on from `looks like`."""
+    """Description that continues `looks like`: `a GGUF file`."""
     hint: str
-    """What to do, as a sentence of its own."""
+    """What to do, as a sentence."""
 
 
 @dataclass(frozen=True)
 class _File:
-    """What of a file is looked at."""
+    """The name and the few bytes by which a file is recognized."""
 
     name: str
     head: bytes
@@ -46,21 +47,9 @@ class _File:
     size: int
 
 
-@dataclass(frozen=True)
-class _Directory:
-    """The names in a directory."""
-
-    files: Sequence[str]
-    folders: Sequence[str]
-
-    def matching(self, pattern: str) -> list[str]:
-        """Names of files and directories, in order."""
-        return sorted(name for name in (*self.files, *self.folders) if re.fullmatch(pattern, name))
-
-
 def recognized(path: str) -> Recognized | None:
-    """What lies at a path where no format reads it."""
-    if os.path.isdir(path):
+    """What lies at a path that no format reads; None where it is not recognized."""
+    if is_directory(path):
         return stand_in(path) or _first(_DIRECTORIES, _listed(path))
     return _first((*_STAND_INS, *_FILES), _look(path))
 
@@ -68,9 +57,9 @@ def recognized(path: str) -> Recognized | None:
 def stand_in(path: str) -> Recognized | None:
     """What lies in place of a checkpoint: pointers of Git LFS, web pages, a model without its values.
 
-    They have the names that belong there, so that a format may take them for its own, damaged.
+    Their names are those of real checkpoints, so that a format can claim them as damaged ones of its own.
     """
-    if not os.path.isdir(path):
+    if not is_directory(path):
         return _first(_STAND_INS, _look(path))
     for name in _listed(path).files[:MOST_FILES]:
         if other := _first(_STAND_INS, _look(os.path.join(path, name))):
@@ -81,7 +70,7 @@ def stand_in(path: str) -> Recognized | None:
 def _without_variables(path: str) -> Recognized | None:
     if not {"saved_model.pb", "saved_model.pbtxt"} & set(_listed(path).files):
         return None
-    if _listed(os.path.join(path, "variables")).matching(r".*\.index"):
+    if _matching(_listed(os.path.join(path, "variables")), r".*\.index"):
         return None
     return Recognized(
         "a TensorFlow SavedModel without its variables",
@@ -90,18 +79,18 @@ def _without_variables(path: str) -> Recognized | None:
 
 
 def without_arrays(path: str) -> Recognized | None:
-    """What a directory is that holds no checkpoint of any format: empty, say, or steps without arrays."""
-    if not os.path.isdir(path):
+    """What a directory without any checkpoint is: empty, for example, or steps without arrays."""
+    if not is_directory(path):
         return None
     found = _listed(path)
-    if not found.files and not found.folders:
+    if not found.files and not found.directories:
         return Recognized("an empty directory", "Check the path, and that the save or the copy is complete.")
     if "config.json" in found.files:
         return Recognized(
             "the directory of a model without its weights",
             "Only its configuration was downloaded or copied: get the weights too.",
         )
-    steps = found.matching(r"(.*[_-])?[0-9]+")
+    steps = _matching(found, r"(.*[_-])?[0-9]+")
     if not steps:
         return None
     return Recognized(
@@ -111,13 +100,13 @@ def without_arrays(path: str) -> Recognized | None:
 
 
 def _first(marks: Iterable[Callable[[T], Recognized | None]], found: T | None) -> Recognized | None:
-    """What the first mark says that fits."""
-    told = (mark(found) for mark in marks) if found is not None else ()
-    return next((other for other in told if other is not None), None)
+    """The result of the first mark that recognizes something."""
+    results = (mark(found) for mark in marks) if found is not None else ()
+    return next((other for other in results if other is not None), None)
 
 
 def _look(path: str) -> _File | None:
-    """None where there is no regular file that may be read."""
+    """The name and a few bytes of a file; None where it is not a regular file or cannot be read."""
     try:
         with opened(path) as file:
             size = file.stat.size
@@ -128,14 +117,17 @@ def _look(path: str) -> _File | None:
     return _File(os.path.basename(path), head, tail, size)
 
 
-def _listed(path: str) -> _Directory:
-    """Nothing where the directory cannot be listed."""
+def _listed(path: str) -> DirectoryNames:
+    """The names in a directory; none where it cannot be listed."""
     try:
-        found = sorted(entries(path), key=lambda entry: entry.name)
+        return directory_names(path)
     except SourceError:
-        return _Directory((), ())
-    folders = [entry.name for entry in found if is_directory(entry)]
-    return _Directory([entry.name for entry in found if entry.name not in set(folders)], folders)
+        return DirectoryNames((), ())
+
+
+def _matching(found: DirectoryNames, pattern: str) -> list[str]:
+    """Names of files and directories that match as a whole, sorted."""
+    return sorted(name for name in (*found.files, *found.directories) if re.fullmatch(pattern, name))
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -144,13 +136,13 @@ FileMark = Callable[[_File], Recognized | None]
 
 
 def _begins(magics: Sequence[bytes], what: str, hint: str, offset: int = 0) -> FileMark:
-    """Files with one of these bytes at `offset`."""
+    """A mark of files with one of these magic numbers at `offset`."""
     found = Recognized(what, hint)
     return lambda file: found if file.head[offset:].startswith(tuple(magics)) else None
 
 
 def _text_begins(pattern: bytes, what: str, hint: str) -> FileMark:
-    """Files whose text begins so; case and white space before it do not matter."""
+    """A mark of files whose text begins like this, in any case and after any white space."""
     found = Recognized(what, hint)
     text = re.compile(rb"(\xef\xbb\xbf)?\s*(" + pattern + rb")", re.IGNORECASE)
     return lambda file: found if text.match(file.head) else None
@@ -165,12 +157,12 @@ _STAND_INS: Sequence[FileMark] = (
     _text_begins(
         rb"<!doctype html|<html",
         "a web page",
-        "The download gave a page, of a login or an error, instead of the file: download it again.",
+        "The download returned a page, of a login or an error, instead of the file: download it again.",
     ),
     _text_begins(
         rb"<\?xml[^>]*>\s*<Error",
         "an error message of a file server",
-        "The download was refused, the text in the file says why: download it again.",
+        "The download was refused; the text in the file says why. Download it again.",
     ),
 )
 
@@ -188,7 +180,7 @@ _UNPACK = "Unpack it and name what is inside."
 
 
 def _pickle(file: _File) -> Recognized | None:
-    """Protocols 2 to 5, which begin with their number and end with a stop."""
+    """Recognizes pickles of protocols 2 to 5, which begin with their number and end with STOP."""
     if len(file.head) < 3 or file.head[0] != 0x80 or file.head[1] not in range(2, 6):
         return None
     if not file.tail.endswith(b"."):
@@ -218,7 +210,7 @@ def _zip(file: _File) -> Recognized | None:
 
 
 def _tensorflow(file: _File) -> Recognized | None:
-    """A part that says nothing by itself; what lies beside its index is recognized as a checkpoint."""
+    """Recognizes parts without their index; beside it they are recognized as a checkpoint."""
     if prefix := re.fullmatch(r"(.+)\.data-[0-9]{5}-of-[0-9]{5}", file.name):
         return Recognized(
             "a part of a TensorFlow checkpoint",
@@ -233,7 +225,7 @@ def _tensorflow(file: _File) -> Recognized | None:
 
 
 def _onnx(file: _File) -> Recognized | None:
-    """Their first field, number 1, is the version: a varint."""
+    """Recognizes ONNX files by their first field: number 1, the version, is a varint."""
     if not (file.name.endswith(".onnx") and file.head.startswith(b"\x08")):
         return None
     return Recognized(
@@ -244,7 +236,7 @@ def _onnx(file: _File) -> Recognized | None:
 
 
 def _text(file: _File) -> Recognized | None:
-    """The first bytes are text; in a longer file a character may be cut at their end."""
+    """Recognizes text by the first bytes; in a longer file they may end within a character."""
     if not file.head:
         return Recognized("an empty file", "Check that the save or the copy is complete.")
     try:
@@ -285,12 +277,12 @@ _FILES: Sequence[FileMark] = (
 
 # --- directories ------------------------------------------------------------------------------------------
 
-DirectoryMark = Callable[[_Directory], Recognized | None]
-_STEP_OF_DEEPSPEED = r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt|mp_rank_\d+_model_states\.pt"
+DirectoryMark = Callable[[DirectoryNames], Recognized | None]
+_FILE_OF_DEEPSPEED = r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt|mp_rank_\d+_model_states\.pt"
 
 
-def _torch_distributed(found: _Directory) -> Recognized | None:
-    if ".metadata" not in found.files or not found.matching(r"__\d+_\d+\.distcp"):
+def _torch_distributed(found: DirectoryNames) -> Recognized | None:
+    if ".metadata" not in found.files or not _matching(found, r"__\d+_\d+\.distcp"):
         return None
     return Recognized(
         "a distributed checkpoint of PyTorch",
@@ -298,8 +290,8 @@ def _torch_distributed(found: _Directory) -> Recognized | None:
     )
 
 
-def _deepspeed(found: _Directory) -> Recognized | None:
-    if "zero_to_fp32.py" not in found.files and not found.matching(_STEP_OF_DEEPSPEED):
+def _deepspeed(found: DirectoryNames) -> Recognized | None:
+    if "zero_to_fp32.py" not in found.files and not _matching(found, _FILE_OF_DEEPSPEED):
         return None
     return Recognized(
         "a DeepSpeed checkpoint",
@@ -308,8 +300,8 @@ def _deepspeed(found: _Directory) -> Recognized | None:
     )
 
 
-def _megatron(found: _Directory) -> Recognized | None:
-    ranks = found.matching(r"mp_rank_\d\d(_\d{3})*")
+def _megatron(found: DirectoryNames) -> Recognized | None:
+    ranks = _matching(found, r"mp_rank_\d\d(_\d{3})*")
     if not ranks and "latest_checkpointed_iteration.txt" not in found.files:
         return None
     return Recognized(
@@ -318,8 +310,8 @@ def _megatron(found: _Directory) -> Recognized | None:
     )
 
 
-def _hugging_face_cache(found: _Directory) -> Recognized | None:
-    if not {"snapshots", "blobs"} <= set(found.folders):
+def _hugging_face_cache(found: DirectoryNames) -> Recognized | None:
+    if not {"snapshots", "blobs"} <= set(found.directories):
         return None
     return Recognized("a repository in Hugging Face's cache", "Name one of the directories in `snapshots`.")
 

@@ -21,7 +21,7 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import LinkMode, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.storage.listing import entries
+from ckpt_surgery.storage.listing import exists, is_directory, names_in
 
 
 @dataclass(frozen=True)
@@ -194,10 +194,10 @@ MOST_ENTRIES = 1000
 
 def _claimed_inside(path: str) -> dict[str, list[str]]:
     """What a directory holds, by the format that it is taken for: the first names, printable."""
-    if not Path(path).is_dir():
+    if not is_directory(path):
         return {}
     found: dict[str, list[str]] = {}
-    for name in sorted(entry.name for entry in entries(path))[:MOST_ENTRIES]:
+    for name in names_in(path)[:MOST_ENTRIES]:
         for offer in _claims(Path(path, name)):
             found.setdefault(offer.name, []).append(shown(name))
     return {format: [*names[:2], "…"] if len(names) > 2 else names for format, names in found.items()}
@@ -212,7 +212,7 @@ def open_source(
     SourceError where it is damaged or of no known format.
     """
     # TensorFlow's checkpoints go by the prefix of their files' names.
-    if not Path(path).exists() and not _claims(Path(path)):
+    if not exists(path) and not _claims(Path(path)):
         raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = _named(format) if format else detect_format(path)
     try:

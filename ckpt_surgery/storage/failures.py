@@ -1,15 +1,55 @@
-"""What the file system refuses, as an error that names the path and says what to do."""
+"""What the file system refuses and what a checkpoint lacks, as errors that name the path and the remedy.
+
+An OSError becomes a SourceError where a checkpoint is read (`unreadable`), and a StorageError where one is
+written (`storage_errors`).
+"""
 
 import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ckpt_surgery.core.errors import (
+    SourceError,
     StorageError,
 )
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.paths import path_text
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
+ACCESS = "Check its permissions and its symbolic links."
+
+
+def unreadable(path: str, error: OSError, action: str = "read") -> SourceError:
+    """The error to raise where the system refuses to open, read or list what a checkpoint consists of.
+
+    `action`: the participle in `PATH cannot be …`.
+    """
+    hint = DAMAGED if isinstance(error, FileNotFoundError | NotADirectoryError) else ACCESS
+    return SourceError(f"{shown(path)} cannot be {action}: {error.strerror}", hint=hint)
+
+
+def named(key: Key, error: SourceError) -> SourceError:
+    """The same problems, each with the leaf's key in front."""
+    return SourceError(*(replace(p, message=f"`{shown(key.text)}`: {p.message}") for p in error.problems))
+
+
+@contextlib.contextmanager
+def about(path: str) -> Iterator[None]:
+    """Put a path in front of the problems of every SourceError that is raised inside."""
+    try:
+        yield
+    except SourceError as error:
+        located = (replace(p, message=f"{shown(path)}: {p.message}") for p in error.problems)
+        raise SourceError(*located) from error
+
+
+# --- writing ----------------------------------------------------------------------------------------------
 
 _HINTS = {
     errno.ENOSPC: "Free some space, or choose a destination on another file system.",

@@ -1,4 +1,4 @@
-"""Open handles of arrays, a bounded number of them kept."""
+"""A bounded number of open handles, such as those of arrays."""
 
 import threading
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Handles:
-    """Handles by name, opened on demand; the least recently used ones are let go. Thread-safe."""
+    """Handles by name, opened on demand; the least recently used ones are dropped. Thread-safe."""
 
     def __init__(self, open_one: Callable[[str], Any], most: int):
         self._open_one = open_one
@@ -16,6 +16,7 @@ class Handles:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> Any:
+        """The handle of that name. Raises what opening it raises."""
         with self._lock:
             if name in self._kept:
                 self._kept.move_to_end(name)
@@ -26,6 +27,6 @@ class Handles:
             return handle
 
     def clear(self) -> None:
-        """Let go of every handle."""
+        """Drop every handle."""
         with self._lock:
             self._kept.clear()

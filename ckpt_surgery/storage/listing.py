@@ -1,47 +1,66 @@
-"""The files of a checkpoint directory: one walk for names, sizes and times, and safe JSON reading."""
+"""What lies at a path: files and directories by name, sizes, times, links. Nothing here reads contents."""
 
 import hashlib
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from stat import S_ISREG
-from typing import Any, Literal, TypeVar
 
-from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import DataFile
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.failures import ACCESS, DAMAGED, unreadable
 
-T = TypeVar("T")
-
-DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
-ACCESS = "Check its permissions and its symbolic links."
 MAX_DEPTH = 64
 """Directories nested deeper than this are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Of a regular file."""
+    """Size and time of a regular file."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     modified: int
-    """Nanoseconds since the epoch."""
+    """Time of the last change, in nanoseconds since the epoch."""
 
 
-def _link_bounds(root: str) -> tuple[str, ...]:
-    """The directories that links inside `root` may point into.
+@dataclass(frozen=True, slots=True)
+class DirectoryNames:
+    """The names in one directory, sorted."""
 
-    In a Hugging Face cache (`<repository>/snapshots/<revision>/…`) every file is a link to
-    `<repository>/blobs/…`.
-    """
-    parts = root.split(os.sep)
-    places = [i for i, part in enumerate(parts) if part == "snapshots"]
-    caches = [os.sep.join([*parts[:i], "blobs"]) for i in places]
-    return (root, *caches)
+    files: Sequence[str]
+    """Everything but directories; also links that lead nowhere."""
+    directories: Sequence[str]
+    """Directories, and links to directories."""
+
+
+# --- one path ---------------------------------------------------------------------------------------------
+
+
+def is_directory(path: str) -> bool:
+    """Whether a path leads to a directory, also through links."""
+    return os.path.isdir(path)
+
+
+def is_file(path: str) -> bool:
+    """Whether a path leads to a regular file, also through links."""
+    return os.path.isfile(path)
+
+
+def exists(path: str) -> bool:
+    """Whether a path leads to anything; a link that leads nowhere does not count."""
+    return os.path.exists(path)
+
+
+def has_entry(path: str) -> bool:
+    """Whether a name is taken; a link that leads nowhere counts."""
+    return os.path.lexists(path)
+
+
+def real_path(path: str) -> str:
+    """The absolute path without links."""
+    return os.path.realpath(path)
 
 
 def check_link(path: str, root: str) -> None:
@@ -55,11 +74,65 @@ def check_link(path: str, root: str) -> None:
     )
 
 
+def _link_bounds(root: str) -> tuple[str, ...]:
+    """The directories that links inside `root` may point into.
+
+    In a Hugging Face cache (`<repository>/snapshots/<revision>/…`) every file is a link to
+    `<repository>/blobs/…`.
+    """
+    parts = root.split(os.sep)
+    snapshots = [i for i, part in enumerate(parts) if part == "snapshots"]
+    caches = [os.sep.join([*parts[:i], "blobs"]) for i in snapshots]
+    return (root, *caches)
+
+
+def data_file(path: str) -> DataFile:
+    """A file that stored bytes lie in; links are seen through. Raises SourceError where it is gone."""
+    real = os.path.realpath(path)
+    try:
+        status = os.stat(real)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return DataFile(real, status.st_size, status.st_dev)
+
+
+# --- directories ------------------------------------------------------------------------------------------
+
+
+def names_in(directory: str) -> list[str]:
+    """Every name in a directory, sorted. Raises SourceError where it cannot be listed."""
+    return sorted(entry.name for entry in _entries(directory))
+
+
+def directory_names(directory: str) -> DirectoryNames:
+    """The names in a directory by what they lead to. Raises SourceError where it cannot be listed."""
+    found = _entries(directory)
+    directories = {entry.name for entry in found if _leads_to_directory(entry)}
+    files = (entry.name for entry in found if entry.name not in directories)
+    return DirectoryNames(sorted(files), sorted(directories))
+
+
+def names_below(directory: str) -> Iterator[str]:
+    """Names of files without their paths, as they are found: those of a directory before those inside it.
+
+    Linked directories are not entered. Raises SourceError where a directory cannot be listed.
+    """
+    pending = [directory]
+    while pending:
+        inner = []
+        for entry in _entries(pending.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.path)
+            else:
+                yield entry.name
+        pending += inner
+
+
 def walk(directory: str, root: str) -> dict[str, FileStat]:
-    """Every file below `directory` by its relative path (with `/`). Links are held to `root`.
+    """Every file below `directory` by its relative path (with `/`). Links must stay within `root`.
 
     Raises SourceError for links that leave the source, for what is neither file nor directory, and
-    for what may not be read.
+    for what cannot be listed.
     """
     found: dict[str, FileStat] = {}
     pending = [("", 0)]
@@ -69,52 +142,27 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
             raise SourceError(
                 f"{shown(directory)} is nested more than {MAX_DEPTH} directories deep", hint=ACCESS
             )
-        for entry in entries(os.path.join(directory, prefix)):
+        for entry in _entries(os.path.join(directory, prefix)):
             if entry.is_symlink():
                 check_link(entry.path, root)
-            if is_directory(entry):
+            if _leads_to_directory(entry):
                 pending.append((f"{prefix}{entry.name}/", depth + 1))
             else:
                 found[prefix + entry.name] = _stat(entry)
     return found
 
 
-def named(key: Key, error: SourceError) -> SourceError:
-    """The same problems, with the leaf in front."""
-    return SourceError(*(replace(p, message=f"`{shown(key.text)}`: {p.message}") for p in error.problems))
-
-
-@contextmanager
-def about(path: str) -> Iterator[None]:
-    """Puts a path before the problems that are found inside."""
-    try:
-        yield
-    except SourceError as error:
-        told = (replace(p, message=f"{shown(path)}: {p.message}") for p in error.problems)
-        raise SourceError(*told) from error
-
-
-def data_file(path: str) -> DataFile:
-    """What is known of a file of stored bytes; links are seen through. SourceError where it is gone."""
-    real = os.path.realpath(path)
-    try:
-        status = os.stat(real)
-    except OSError as error:
-        raise SourceError(f"{shown(path)} cannot be looked at: {error.strerror}", hint=DAMAGED) from error
-    return DataFile(real, status.st_size, status.st_dev)
-
-
-def entries(directory: str) -> list["os.DirEntry[str]"]:
+def _entries(directory: str) -> list["os.DirEntry[str]"]:
     """What is in a directory, in no order. Raises SourceError where it cannot be listed."""
     try:
-        with os.scandir(directory) as listed:
-            return list(listed)
+        with os.scandir(directory) as found:
+            return list(found)
     except OSError as error:
-        raise SourceError(f"{shown(directory)} cannot be listed: {error.strerror}", hint=ACCESS) from error
+        raise unreadable(directory, error, "listed") from error
 
 
-def is_directory(entry: "os.DirEntry[str]") -> bool:
-    """Also through a link; a link that leads nowhere is none."""
+def _leads_to_directory(entry: "os.DirEntry[str]") -> bool:
+    """Whether an entry is a directory, also through a link; not where a link leads nowhere."""
     try:
         return entry.is_dir()
     except OSError:
@@ -125,125 +173,26 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
     try:
         stat = entry.stat()
     except OSError as error:
-        raise SourceError(f"{shown(entry.path)} cannot be read: {error.strerror}", hint=ACCESS) from error
+        raise unreadable(entry.path, error) from error
     if not S_ISREG(stat.st_mode):
         raise SourceError(f"{shown(entry.path)} is neither a file nor a directory", hint=DAMAGED)
     return FileStat(stat.st_size, stat.st_mtime_ns)
 
 
+# --- fingerprints -----------------------------------------------------------------------------------------
+
+
 def relative(files: Mapping[str, FileStat]) -> dict[str, FileStat]:
-    """Files by their paths within the directory that holds them all, wherever that is."""
+    """Files by their paths relative to the innermost directory that holds them all."""
     paths = {os.path.abspath(path): stat for path, stat in files.items()}
     root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
     return {path[len(root) :].lstrip(os.sep): stat for path, stat in paths.items()}
 
 
 def digest(files: Mapping[str, FileStat]) -> str:
-    """Of names within the checkpoint, sizes and times: hexadecimal, equal for an untouched checkpoint.
+    """SHA-256 of names within the checkpoint, sizes and times, hexadecimal: equal while nothing changes.
 
     Where the checkpoint lies does not matter: it may be mounted elsewhere when a saved plan is carried out.
     """
     lines = (f"{name}\0{stat.size}\0{stat.modified}\n" for name, stat in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def read_json(path: str) -> dict[str, Any]:
-    """The JSON object in a file. Raises SourceError where the file is missing or is no such thing."""
-    try:
-        with open(path, "rb") as file:
-            value = json.loads(file.read())
-    except OSError as error:
-        raise SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=DAMAGED) from error
-    except (ValueError, RecursionError) as error:
-        raise SourceError(
-            f"{shown(path)} is not valid JSON: {shown(str(error))}",
-            hint=DAMAGED,
-        ) from error
-    if not isinstance(value, dict):
-        raise SourceError(
-            f"{shown(path)} holds a JSON {type(value).__name__} where an object belongs", hint=DAMAGED
-        )
-    return value
-
-
-def read_form(path: str, form: type[T]) -> T:
-    """The JSON document in a file in a form of msgspec's: its types are checked, other members left out.
-
-    Half the time and memory of `read_json`, for documents with a record for each leaf. Raises SourceError
-    where the file is missing, is not JSON, or has another form.
-    """
-    import msgspec
-
-    try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=form)
-    except (OSError, ValueError, RecursionError):
-        # Python takes more for JSON (NaN, halves of surrogate pairs), and else it says what is wrong.
-        document = read_json(path)
-    try:
-        return msgspec.convert(document, form)
-    except msgspec.ValidationError as error:
-        raise malformed(path, error) from error
-
-
-def malformed(path: str, error: Exception) -> SourceError:
-    """What to raise for a JSON document that has not the form that it should have."""
-    return SourceError(f"{shown(path)} is malformed: {shown(str(error))}", hint=DAMAGED)
-
-
-# --- choosing ---------------------------------------------------------------------------------------------
-
-
-def check_no_choice(what: str, step: int | None, item: str | None, prefix: Literal["", "dst_"] = "") -> None:
-    """Raises UsageError where a step or an item is asked of a format that has neither.
-
-    `what` goes on: `x.npz is an .npz file, which has`. `prefix`: of the arguments' names.
-    """
-    if step is not None or item is not None:
-        given = [] if step is None else [f"`{prefix}step={step}`"]
-        given += [] if item is None else [f"`{prefix}item={shown(item)}`"]
-        raise UsageError(f"{what} no steps or items", hint=f"Leave out {' and '.join(given)}.")
-
-
-def check_no_step(path: str, step: int | None) -> None:
-    """Raises UsageError where a step is asked of a path that is not a directory of steps."""
-    if step is not None:
-        raise UsageError(
-            f"{shown(path)} has no steps to choose from", hint=f"Leave out `step={step}`, or name its parent."
-        )
-
-
-def check_no_item(path: str, item: str | None) -> None:
-    """Raises UsageError where an item is asked of a path that has no several ones."""
-    if item is not None:
-        raise UsageError(
-            f"{shown(path)} has no items to choose from", hint=f"Leave out `item={shown(item)}`."
-        )
-
-
-def file_of(path: str, chosen: Callable[[str], str]) -> tuple[str, str]:
-    """The directory and the name of the file that is meant: `path`, or what is `chosen` in it by name.
-
-    Raises SourceError for a link that leaves the directory, and what `chosen` does.
-    """
-    if not os.path.isdir(path):
-        directory, name = os.path.split(path)
-        return directory, name
-    name = chosen(path)
-    check_link(os.path.join(path, name), os.path.realpath(path))
-    return path, name
-
-
-def not_one(directory: str, kind: str, found: Sequence[str]) -> SourceError:
-    """What to raise where not one file stands for a whole directory. `kind`: `.npz files`."""
-    told = f": {few(found)}" if found else ""
-    return SourceError(
-        f"{shown(directory)} holds {len(found)} {kind}{told}", hint="Name the file that is meant."
-    )
-
-
-def without_index(directory: str, shards: Sequence[str], index: str) -> SourceError:
-    """What to raise where a directory holds shards of a model, and not the index that joins them."""
-    return SourceError(
-        f"{shown(directory)} holds shards ({few(shards)}) without their index {index}", hint=DAMAGED
-    )

@@ -1,4 +1,4 @@
-"""Whether two paths are one place, and how a path is written in messages."""
+"""Whether two paths mean the same file or directory, and how a path is written in messages."""
 
 import os
 from pathlib import Path
@@ -7,18 +7,19 @@ from ckpt_surgery.core.text import shown
 
 
 def same_place(a: Path, b: Path) -> bool:
-    """Whether both are one place; also for paths that do not exist, and through bind mounts."""
+    """Whether both mean the same file or directory, through links and bind mounts; it need not exist."""
     if os.path.realpath(a) == os.path.realpath(b):
         return True
     return a.exists() and b.exists() and os.path.samefile(a, b)
 
 
 def lies_in(inner: Path, outer: Path) -> bool:
+    """Whether one of the directories that hold `inner` is `outer`."""
     return any(same_place(parent, outer) for parent in Path(os.path.realpath(inner)).parents)
 
 
 def exists(path: Path) -> bool:
-    """Whether anything is there, a dangling link too. Unlike os.path.lexists, an I/O error is no `False`."""
+    """Whether a name is taken, even by a link that leads nowhere. Raises OSError where that is unknown."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -27,10 +28,11 @@ def exists(path: Path) -> bool:
 
 
 def absolute(path: Path) -> Path:
-    """The path with its parent's links and `..` resolved, its own name left alone."""
+    """The path with links and `..` in its parent resolved, and its own name as it is."""
     path = Path(os.path.abspath(path)) if path.name in ("", "..") else path
     return Path(os.path.realpath(path.parent), path.name)
 
 
 def path_text(path: Path) -> str:
+    """A path, safe to print."""
     return shown(os.fspath(path))

@@ -1,6 +1,7 @@
-"""Arrays that lie in a file as plain bytes in C order: reading and writing regions of them.
+"""Reading files, and reading and writing regions of arrays that lie in them as plain bytes in C order.
 
-Files are read with pread(2), not mapped: a file that shrinks meanwhile is then an error and no SIGBUS.
+Files are read with pread(2), not mapped: a file that shrinks meanwhile then raises an error instead of
+SIGBUS.
 """
 
 import os
@@ -17,21 +18,22 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.cancellation import check_wanted
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.listing import ACCESS, DAMAGED, FileStat
+from ckpt_surgery.storage.failures import ACCESS, DAMAGED, unreadable
+from ckpt_surgery.storage.listing import FileStat
 
 SPAN_BYTES = 2**20
-"""Short runs that lie within so many bytes are read in one go, with the gaps between them."""
+"""Short runs that lie within this many bytes are read in one call, with the gaps between them."""
 RUN_BYTES = 2**15
-"""Runs from this length on are read by themselves, without the gaps."""
+"""Runs of at least this many bytes are read one by one, without the gaps."""
 CALL_BYTES = 2**26
-"""Bytes per call at most: between calls a run that is stopped is noticed."""
+"""Most bytes per call: cancellation is checked between calls."""
 
 
 class Readable(Protocol):
     """What regions are read from: a file, or a compressed stream that is read forwards."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer from `offset` on. Raises SourceError where that cannot be had."""
+        """Fill the buffer with the bytes from `offset` on. Raises SourceError where they cannot be read."""
         ...
 
 
@@ -44,7 +46,10 @@ class OpenFile:
     stat: FileStat
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
-        """Fill the buffer from `offset` on. Raises SourceError where the file ends first or is unreadable."""
+        """Fill the buffer with the bytes from `offset` on.
+
+        Raises SourceError where the file ends first or is unreadable.
+        """
         done = 0
         while done < len(buffer):
             check_wanted()
@@ -62,7 +67,7 @@ class OpenFile:
             done += count
 
     def read(self, offset: int, length: int) -> bytes:
-        """So many bytes from `offset` on; `length` must have been checked against the file's size."""
+        """The `length` bytes from `offset` on; the caller has checked `length` against the file's size."""
         buffer = bytearray(length)
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
@@ -79,9 +84,9 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 @contextmanager
 def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
-    """A regular file, open for reading; `expected` is what it was like when it was listed.
+    """A regular file, open for reading; `expected` is its size and time when it was listed.
 
-    Raises SourceError where it is missing, is no regular file, may not be read, or has changed.
+    Raises SourceError where it is missing, is no regular file, cannot be read, or has changed.
     """
     try:
         # A pipe would keep a plain open waiting for its writer.
@@ -92,7 +97,7 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
         stat = _stat(path, os.fstat(descriptor))
         if expected is not None and stat != expected:
             raise SourceError(
-                f"{shown(path)} has changed since it was listed", hint="Run again once it is at rest."
+                f"{shown(path)} has changed since it was listed", hint="Run again once nothing writes to it."
             )
         yield OpenFile(path, descriptor, stat)
     finally:
@@ -100,7 +105,7 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
 
 
 def stat_file(path: str) -> FileStat:
-    """Size and time of a regular file, through links. Raises SourceError where it is none."""
+    """Size and time of a regular file, also through links. Raises SourceError where there is none."""
     try:
         return _stat(path, os.stat(path))
     except OSError as error:
@@ -113,16 +118,16 @@ def _stat(path: str, status: os.stat_result) -> FileStat:
     return FileStat(status.st_size, status.st_mtime_ns)
 
 
-def unreadable(path: str, error: OSError) -> SourceError:
-    """What to raise where the system refuses to open or read a file of a checkpoint."""
-    hint = DAMAGED if isinstance(error, FileNotFoundError) else ACCESS
-    return SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=hint)
+def read_file(path: str) -> bytes:
+    """All of a file. Raises SourceError where it is missing, is no regular file, or cannot be read."""
+    with opened(path) as file:
+        return file.read(0, file.stat.size)
 
 
 def read_region(file: Readable, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
     """The elements of `region` of an array that begins at `offset`, native byte order, C order.
 
-    Each read begins after the one before it has ended. Holds the region and at most SPAN_BYTES besides.
+    Reads go forwards only. Memory: the region, and at most SPAN_BYTES besides.
     Raises SourceError where bytes are missing.
     """
     size = spec.dtype.itemsize
@@ -141,14 +146,14 @@ def write_region(descriptor: int, offset: int, spec: ArraySpec, region: Region, 
 
 
 def _box(offset: int, spec: ArraySpec, region: Region) -> tuple[int, Sequence[int]]:
-    """Where a region's first byte lies; the steps in bytes along its axes and, last, within an element."""
+    """The offset of a region's first byte, and strides in bytes: along its axes, then within an element."""
     size = spec.dtype.itemsize
     strides = [prod(spec.shape[axis + 1 :]) * size for axis in range(spec.ndim)]
     return offset + sum(a * s for a, s in zip(region.starts, strides, strict=True)), (*strides, 1)
 
 
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Bytes from the first to the last of a box."""
+    """Number of bytes from the first to the last of a box."""
     return sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
 
 
@@ -172,7 +177,7 @@ def _fill(file: Readable, start: int, strides: Sequence[int], out: np.ndarray) -
 
 
 def _rows_together(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many steps of the first axis are read in one go."""
+    """How many steps of the first axis are read in one call."""
     if prod(shape[1:]) >= RUN_BYTES:
         return 1
     rest = SPAN_BYTES - _span(shape[1:], strides[1:])

@@ -64,7 +64,10 @@ def test_a_named_sharding_is_what_orbax_records_of_it(spec: Spec) -> None:
         ((None, "data", ("model",)), None),
         (("modle",), "the mesh has no axis `modle`; did you mean `model`?"),
         (("zzz",), "the mesh has no axis `zzz`; it has data, model"),
-        (("data", ("model", "data")), "`data` is twice in one spec: a mesh axis cuts one axis of an array"),
+        (
+            ("data", ("model", "data")),
+            "`data` is twice in one spec: a mesh axis can divide only one axis of an array",
+        ),
     ],
 )
 def test_specs_that_no_array_could_have(spec: Spec, flaw: str | None) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.dtypes import _KIND_OF, dtype_named
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES, dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Full, Init, Zeros
@@ -86,7 +86,7 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     if origin in (types.UnionType, typing.Union):
         return st.one_of(*map(values, members))
     if origin is np.dtype:
-        return st.sampled_from(sorted(_KIND_OF)).map(dtype_named)
+        return st.sampled_from(sorted(ELEMENT_TYPES)).map(dtype_named)
     if origin is tuple and members[-1:] == (...,):
         return st.lists(values(members[0]), max_size=3).map(tuple)
     if origin is tuple:

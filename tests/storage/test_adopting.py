@@ -108,13 +108,13 @@ def test_a_source_that_is_gone(way: str, found_before: bool, source: Path, tmp_p
     if found_before:
         (files.copied if way == "linked" else files.linked)(Chunk(str(source), 0, 1))
     source.unlink()
-    with pytest.raises(SourceError, match=rf"{source} cannot be looked at: No such file(.|\n)*another copy"):
+    with pytest.raises(SourceError, match=rf"{source} cannot be read: No such file(.|\n)*another copy"):
         getattr(files, way)(Chunk(str(source), 5, 10))
 
 
 def test_copying_one_chunk_of_a_source_that_is_gone(source: Path, tmp_path: Path) -> None:
     (tmp_path / "to").touch()
-    with pytest.raises(SourceError, match="gone cannot be looked at: No such file"):
+    with pytest.raises(SourceError, match="gone cannot be read: No such file"):
         copy_chunk(Chunk(str(tmp_path / "gone"), 0, 1), tmp_path / "to", 0)
     with pytest.raises(StorageError, match="No such file"):  # what it is copied to
         copy_chunk(Chunk(str(source), 0, 1), tmp_path / "nowhere", 0)

@@ -11,7 +11,7 @@ from ckpt_surgery.core.rewrites.taking import shortened
 
 
 def stacked(manifests: Sequence[Manifest], axis: int, places: Sequence[int]) -> Manifest | None:
-    """Equal arrays along a new axis, the i-th at `places[i]`; each chunk stays a chunk."""
+    """Arrays of one shape and type along a new axis, the i-th at `places[i]`; each chunk stays a chunk."""
     first, codec = manifests[0], settled(manifests[0])
     if codec is None or not all(_alike(first, codec, other) for other in manifests[1:]):
         return None
@@ -32,7 +32,7 @@ def stacked(manifests: Sequence[Manifest], axis: int, places: Sequence[int]) -> 
 
 
 def _alike(first: Manifest, codec: Codec, other: Manifest) -> bool:
-    """Whether chunks of `other` are stored as those of `first`, whose settled codec is `codec`."""
+    """Whether chunks of `other` are stored like those of `first`, whose settled codec is `codec`."""
     return (other.spec.dtype, other.chunk_shape) == (first.spec.dtype, first.chunk_shape) and (
         other.codec == first.codec or settled(other) == codec
     )
@@ -63,7 +63,7 @@ def concatenated(manifests: Sequence[Manifest], axis: int) -> Manifest | None:
 
 
 def _common_length(parts: Sequence[tuple[int, int]]) -> int:
-    """A chunk length that (length, chunk length) of every part can be cut to; theirs where it will do."""
+    """The longest chunk length that the chunks of every part, (length, chunk length), can be cut to."""
     lengths, chunks = [length for length, _ in parts[:-1]], {chunk for _, chunk in parts}
     if len(chunks) == 1 and not any(length % min(chunks) for length in lengths):
         return min(chunks)

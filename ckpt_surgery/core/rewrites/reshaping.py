@@ -11,9 +11,9 @@ from ckpt_surgery.core.rewrites.axes import replaced, restored, settled
 
 
 def matching_axes(old: Shape, new: Shape) -> list[tuple[int, int]]:
-    """Where both shapes, without lengths of 0, can be cut so that the parts have as many elements each.
+    """Where both shapes, which have no lengths of 0, can be cut so that matching parts have equal sizes.
 
-    (axis of `old`, axis of `new`) of every cut, from (0, 0) to the ends: the finest such split.
+    Returns (axis of `old`, axis of `new`) for every cut of the finest such split, from (0, 0) to the ends.
     """
     cuts = [(0, 0)]
     i = j = 0
@@ -32,19 +32,19 @@ def matching_axes(old: Shape, new: Shape) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """Neighbouring axes, and those of as many elements that a reshape makes of them."""
+class _AxisGroup:
+    """Neighbouring axes, and the axes with the same number of elements that a reshape makes of them."""
 
     old: range
     new: range
     chunks: Shape
-    """Chunk lengths of the new axes: chunk by chunk the same elements in the same order."""
+    """Chunk lengths of the new axes, with which each chunk has the same elements in the same order."""
     kept: bool
-    """Chunks have the old axes, but for those of chunk length 1."""
+    """Whether chunks keep the old axes, apart from those of chunk length 1."""
 
 
 def reshaped(manifest: Manifest, shape: Shape) -> Manifest | None:
-    """The same elements in C order under another shape, where each chunk is one in the new shape too."""
+    """The same elements in C order in another shape. None where chunks would not be chunks of that shape."""
     if shape == manifest.spec.shape:
         return manifest
     parts = _parts(manifest, shape)
@@ -58,7 +58,7 @@ def reshaped(manifest: Manifest, shape: Shape) -> Manifest | None:
     return Manifest(ArraySpec(shape, manifest.spec.dtype), chunk_shape, codec, chunks)
 
 
-def _parts(manifest: Manifest, shape: Shape) -> list[_Part] | None:
+def _parts(manifest: Manifest, shape: Shape) -> list[_AxisGroup] | None:
     if 0 in shape:
         return None
     cuts = itertools.pairwise(matching_axes(manifest.spec.shape, shape))
@@ -67,8 +67,8 @@ def _parts(manifest: Manifest, shape: Shape) -> list[_Part] | None:
     return found if len(found) == len(parts) else None
 
 
-def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _Part | None:
-    """One part of a reshape. None where the chunks of the old axes are none of the new ones."""
+def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _AxisGroup | None:
+    """One group of axes of a reshape. None where chunks of the old axes are not chunks of the new ones."""
     axes = [(manifest.spec.shape[axis], manifest.chunk_shape[axis]) for axis in old]
     lengths = shape[new.start : new.stop]
     if any(length == 1 < chunk for length, chunk in axes):
@@ -76,16 +76,16 @@ def _part_of(old: range, new: range, manifest: Manifest, shape: Shape) -> _Part 
     axes = [(length, chunk) for length, chunk in axes if length > 1]
     if [length for length, _ in axes] == [length for length in lengths if length > 1]:
         chunks = iter(chunk for _, chunk in axes)
-        return _Part(old, new, tuple(next(chunks) if length > 1 else 1 for length in lengths), kept=True)
+        return _AxisGroup(old, new, tuple(next(chunks) if length > 1 else 1 for length in lengths), kept=True)
     run = _run(axes)
     box = None if run is None else _box(run, lengths)
-    return None if box is None else _Part(old, new, box, kept=run == 1)
+    return None if box is None else _AxisGroup(old, new, box, kept=run == 1)
 
 
 def _run(axes: Sequence[tuple[int, int]]) -> int | None:
-    """How many elements, one after another, each chunk of (length, chunk length) has.
+    """Number of elements of each chunk of axes (length, chunk length), if they are consecutive in C order.
 
-    None where the chunks are not such runs, all of one length.
+    None where they are not, or where the last chunk is shorter.
     """
     long = list(itertools.dropwhile(lambda axis: axis[1] == 1, axes))
     if long and (long[0][0] % long[0][1] or any(length != chunk for length, chunk in long[1:])):
@@ -94,7 +94,7 @@ def _run(axes: Sequence[tuple[int, int]]) -> int | None:
 
 
 def _box(run: int, lengths: Shape) -> Shape | None:
-    """Chunk lengths that make chunks of so many elements one after another; None: there are none."""
+    """Chunk lengths that give chunks of `run` consecutive elements; None where there are none."""
     chunks: list[int] = []
     for length in reversed(lengths):
         chunk = math.gcd(run, length)
@@ -105,8 +105,8 @@ def _box(run: int, lengths: Shape) -> Shape | None:
     return tuple(reversed(chunks)) if run == 1 else None
 
 
-def _reshaped_codec(manifest: Manifest, parts: Sequence[_Part], chunk_shape: Shape) -> Codec | None:
-    """The codec after a reshape. None where axes of a part are not stored next to each other, in order."""
+def _reshaped_codec(manifest: Manifest, parts: Sequence[_AxisGroup], chunk_shape: Shape) -> Codec | None:
+    """The codec after a reshape. None where axes of a group are not stored next to each other, in order."""
     codec = settled(manifest)
     number = {axis: i for i, part in enumerate(parts) for axis in part.old}
     runs = [(i, list(axes)) for i, axes in itertools.groupby(manifest.long_axes, number.__getitem__)]
@@ -122,9 +122,9 @@ def _reshaped_codec(manifest: Manifest, parts: Sequence[_Part], chunk_shape: Sha
 
 
 def _reshaped_chunks(
-    manifest: Manifest, parts: Sequence[_Part], shape: Shape, chunk_shape: Shape
+    manifest: Manifest, parts: Sequence[_AxisGroup], shape: Shape, chunk_shape: Shape
 ) -> dict[Shape, Chunk]:
-    """Chunks are numbered alike in C order within each part."""
+    """The chunks under their new indices: within each group their numbers in C order stay the same."""
     old = grid_counts(manifest.spec.shape, manifest.chunk_shape)
     new = grid_counts(shape, chunk_shape)
 
@@ -145,7 +145,10 @@ def _reshaped_chunks(
 
 
 def reinterpreted(manifest: Manifest, spec: ArraySpec) -> Manifest | None:
-    """The same bytes as another type; where item sizes differ, the last axis of `spec` has another length."""
+    """The same bytes as another type; where item sizes differ, the last axis of `spec` differs in length.
+
+    None where the bytes are not little-endian elements with that axis innermost.
+    """
     old, new = manifest.spec.dtype.itemsize, spec.dtype.itemsize
     if not manifest.codec.little:
         return None

@@ -14,15 +14,15 @@ from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Positions
 
 MOST_CHUNKS = 2**20
-"""A rewrite that refers to the same chunks again and again makes no more than so many."""
+"""Most chunks in the result of a rewrite that refers to the same chunks repeatedly."""
 
 
 MOST_PIECES = 256
-"""A chunk is cut into no more pieces than that: each becomes a chunk of its own."""
+"""Most pieces that a chunk is cut into, each of which becomes a chunk."""
 
 
 def gathered(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:
-    """The elements at these positions along an axis: whole chunks, or a stretch of raw ones."""
+    """The elements at these positions along an axis: whole chunks, or an interval of raw ones."""
     if (interval := _interval(positions)) is not None:
         return sliced(manifest, axis, *interval)
     if len(positions) == 0:
@@ -45,7 +45,7 @@ def gathered(manifest: Manifest, axis: int, positions: Positions) -> Manifest | 
 
 
 def _interval(positions: Positions) -> tuple[int, int] | None:
-    """First and one past the last, where each position is one more than that before it."""
+    """The first position and the last plus one, where positions are consecutive; else None."""
     if len(positions) == 0:
         return None
     first, length = int(positions[0]), len(positions)
@@ -55,7 +55,7 @@ def _interval(positions: Positions) -> tuple[int, int] | None:
 
 
 def _whole_chunks(positions: Positions, length: int) -> list[int] | None:
-    """The numbers of the chunks that make up the positions one after another; the last may be a part."""
+    """Numbers of the chunks whose positions these are, chunk after chunk; the last one may end early."""
     if isinstance(positions, range) and length > 1:
         return None
     array = np.asarray(positions)
@@ -68,7 +68,7 @@ def _whole_chunks(positions: Positions, length: int) -> list[int] | None:
 def sliced(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest | None:
     """`start <= position < stop` of an axis, at least one.
 
-    From the beginning of a chunk on, or any stretch of raw chunks that follow each other along the axis.
+    Possible from the beginning of a chunk on, and anywhere in raw chunks that are divisible along the axis.
     """
     length, chunk = manifest.spec.shape[axis], manifest.chunk_shape[axis]
     if (start, stop) == (0, length):
@@ -81,13 +81,13 @@ def sliced(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest | N
     if start % chunk:
         cut = shortened(manifest, axis, math.gcd(chunk, start))
         return cut and _from_chunk(cut, axis, start, stop)
-    # What is stored beyond the end is dead weight: not more than what is alive.
+    # Bytes beyond the end are stored for nothing: accept no more of them than of bytes in use.
     stored = -(-(stop - start) // chunk) * chunk
     return _from_chunk(manifest, axis, start, stop) if stored <= 2 * (stop - start) else None
 
 
 def _from_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest:
-    """A slice that starts with a chunk; its last chunk may hold more than is wanted."""
+    """A slice that starts with a chunk; its last chunk may extend beyond the slice."""
     length = manifest.chunk_shape[axis]
     first, end = start // length, -(-stop // length)
     spec = ArraySpec(replaced(manifest.spec.shape, axis, stop - start), manifest.spec.dtype)
@@ -100,7 +100,7 @@ def _from_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manifes
 
 
 def _within_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest:
-    """A slice of divisible chunks that ends in the chunk that it starts in: ranges of their bytes."""
+    """A slice that starts and ends within one divisible chunk: ranges of the chunks' bytes."""
     length, size = manifest.chunk_shape[axis], stop - start
     number, first = divmod(start, length)
     step = manifest.chunk_nbytes // length
@@ -114,7 +114,10 @@ def _within_chunk(manifest: Manifest, axis: int, start: int, stop: int) -> Manif
 
 
 def shortened(manifest: Manifest, axis: int, length: int) -> Manifest | None:
-    """The same array in shorter chunks: `length`, which divides theirs."""
+    """The same array in chunks of `length` along an axis, which divides their present length.
+
+    None where the chunks cannot be divided, or into too many pieces.
+    """
     pieces = manifest.chunk_shape[axis] // length
     if pieces == 1:
         return manifest

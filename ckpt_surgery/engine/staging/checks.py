@@ -1,7 +1,6 @@
 """Checks before anything is written: the place of the destination, and free space."""
 
 import os
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -32,8 +31,6 @@ def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> 
 def _check_apart(source: Path, destination: Path) -> None:
     if same_place(source, destination):
         problem = f"{path_text(destination)}: the destination is the source itself"
-    elif _is_part(destination, source):
-        problem = f"{path_text(destination)}: the destination is a file of the source {path_text(source)}"
     elif lies_in(destination, source):
         problem = f"{path_text(destination)}: the destination lies inside the source {path_text(source)}"
     elif lies_in(source, destination):
@@ -43,19 +40,12 @@ def _check_apart(source: Path, destination: Path) -> None:
     raise UsageError(problem, hint="Choose another destination; sources are never written to.")
 
 
-_PARTS = re.compile(r"\.(index|meta|data-[0-9]{5}-of-[0-9]{5})")
-"""Endings of the files of a TensorFlow checkpoint, which is named by the part before them."""
-
-
-def _is_part(path: Path, prefix: Path) -> bool:
-    """Whether `prefix` names a TensorFlow checkpoint, not a file, and `path` is one of its files."""
-    begins = path.name.startswith(prefix.name) and _PARTS.fullmatch(path.name, len(prefix.name))
-    return bool(begins) and not prefix.exists() and same_place(path.parent, prefix.parent)
-
-
 def check_files(files: Iterable[str], destination: Path) -> None:
-    """Refuse a destination that is one of `files`, the files of all sources. Raises UsageError."""
-    if not destination.is_file():
+    """Refuse a destination that is one of `files`, the files of all sources. Raises UsageError.
+
+    They can lie in any directory, and need not exist.
+    """
+    if destination.is_dir():
         return
     for file in files:
         if same_place(Path(file), destination):

@@ -11,22 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.formats.orbax.detect import UNFINISHED
-from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.t5x.detect import FILE_NAME, has_root
-from ckpt_surgery.storage.listing import (
-    check_link,
-    check_no_item,
-    check_no_step,
-    entries,
-    is_directory,
-    not_one,
-    without_index,
-)
+from ckpt_surgery.formats.shared.npy_layout import MAGIC
+from ckpt_surgery.formats.shared.orbax_layout import UNFINISHED, is_orbax
+from ckpt_surgery.formats.shared.single_file import not_one, without_index
+from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
+from ckpt_surgery.formats.shared.t5x_layout import FILE_NAME, has_root
+from ckpt_surgery.storage.listing import check_link, directory_names, is_directory, real_path
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 SUFFIX = ".msgpack"
@@ -36,38 +30,39 @@ INDEX_NAME = "flax_model.msgpack.index.json"
 USUAL_PREFIX = "checkpoint_"
 
 _STEP_NAME = re.compile(r"(.*?)((?:(?<=_)-)?[0-9]{1,18}(?:\.[0-9]+)?(?:e[-+]?[0-9]{1,3})?)\Z")
-"""Prefix and step; steps may be fractions, and negative where a prefix ends in `_`."""
+"""Prefix and step of a name; steps may be fractions, and negative where the prefix ends in `_`."""
 _NO_STEP = re.compile(rf"[^_a-zA-Z]*\Z|.*\.data-[0-9]{{5}}-of-[0-9]|.*{re.escape(UNFINISHED)}")
-"""Chunks of zarr arrays (`0.0`), data of TensorFlow, saves that were never finished."""
+"""Names that end in a number without being steps: chunks of zarr arrays (`0.0`), data files of TensorFlow,
+saves that were never finished."""
 _SHARD = re.compile(r"-(\d+)-of-(\d+)\.msgpack\Z")
 _FOREIGN = (
-    *(b"PK\x03\x04", b"\x89HDF", b"\x1f\x8b", b"\x93NUMPY", b"{"),
+    *(b"PK\x03\x04", b"\x89HDF", b"\x1f\x8b", MAGIC, b"{"),
     *(bytes((0x80, version)) for version in range(2, 6)),
 )
-"""How files of other kinds begin, whatever their names: zip, HDF5, gzip, npy, JSON; pickle."""
+"""First bytes of files of other kinds, whatever their names: zip, HDF5, gzip, npy, JSON, pickle."""
 MOST_PREFIXES = 10
-"""So many prefixes of steps in one directory are looked at."""
+"""Most prefixes of steps in one directory that are examined."""
 
 
 @dataclass(frozen=True)
-class Location:
+class FlaxFile:
     """The file that was chosen: a document, a stream, or an index."""
 
     directory: str
     name: str
-    """In the directory."""
+    """Name in the directory."""
     step: int | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class FlaxStep:
     """One of several checkpoints in a directory."""
 
     name: str
     prefix: str
     number: int | float
     directory: bool
-    """Orbax's, not Flax's own."""
+    """Whether it is a directory that Orbax wrote, not a file of Flax's own."""
 
 
 # --- recognizing ------------------------------------------------------------------------------------------
@@ -76,10 +71,10 @@ class Step:
 def detect(path: Path) -> bool:
     """Whether a path is a Flax checkpoint; damaged ones too, if they are named as usual."""
     place = os.fspath(path)
-    if not os.path.isdir(place):
+    if not is_directory(place):
         return _is_claimed(place)
     try:
-        names = _files(place)
+        names = directory_names(place).files
     except SourceError:
         return False
     likely = [name for name in names if name.endswith((SUFFIX, INDEX_SUFFIX))]
@@ -88,19 +83,15 @@ def detect(path: Path) -> bool:
 
 
 def _is_claimed(path: str) -> bool:
-    """Whether a file is taken for one of Flax's; what cannot be read is not."""
+    """Whether a file is recognized as Flax's; one that cannot be read is not."""
     try:
         return _is_file(path)
     except SourceError:
         return False
 
 
-def _files(directory: str) -> list[str]:
-    return sorted(entry.name for entry in entries(directory) if not is_directory(entry))
-
-
 def _is_file(path: str) -> bool:
-    """By its content; one that has a usual name is taken for one unless it is clearly another thing."""
+    """Whether a file is Flax's: by its contents, or by a usual name unless it begins as another kind does."""
     name = os.path.basename(path)
     if name.endswith(INDEX_SUFFIX):
         return True
@@ -124,7 +115,7 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 
 
 def _begins_right(file: OpenFile) -> bool:
-    """Whether it begins with a map of strings, down to something that is no map; or as a stream does."""
+    """Whether a file begins as a stream, or with nested maps whose keys are printable strings."""
     from ckpt_surgery.formats.shared.msgpack_tree import first_path, starts_stream
 
     if starts_stream(file):
@@ -139,7 +130,7 @@ def _begins_right(file: OpenFile) -> bool:
 
 
 def _first_key_is_text(head: bytes) -> bool:
-    """Of a MessagePack map. An index of TensorFlow may begin like a map too, but not like one of strings."""
+    """Whether the first key of a MessagePack map is a string, as it never is in an index of TensorFlow."""
     key = head[{0xDE: 3, 0xDF: 5}.get(head[0], 1) :][:1] if head else b""
     return not key or b"\xa0" <= key <= b"\xbf" or b"\xd9" <= key <= b"\xdb"
 
@@ -147,25 +138,25 @@ def _first_key_is_text(head: bytes) -> bool:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def locate(path: str, selection: Selection) -> Location:
+def locate(path: str, selection: Selection) -> FlaxFile:
     """Find the file to read. Raises SourceError or UsageError with the names there are to choose from."""
     check_no_item(path, selection.item)
-    if not os.path.isdir(path):
+    if not is_directory(path):
         directory, name = os.path.split(path)
         check_no_step(path, selection.step)
-        return Location(directory, name)
+        return FlaxFile(directory, name)
     found = _model(path)
     if found is None:
         found = _step(path, selection)
     else:
         check_no_step(path, selection.step)
-    check_link(os.path.join(path, found.name), os.path.realpath(path))
+    check_link(os.path.join(path, found.name), real_path(path))
     return found
 
 
-def _model(directory: str) -> Location | None:
-    """The file or the index that stands for a whole directory; None where no name ends as theirs do."""
-    names = _files(directory)
+def _model(directory: str) -> FlaxFile | None:
+    """The file or the index that stands for a whole directory; None where no name has their suffixes."""
+    names = directory_names(directory).files
     indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
     files = [name for name in names if name.endswith(SUFFIX)]
     found = [name for name in (SINGLE_NAME, INDEX_NAME) if name in names] or indexes or files
@@ -174,7 +165,7 @@ def _model(directory: str) -> Location | None:
     part = _SHARD.search(found[0])
     if len(found) != 1 or (part and int(part[2]) != 1):
         raise _unclear(directory, found)
-    return Location(directory, found[0])
+    return FlaxFile(directory, found[0])
 
 
 def _unclear(directory: str, found: Sequence[str]) -> SourceError:
@@ -183,66 +174,52 @@ def _unclear(directory: str, found: Sequence[str]) -> SourceError:
     return not_one(directory, "Flax checkpoints", found)
 
 
-def _step(directory: str, selection: Selection) -> Location:
+def _step(directory: str, selection: Selection) -> FlaxFile:
     """The step that is asked for, or the latest one."""
-    steps = _all_steps(directory)
+    steps = {step.name: step for step in _all_steps(directory)}
     if not steps:
         raise SourceError(
             f"{shown(directory)} holds no Flax checkpoint: no `{USUAL_PREFIX}<step>`, no `*{SUFFIX}`",
             hint="Name the file itself.",
         )
-    if selection.step is None:
-        chosen = [step for step in steps if step.number == steps[-1].number]
-    else:
-        chosen = [step for step in steps if step.number == selection.step]
-    names = [step.name for step in chosen]
-    if not names:
-        known = [step.name for step in steps]
-        raise UsageError(
-            f"{shown(directory)} has no step {selection.step}", hint=f"It has {few(known[-10:], 10)}."
-        )
-    if len(names) > 1:
+    numbers = {name: step.number for name, step in steps.items()}
+    chosen = steps[choose_step(directory, numbers, selection.step)]
+    if chosen.directory:
         raise SourceError(
-            f"{shown(directory)} has that step more than once: {few(names)}",
-            hint="Name the file that is meant.",
-        )
-    if chosen[0].directory:
-        raise SourceError(
-            f"{shown(os.path.join(directory, names[0]))} is a directory that Orbax wrote",
+            f"{shown(os.path.join(directory, chosen.name))} is a directory that Orbax wrote",
             hint="Read it as format `orbax`, or choose another step: `step=N`.",
         )
-    number = chosen[0].number
-    return Location(directory, names[0], number if isinstance(number, int) else None)
+    return FlaxFile(directory, chosen.name, chosen.number if isinstance(chosen.number, int) else None)
 
 
-def _all_steps(directory: str) -> list[Step]:
-    """The steps of one prefix, the latest last; those in Orbax's directories are among them.
+def _all_steps(directory: str) -> list[FlaxStep]:
+    """The steps of one prefix, the latest last, including those in directories that Orbax wrote.
 
     Raises SourceError where there are several prefixes, none of them the usual one.
     """
-    found = entries(directory)
-    folders = [e.name for e in found if is_directory(e) and detect_orbax(Path(e.path))]
-    steps = _steps([e.name for e in found if not is_directory(e)], folders)
+    found = directory_names(directory)
+    written_by_orbax = [name for name in found.directories if is_orbax(os.path.join(directory, name))]
+    steps = _steps(found.files, written_by_orbax)
     prefixes = {step.prefix for step in _latest_of_each(steps) if step.directory or _is_step(directory, step)}
     if USUAL_PREFIX in prefixes:
         prefixes = {USUAL_PREFIX}
     if len(prefixes) > 1:
         raise SourceError(
             f"{shown(directory)} holds checkpoints with several prefixes: {few(sorted(prefixes))}",
-            hint="Name the file that is meant.",
+            hint="Name the path of the one that is meant.",
         )
     return [step for step in steps if step.prefix in prefixes]
 
 
-def _is_step(directory: str, step: Step) -> bool:
+def _is_step(directory: str, step: FlaxStep) -> bool:
     return _is_file(os.path.join(directory, step.name))
 
 
-def _steps(files: Iterable[str], folders: Iterable[str]) -> list[Step]:
-    """All that is named as a step, the latest last."""
-    named = [*((name, False) for name in files), *((name, True) for name in folders)]
-    matches = [(_STEP_NAME.match(name), folder) for name, folder in named if not _NO_STEP.match(name)]
-    steps = [Step(m[0], m[1], _number(m[2]), folder) for m, folder in matches if m]
+def _steps(files: Iterable[str], directories: Iterable[str]) -> list[FlaxStep]:
+    """Everything that has the name of a step, the latest last."""
+    named = [*((name, False) for name in files), *((name, True) for name in directories)]
+    matches = [(_STEP_NAME.match(name), is_dir) for name, is_dir in named if not _NO_STEP.match(name)]
+    steps = [FlaxStep(m[0], m[1], _number(m[2]), is_dir) for m, is_dir in matches if m]
     return sorted(steps, key=lambda step: (step.number, natural_order(step.name)))
 
 
@@ -251,8 +228,8 @@ def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdigit() else int(value) if value.is_integer() else value
 
 
-def _latest_of_each(steps: Iterable[Step]) -> list[Step]:
-    """Of every prefix the latest step, of the first few prefixes; the usual one is never left out."""
-    latest: Mapping[str, Step] = {step.prefix: step for step in steps}
+def _latest_of_each(steps: Iterable[FlaxStep]) -> list[FlaxStep]:
+    """The latest step of every prefix, for the first MOST_PREFIXES; the usual one is always among them."""
+    latest: Mapping[str, FlaxStep] = {step.prefix: step for step in steps}
     prefixes = sorted(latest, key=lambda prefix: (prefix != USUAL_PREFIX, prefix))
     return [latest[prefix] for prefix in prefixes[:MOST_PREFIXES]]

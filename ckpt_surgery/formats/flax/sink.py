@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.protocols import Output
@@ -17,10 +18,10 @@ from ckpt_surgery.formats.flax.draft import draft_of, is_native, native_bytes
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.limits import not_held
 from ckpt_surgery.formats.shared.msgpack_arrays import parts_of
-from ckpt_surgery.formats.shared.msgpack_nodes import CHUNKED, DTYPES, ArrayAt, BytesAt
+from ckpt_surgery.formats.shared.msgpack_nodes import CHUNKED, ArrayAt, BytesAt
 from ckpt_surgery.formats.shared.msgpack_tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
+from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.adopting import copy_chunk
-from ckpt_surgery.storage.listing import check_no_choice
 from ckpt_surgery.storage.regions import Place, Places, in_one_piece, put, storage_errors
 
 # --- what the format cannot hold --------------------------------------------------------------------------

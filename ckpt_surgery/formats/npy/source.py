@@ -5,20 +5,21 @@ import os
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.npy.detect import SUFFIX
-from ckpt_surgery.formats.npz.source import leaf_of, opaque_of
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.npy import NpyArray, read_npy
-from ckpt_surgery.formats.shared.raw_arrays import StretchesSource
-from ckpt_surgery.storage.listing import FileStat, about, check_no_choice, walk
+from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, opaque_of, read_npy
+from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
+from ckpt_surgery.formats.shared.steps import check_no_choice
+from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.listing import FileStat, is_directory, real_path, walk
 from ckpt_surgery.storage.reading import opened
 
 
-class NpySource(StretchesSource):
+class NpySource(RawArraysSource):
     """`.npy` files, opened for reading. Safe to use from several threads."""
 
     def __init__(self, path: str, directory: str, files: dict[str, FileStat], arrays: dict[str, NpyArray]):
-        """`files`, `arrays`: by name in the directory."""
+        """`files`, `arrays`: size and time, and header, of each file by its name in `directory`."""
         paths = {name: os.path.join(directory, name) for name in files}
         leaves = {_key(name): leaf_of(_key(name), array, paths[name], 0) for name, array in arrays.items()}
         opaque = {_key(name): opaque_of(array, paths[name], 0) for name, array in arrays.items()}
@@ -33,7 +34,7 @@ class NpySource(StretchesSource):
 
 
 def _key(name: str) -> str:
-    return name.removesuffix(SUFFIX)
+    return name.removesuffix(NPY_SUFFIX)
 
 
 def _read_header(path: str, expected: FileStat | None) -> tuple[FileStat, NpyArray]:
@@ -43,8 +44,8 @@ def _read_header(path: str, expected: FileStat | None) -> tuple[FileStat, NpyArr
 
 def _files_of(directory: str) -> dict[str, FileStat]:
     """The `.npy` files below a directory in the order of their names, numbers in them by value."""
-    found = walk(directory, os.path.realpath(directory))
-    names = sorted((name for name in found if name.endswith(SUFFIX)), key=natural_order)
+    found = walk(directory, real_path(directory))
+    names = sorted((name for name in found if name.endswith(NPY_SUFFIX)), key=natural_order)
     if not names:
         raise SourceError(f"{shown(directory)} holds no .npy file", hint="Check the path.")
     for name in names:
@@ -59,11 +60,11 @@ def _files_of(directory: str) -> dict[str, FileStat]:
 def open_npy(path: str, selection: Selection) -> NpySource:
     """Open a directory of `.npy` files, or one of them, whose name is then the key.
 
-    Other files in a directory are left alone. Raises SourceError where a file is not whole or a link leaves
+    Other files in a directory are ignored. Raises SourceError where a file is not whole or a link leaves
     the directory, UsageError for a step or an item.
     """
     check_no_choice(f"{shown(path)} holds .npy files, which have", selection.step, selection.item)
-    if os.path.isdir(path):
+    if is_directory(path):
         files = _files_of(path)
         arrays = {name: _read_header(os.path.join(path, name), stat)[1] for name, stat in files.items()}
         return NpySource(path, path, files, arrays)

@@ -4,30 +4,32 @@ import os
 from pathlib import Path
 
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.single_file import not_one
 from ckpt_surgery.formats.shared.zip_layout import first_name
-from ckpt_surgery.storage.listing import entries, not_one
+from ckpt_surgery.storage.listing import is_directory, is_file, names_in
 
 SUFFIX = ".npz"
-MEMBER_SUFFIX = ".npy"
 
 
 def detect(path: Path) -> bool:
     """Whether a path is an `.npz` file, or a directory with one and nothing else; damaged ones too."""
-    if os.path.isdir(path):
+    place = os.fspath(path)
+    if is_directory(place):
         try:
-            names = [entry.name for entry in entries(os.fspath(path))]
+            names = names_in(place)
         except SourceError:
             return False
         return len(names) == 1 and names[0].endswith(SUFFIX)
-    first = first_name(os.fspath(path))
+    first = first_name(place)
     if first is None:
-        return path.name.endswith(SUFFIX) and os.path.isfile(path)
-    return first.endswith(MEMBER_SUFFIX)
+        return place.endswith(SUFFIX) and is_file(place)
+    return first.endswith(NPY_SUFFIX)
 
 
 def chosen(directory: str) -> str:
     """The name of the only `.npz` file in a directory. Raises SourceError where there is none or several."""
-    names = sorted(entry.name for entry in entries(directory) if entry.name.endswith(SUFFIX))
+    names = [name for name in names_in(directory) if name.endswith(SUFFIX)]
     if len(names) != 1:
         raise not_one(directory, ".npz files", names)
     return names[0]

@@ -19,10 +19,11 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.npz.detect import MEMBER_SUFFIX
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.limits import not_held
 from ckpt_surgery.formats.shared.npy import DESCRIPTIONS, MOST_STRING_BYTES, npy_header, npy_string
+from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip_layout import (
     CENTRAL,
     CENTRAL_FIELDS,
@@ -41,7 +42,6 @@ from ckpt_surgery.formats.shared.zip_layout import (
     WIDE,
     ZIP64_EXTRA,
 )
-from ckpt_surgery.storage.listing import check_no_choice
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.regions import Place, Places, in_one_piece, storage_errors
 
@@ -96,8 +96,8 @@ def _of_all(leaves: Sequence[Leaf]) -> Iterator[str]:
     for text, count in counts.items():
         if count > 1:
             yield f"{count} leaves would have the name `{shown(text)}`; rename all but one."
-        if text.endswith(MEMBER_SUFFIX) and text.removesuffix(MEMBER_SUFFIX) in counts:
-            other = shown(text.removesuffix(MEMBER_SUFFIX))
+        if text.endswith(NPY_SUFFIX) and text.removesuffix(NPY_SUFFIX) in counts:
+            other = shown(text.removesuffix(NPY_SUFFIX))
             yield f"`{shown(text)}` could not be told from `{other}` by np.load; rename one."
 
 
@@ -110,7 +110,7 @@ def _is_storable(text: str) -> bool:
 
 
 def _raw_name(text: str) -> bytes:
-    return (text + MEMBER_SUFFIX).encode()
+    return (text + NPY_SUFFIX).encode()
 
 
 # --- which array where ------------------------------------------------------------------------------------

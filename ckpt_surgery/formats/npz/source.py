@@ -1,4 +1,4 @@
-"""Reading `.npz`: members stored as they are, in place; deflated ones as streams."""
+"""Reading `.npz` files: members that are stored as they are, and deflated ones as streams."""
 
 import json
 import os
@@ -13,26 +13,29 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import raw_codec
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.npz.detect import MEMBER_SUFFIX, chosen
+from ckpt_surgery.formats.npz.detect import chosen
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.npy import NpyArray, read_npy
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, StretchesSource, read_elements, stretch
+from ckpt_surgery.formats.shared.npy import NpyArray, leaf_of, opaque_of, read_npy
+from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_elements
+from ckpt_surgery.formats.shared.single_file import file_of
+from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip_inflating import Inflated, InflatedFile, check_crc
 from ckpt_surgery.formats.shared.zip_members import Archive, Member, read_archive
-from ckpt_surgery.storage.listing import FileStat, about, check_no_choice, file_of, named
+from ckpt_surgery.storage.failures import about, named
+from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 PARKED = 8
-"""Streams that are kept where they stopped, so that the next region does not begin at the beginning."""
+"""Most streams that are kept where reading stopped, so that the next region does not start over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A member and the array in it."""
+class MemberArray:
+    """A member of an archive and the array in it."""
 
     member: Member
     array: NpyArray
@@ -41,17 +44,17 @@ class Part:
 # --- listing ----------------------------------------------------------------------------------------------
 
 
-def read_parts(file: OpenFile, archive: Archive) -> dict[str, Part]:
+def read_parts(file: OpenFile, archive: Archive) -> dict[str, MemberArray]:
     """The arrays of an archive by their names, without `.npy`. Raises SourceError with the member's name."""
     parts = {}
     for member in archive.members:
-        if not member.name.endswith(MEMBER_SUFFIX):
+        if not member.name.endswith(NPY_SUFFIX):
             raise SourceError(
-                f"{shown(file.path)}: `{shown(member.name[:200])}` is no .npy file",
-                hint="An .npz file holds nothing else; take it out of the archive.",
+                f"{shown(file.path)}: `{shown(member.name[:200])}` is not a .npy file",
+                hint="An .npz file holds nothing else; remove it from the archive.",
             )
         with about(f"{file.path}: {member.name[:200]}"):
-            parts[member.name.removesuffix(MEMBER_SUFFIX)] = Part(member, _array_in(file, member))
+            parts[member.name.removesuffix(NPY_SUFFIX)] = MemberArray(member, _array_in(file, member))
     return parts
 
 
@@ -68,37 +71,22 @@ def _array_in(file: OpenFile, member: Member) -> NpyArray:
     return read_npy(read, member.size)
 
 
-def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:
-    """The leaf of an array in a file; `offset`: of the `.npy` file in it, None where it is deflated."""
-    if array.text is not None:
-        return Leaf(Key.parse(text), LeafKind.STRING, string=array.text)
-    manifest = None
-    if offset is not None and array.unusable is None:
-        manifest = stretch(array.spec, file, offset + array.data, array.codec)
-    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest)
-
-
-def opaque_of(array: NpyArray, file: str, offset: int | None) -> Opaque | None:
-    """What there is of an array that can only be listed; None for others. `offset`: as for `leaf_of`."""
-    if array.unusable is None:
-        return None
-    stored = None
-    if offset is not None and array.stored is not None:
-        stored = stretch(array.laid, file, offset + array.data, array.codec)
-    return Opaque(array.unusable.why, array.unusable.hint, stored, array.stored)
-
-
 # --- the source -------------------------------------------------------------------------------------------
 
 
-class NpzSource(StretchesSource):
+class NpzSource(RawArraysSource):
     """An `.npz` file, opened for reading. Safe to use from several threads.
 
     A member's CRC-32 is checked when it is read to its end as a stream, or as a whole.
     """
 
     def __init__(
-        self, path: str, file: str, stat: FileStat, parts: Mapping[str, Part], metadata: Mapping[str, Any]
+        self,
+        path: str,
+        file: str,
+        stat: FileStat,
+        parts: Mapping[str, MemberArray],
+        metadata: Mapping[str, Any],
     ):
         leaves = {text: _leaf(text, part, file) for text, part in parts.items()}
         opaque = {text: _opaque(part, file) for text, part in parts.items()}
@@ -116,7 +104,7 @@ class NpzSource(StretchesSource):
         self._streams = _Streams()
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         part = self._parts[leaf.key.text]
         if part.array.unusable is not None:
             raise self._opaque[leaf.key.text].refused(leaf)
@@ -126,7 +114,7 @@ class NpzSource(StretchesSource):
             raise named(leaf.key, error) from error
 
     def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        """The elements of an array that no function can use. Raises SourceError where they cannot be read."""
         part, opaque = self._parts[leaf.key.text], self._opaque[leaf.key.text]
         if not part.member.deflated or part.array.stored is None:
             return super().opaque_elements(leaf, region)
@@ -135,7 +123,7 @@ class NpzSource(StretchesSource):
         except SourceError as error:
             raise named(leaf.key, error) from error
 
-    def _stored(self, leaf: Leaf, part: Part, region: Region) -> np.ndarray:
+    def _stored(self, leaf: Leaf, part: MemberArray, region: Region) -> np.ndarray:
         block = super().read(leaf, region)
         spec = part.array.spec
         if region == Region.whole(spec.shape) and part.array.codec == raw_codec(spec.ndim):
@@ -143,8 +131,8 @@ class NpzSource(StretchesSource):
                 check_crc(file, part.member, zlib.crc32(_bytes(block).data, part.array.header_crc))
         return block
 
-    def _inflated(self, part: Part, region: Region) -> np.ndarray:
-        """A region of a stream. Reading to the end of it checks that it ends there, and its CRC-32."""
+    def _inflated(self, part: MemberArray, region: Region) -> np.ndarray:
+        """A region of a stream. Reading to the end of the stream also checks its length and its CRC-32."""
         spec = part.array.laid
         if not region.size:
             return np.empty(region.shape, spec.dtype)
@@ -158,11 +146,11 @@ class NpzSource(StretchesSource):
         return block
 
 
-def _leaf(text: str, part: Part, file: str) -> Leaf:
+def _leaf(text: str, part: MemberArray, file: str) -> Leaf:
     return leaf_of(text, part.array, file, None if part.member.deflated else part.member.offset)
 
 
-def _opaque(part: Part, file: str) -> Opaque | None:
+def _opaque(part: MemberArray, file: str) -> Opaque | None:
     return opaque_of(part.array, file, None if part.member.deflated else part.member.offset)
 
 
@@ -171,7 +159,7 @@ def _bytes(block: np.ndarray) -> np.ndarray:
 
 
 def _first_byte(array: NpyArray, region: Region) -> int:
-    """Offset in the `.npy` file of the first element of a region that has some."""
+    """Offset in the `.npy` file of the first element of a region, which is not empty."""
     order = array.codec.permutation
     lengths = [array.spec.shape[axis] for axis in order]
     index = sum(region.starts[axis] * prod(lengths[i + 1 :]) for i, axis in enumerate(order))
@@ -179,18 +167,15 @@ def _first_byte(array: NpyArray, region: Region) -> int:
 
 
 class _Streams:
-    """Streams that were read up to somewhere, so that who goes on from there need not begin again.
-
-    Thread-safe.
-    """
+    """Partly read streams, so that reading can continue where it stopped. Thread-safe."""
 
     def __init__(self) -> None:
         self._parked: list[Inflated] = []
-        """The one that was parked last is last."""
+        """The streams in the order in which they were parked."""
         self._lock = threading.Lock()
 
     def take(self, member: Member, offset: int) -> Inflated:
-        """A stream of that member that is not beyond `offset`; nobody else has it."""
+        """A stream of that member that has not passed `offset`; no other caller gets it."""
         with self._lock:
             usable = [s for s in self._parked if s.member == member and s.position <= offset]
             if not usable:
@@ -200,13 +185,14 @@ class _Streams:
             return nearest
 
     def park(self, stream: Inflated) -> None:
+        """Keep a stream for later; beyond PARKED of them the oldest is dropped."""
         with self._lock:
             self._parked.append(stream)
             del self._parked[:-PARKED]
 
 
 def metadata_of(comment: bytes) -> Mapping[str, Any]:
-    """The user's metadata: the archive's comment where that is a JSON object, as the sink writes it."""
+    """The user's metadata: the comment of the archive where that is a JSON object, as the sink writes it."""
     try:
         found = json.loads(comment)
     except (ValueError, RecursionError):

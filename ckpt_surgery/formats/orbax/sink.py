@@ -23,18 +23,14 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.orbax.detect import (
-    CHECKPOINT_METADATA,
-    COMMIT_FILE,
-    TREE_METADATA,
-    check_holds_steps,
-)
+from ckpt_surgery.formats.orbax.detect import check_holds_steps
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name, array_prefix
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
 from ckpt_surgery.formats.shared.ocdbt_writer import Entry, write_index
+from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, TREE_METADATA
 from ckpt_surgery.formats.shared.zarr_files import check_reachable
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_writing import (

@@ -10,12 +10,12 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.orbax.detect import Location, locate
+from ckpt_surgery.formats.orbax.detect import OrbaxItem, locate
 from ckpt_surgery.formats.orbax.store import Store, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import Structure
 from ckpt_surgery.formats.orbax.tree import (
-    Entry,
     Tree,
+    TreeLeaf,
     read_random_keys,
     read_shardings,
     read_strings,
@@ -24,10 +24,11 @@ from ckpt_surgery.formats.orbax.tree import (
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.zarr_arrays import CACHE_BYTES, ArrayReader
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, digest, named, walk
+from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.listing import FileStat, digest, walk
 
 _KEY_DTYPE = np.dtype(np.uint32)
-"""What PRNG keys are made of, whatever their implementation."""
+"""Element type of PRNG keys, whatever their implementation."""
 
 
 def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
@@ -62,8 +63,8 @@ def list_leaves(store: Store, tree: Tree) -> dict[str, Leaf]:
     return leaves
 
 
-def _plain_leaf(entry: Entry, strings: Mapping[str, str], structure: Structure | None) -> Leaf:
-    """A leaf that is no array in the store. Raises SourceError where its value is missing."""
+def _plain_leaf(entry: TreeLeaf, strings: Mapping[str, str], structure: Structure | None) -> Leaf:
+    """A leaf that is not an array in the store. Raises SourceError where its value is missing."""
     if entry.is_string:
         return Leaf(entry.key, LeafKind.STRING, string=strings[entry.name])
     if not entry.is_aggregated:
@@ -75,15 +76,15 @@ def _plain_leaf(entry: Entry, strings: Mapping[str, str], structure: Structure |
         raise named(entry.key, error) from error
 
 
-def _random_key(entry: Entry, random_keys: Mapping[str, str | None]) -> str | None:
-    """The PRNG implementation of a uint32 array, None where it is no key.
+def _random_key(entry: TreeLeaf, random_keys: Mapping[str, str | None]) -> str | None:
+    """The PRNG implementation of a uint32 array; None where it is not a PRNG key.
 
-    Orbax notes `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`. Raises
-    SourceError where a file that could tell is missing.
+    Orbax records `write_shape` in `_METADATA` for the arrays that it also lists in `array_metadatas`. Raises
+    SourceError where the file that lists the array is missing.
     """
     if entry.has_array_metadata and entry.name not in random_keys:
         raise SourceError(
-            "whether it is a PRNG key cannot be told: array_metadatas does not list it", hint=DAMAGED
+            "whether it is a PRNG key is unknown: array_metadatas does not list it", hint=DAMAGED
         )
     return random_keys.get(entry.name)
 
@@ -93,13 +94,13 @@ class OrbaxSource:
 
     format = "orbax"
 
-    def __init__(self, path: str, location: Location, cache_bytes: int = CACHE_BYTES):
+    def __init__(self, path: str, location: OrbaxItem, cache_bytes: int = CACHE_BYTES):
         self.path = path
         self.step = location.step
         self.item = location.item
         self._location = location
         self._cache_bytes = cache_bytes
-        self._begun = begin_store(location.directory, self._walked())  # goes on while the tree is read
+        self._begun = begin_store(location.directory, self._walked())  # continues while the tree is read
         self._tree = read_tree(location.directory)
         self.metadata: Mapping[str, Any] = {**location.metadata, **self._tree.metadata}
 
@@ -113,7 +114,7 @@ class OrbaxSource:
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
-        """By key text, what the arrays of the store are called in it."""
+        """Names of arrays in the store, by the text of their keys."""
         return {entry.key.text: entry.name for entry in self._tree.entries if entry.is_array}
 
     def leaves(self) -> Mapping[str, Leaf]:
@@ -124,7 +125,7 @@ class OrbaxSource:
         return self._leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         if leaf.key.text in self._names:
             return self._reader.read(leaf, region)
         assert self._tree.structure is not None
@@ -133,7 +134,7 @@ class OrbaxSource:
     def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of an array that no function can use: a byte string in the structure file.
 
-        Raises SourceError where they cannot be had.
+        Raises SourceError where they cannot be read.
         """
         structure = self._tree.structure
         if structure is None or leaf.key.text in self._names:
@@ -145,7 +146,7 @@ class OrbaxSource:
         yield from (os.path.join(self._location.directory, name) for name in self._walked())
 
     def fingerprint(self) -> str:
-        """Of the item's files: names, sizes, modification times."""
+        """Digest of the item's files: names, sizes, modification times."""
         return digest(self._walked())
 
     def _walked(self) -> Mapping[str, FileStat]:
@@ -158,7 +159,7 @@ class OrbaxSource:
         )
 
     def _stored(self, text: str) -> StoredArray:
-        """What reading an array takes, by its key's text."""
+        """What reading an array takes; `text` is that of its key."""
         return self._store.array(self._store.place(self._names[text]))
 
 

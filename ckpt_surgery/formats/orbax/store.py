@@ -1,4 +1,4 @@
-"""Where an Orbax item keeps its arrays: an OCDBT database, or one file per chunk."""
+"""Where an Orbax item keeps its arrays: in an OCDBT database, or in one file per chunk."""
 
 import os
 import posixpath
@@ -11,22 +11,24 @@ from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.orbax.detect import PROCESS_PREFIX
 from ckpt_surgery.formats.orbax.tree import Tree, array_prefix
-from ckpt_surgery.formats.shared.ocdbt_reader import MANIFEST, Database, begin_reading
+from ckpt_surgery.formats.shared.ocdbt_reader import Database, begin_reading
+from ckpt_surgery.formats.shared.orbax_layout import MANIFEST, PROCESS_PREFIX
 from ckpt_surgery.formats.shared.zarr_files import StoredArray, check_length, check_reachable, chunk_index
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_metadata import ZarrArray, parse_array
-from ckpt_surgery.storage.listing import DAMAGED, FileStat
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import read_file
 
 
 @dataclass(frozen=True)
 class Store:
-    """Where arrays are: a database, or files."""
+    """The arrays of an item, in a database or in files."""
 
     directory: str
     files: Mapping[str, FileStat]
-    """By name in the directory."""
+    """Size and time of each file, by name in the directory."""
     database: Database | None
     tree: Tree
 
@@ -36,28 +38,28 @@ class Store:
 
     @property
     def chunk_files(self) -> Mapping[str, FileStat]:
-        """The files whose loss nothing would tell, by path: those of chunks that need not be there."""
+        """Size and time, by path, of files whose loss would go unnoticed: chunks that may be absent."""
         return self._by_path if self.database is None and self.tree.filled else {}
 
     @cached_property
     def stored(self) -> int:
-        """How many values there are: no array has more chunks."""
+        """Number of stored values: no array has more chunks."""
         return len(self.files) if self.database is None else len(self.database.entries)
 
     @cached_property
     def _keys(self) -> list[bytes]:
-        """Of all values, sorted."""
+        """Keys of all values, sorted."""
         return sorted(map(_key, self.files) if self.database is None else self.database.entries)
 
     def names(self, place: str) -> list[str]:
-        """What is stored of an array, metadata and chunks, by the names within it."""
+        """Names of all that is stored of an array, metadata and chunks, within the array."""
         first, after = _key(place), _key(f"{place.removesuffix('/')}{chr(ord('/') + 1)}")
         low = bisect_left(self._keys, first)
         high = bisect_left(self._keys, after, low) if place else len(self._keys)
         return [key.removeprefix(first).decode("utf-8", "replace") for key in self._keys[low:high]]
 
     def place(self, name: str) -> str:
-        """What the keys of an array's metadata and chunks begin with. Raises SourceError."""
+        """The prefix of the keys of an array's metadata and chunks. Raises SourceError."""
         prefix = array_prefix(name)
         if self.database is not None:
             return prefix
@@ -66,12 +68,12 @@ class Store:
         return "" if folder == "." else f"{folder}/"
 
     def definition(self, place: str) -> ZarrArray:
-        """The metadata of an array. Raises SourceError where it has none, or it cannot be understood."""
+        """The metadata of an array. Raises SourceError where it is missing or cannot be parsed."""
         path = place + FILE_NAMES[self.tree.zarr]
         if self.database is not None:
             text = self.database.value(_key(path))
         else:
-            text = self._text(path) if path in self.files else None
+            text = read_file(os.path.join(self.directory, path)) if path in self.files else None
         if text is None:
             raise SourceError(
                 f"it is in {self.tree.file}, but there is no array `{shown(place.removesuffix('/'))}` "
@@ -80,15 +82,8 @@ class Store:
             )
         return parse_array(text, self.tree.zarr)
 
-    def _text(self, path: str) -> bytes:
-        try:
-            with open(os.path.join(self.directory, path), "rb") as file:
-                return file.read()
-        except OSError as error:
-            raise SourceError(f"{shown(path)} cannot be read: {error.strerror}", hint=DAMAGED) from error
-
     def chunk(self, path: str) -> Chunk | None:
-        """Where one chunk lies; None where it is missing. Raises SourceError where the file is short."""
+        """Where one chunk lies; None where it is missing. Raises SourceError where its file is too short."""
         if self.database is None:
             stat = self.files.get(path)
             return None if stat is None else Chunk(os.path.join(self.directory, path), 0, stat.size)
@@ -107,7 +102,7 @@ class Store:
         return chunk
 
     def array(self, place: str) -> StoredArray:
-        """What reading an array takes; its keys are pinned to the version of the database that was listed."""
+        """What reading an array takes. Reading uses the version of the database that was listed."""
         definition, file = self.definition(place), {"driver": "file", "path": f"{self.directory}/"}
         if self.database is None:
             path = f"{self.directory}/{place}"
@@ -121,10 +116,10 @@ def _key(path: str) -> bytes:
 
 
 def begin_store(directory: str, files: Mapping[str, FileStat]) -> Callable[[Tree], Store]:
-    """Start to read the index of an item's arrays, where it has one; the result finishes the store.
+    """Start to read the index of an item's arrays, where it has one; calling the result completes the store.
 
-    It takes the tree, which says whether there is to be an index. Both raise SourceError where the store is
-    not whole or cannot be read.
+    The result takes the tree, which says whether an index must exist. Both raise SourceError where the store
+    is not whole or cannot be read.
     """
     check_reachable(directory)
     database = begin_reading(directory) if MANIFEST in files else None
@@ -170,7 +165,7 @@ def array_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
 
 
 def _sparse_manifest(store: Store, place: str, array: ZarrArray) -> Manifest:
-    """Of the chunks that there are. The grid may be said to be huge, so it is not walked through."""
+    """The manifest of the chunks that exist. The grid is not iterated: the metadata may claim a huge one."""
     chunks: dict[Shape, Chunk] = {}
     for name in store.names(place):
         index = chunk_index(array, name, array.counts)

@@ -1,8 +1,8 @@
 """The structure file of older versions of Orbax: the tree in MessagePack, beside an item's arrays.
 
-Up to 0.3 it is all that says what the tree is; 0.4 and 0.5 wrote it along with `_METADATA`. A leaf is the
-string `PLACEHOLDER://NAME` where the array NAME of the store is meant. Else it is the value itself: small
-arrays, scalars and strings that were to be aggregated, as Flax asks for with Orbax as its backend.
+Up to 0.3 it alone records the tree; 0.4 and 0.5 wrote it along with `_METADATA`. A leaf is the string
+`PLACEHOLDER://NAME` where it is the array NAME of the store. Otherwise it is the value itself: small arrays,
+scalars and strings that were aggregated, as Flax requests with Orbax as its backend.
 
 Source of the format: orbax-checkpoint 0.2.7 to 0.5.9, observed.
 """
@@ -20,12 +20,13 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.flax.source import PLACEHOLDER, Found, flattened, leaf_of, opaque_of
 from ckpt_surgery.formats.shared.msgpack_arrays import read_pieces
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack_source import PLACEHOLDER, FoundNode, flattened, leaf_of, opaque_of
 from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, read_raw
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, named
+from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.listing import FileStat, exists
 from ckpt_surgery.storage.reading import opened
 
 STRUCTURE = "checkpoint"
@@ -35,28 +36,28 @@ STRUCTURE = "checkpoint"
 
 @dataclass(frozen=True)
 class Structure:
-    """A structure file, read but for the elements of its arrays."""
+    """A structure file, read except for the elements of its arrays."""
 
     path: str
     root: Node
     stat: FileStat
-    """What the file was like when it was read."""
+    """Size and time of the file when it was read."""
 
     def nodes(self) -> Iterator[tuple[Key, Node]]:
-        """What stands for each leaf, in the file's order; empty containers are leaves."""
+        """The node of each leaf, in the order of the file; empty containers are leaves."""
         return flattened(self.root)
 
     def leaf(self, key: Key) -> Leaf:
-        """The leaf whose value is in the file. Raises SourceError where there is none."""
+        """The leaf whose value is in the file. Raises SourceError where its value is not there."""
         node = self._node(key)
         if array_of(node) is not None:
             raise SourceError(
                 f"its value should be in {shown(self.path)}, which has a placeholder there", hint=DAMAGED
             )
-        return leaf_of(Found(key, node, self.path))
+        return leaf_of(FoundNode(key, node, self.path))
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of a region of such a leaf. Raises SourceError where they cannot be had."""
+        """The elements of a region of such a leaf. Raises SourceError where they cannot be read."""
         listed, opaque = {self.path: self.stat}, self._opaque(leaf)
         if opaque is not None:
             raise opaque.refused(leaf)
@@ -70,7 +71,7 @@ class Structure:
             raise named(leaf.key, error) from error
 
     def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        """The elements of an array that no function can use. Raises SourceError where they cannot be read."""
         opaque = self._opaque(leaf)
         if opaque is None or opaque.stored is None or leaf.spec is None:
             return self.read(leaf, region)
@@ -81,7 +82,7 @@ class Structure:
         return opaque.typed(block, leaf.spec.dtype)
 
     def _opaque(self, leaf: Leaf) -> Opaque | None:
-        return opaque_of(Found(leaf.key, self._node(leaf.key), self.path))
+        return opaque_of(FoundNode(leaf.key, self._node(leaf.key), self.path))
 
     def _node(self, key: Key) -> Node:
         node = self.root
@@ -100,16 +101,16 @@ class Structure:
 
 
 def array_of(node: Node) -> str | None:
-    """The name of the stored array that a node stands for; None where it stands for none."""
+    """The name of the stored array that a node stands for; None for other nodes."""
     if isinstance(node, str) and node.startswith(PLACEHOLDER):
         return node.removeprefix(PLACEHOLDER)
     return None
 
 
 def read_structure(directory: str) -> Structure | None:
-    """The structure file of an item; None without. Raises SourceError where it is damaged."""
+    """The structure file of an item; None where it has none. Raises SourceError where it is damaged."""
     path = os.path.join(directory, STRUCTURE)
-    if not os.path.exists(path):
+    if not exists(path):
         return None
     with opened(path) as file:
         return Structure(path, read_tree(file), file.stat)
@@ -119,9 +120,9 @@ def read_structure(directory: str) -> Structure | None:
 
 
 def structure_bytes(leaves: Iterable[tuple[Leaf, str]]) -> bytes:
-    """A structure file of placeholders, for leaves with their names in the store; empty nodes are themselves.
+    """A structure file for leaves with their names in the store: placeholders, and empty nodes as they are.
 
-    It is what older versions find the leaves by, before they look into `_METADATA`.
+    Older versions find the leaves by it, before they read `_METADATA`.
     """
     root: dict[str, Any] = {}
     lists: set[tuple[str, ...]] = set()

@@ -1,4 +1,4 @@
-"""What the files of an Orbax item say of its leaves: the tree, shardings, PRNG keys, strings.
+"""The leaves of an Orbax item as its files describe them: the tree, shardings, PRNG keys, strings.
 
 Source of the format: orbax-checkpoint 0.2.7 to 0.12.8, observed.
 """
@@ -17,10 +17,12 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.orbax.detect import TREE_METADATA
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, Structure, array_of, read_structure
 from ckpt_surgery.formats.shared.msgpack_nodes import Node
-from ckpt_surgery.storage.listing import DAMAGED, malformed, read_form, read_json
+from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.json_files import malformed, read_form, read_json
+from ckpt_surgery.storage.listing import exists
 
 SHARDINGS = "_sharding"
 STRINGS = "_strings.json"
@@ -29,28 +31,30 @@ EMPTY_KINDS = ("None", "Dict", "List", "Tuple", "NamedTuple")
 
 
 @frozen()
-class Entry:
+class TreeLeaf:
     """One leaf of the tree."""
 
     key: Key
     value_type: str
-    """As `_METADATA` has it; without that file, what an empty node is, or nothing."""
+    """The type in `_METADATA`; without that file, the kind of an empty node, or nothing."""
     skipped: bool
-    """It is not in the store: an empty node, or a value in the structure file."""
+    """Whether it is not in the store: an empty node, or a value in the structure file."""
     has_array_metadata: bool
-    """The writer also recorded it in `array_metadatas`."""
+    """Whether the writer also recorded it in `array_metadatas`."""
     name: str
-    """What the array is called in the store, and strings and shardings in their files."""
+    """Name of the array in the store, and of strings and shardings in their files."""
 
     is_array: bool
+    """Whether it is an array in the store."""
 
     @property
     def is_string(self) -> bool:
+        """Whether its value is in the file of strings."""
         return self.value_type == "string" and not self.skipped
 
     @property
     def is_aggregated(self) -> bool:
-        """Its value is in the structure file."""
+        """Whether its value is in the structure file."""
         return self.skipped and self.value_type not in EMPTY_KINDS
 
 
@@ -61,21 +65,21 @@ def array_name(key: Key) -> str:
 
 @dataclass(frozen=True)
 class Tree:
-    """`_METADATA`, understood, and the structure file where that is needed."""
+    """The tree of `_METADATA`, and the structure file where that is needed."""
 
     file: str
-    """What the tree was read from."""
-    entries: tuple[Entry, ...]
+    """Name of the file that the tree was read from."""
+    entries: tuple[TreeLeaf, ...]
     ocdbt: bool | None
     zarr: int
     filled: bool
-    """Whether chunks that have nothing but the fill value were left out when arrays were stored."""
+    """Whether chunks with nothing but the fill value were left out when arrays were stored."""
     metadata: Mapping[str, Any]
     structure: Structure | None = None
-    """Where aggregated values are."""
+    """The structure file, where it holds aggregated values."""
 
 
-class _Part(msgspec.Struct, gc=False):
+class _KeyPart(msgspec.Struct, gc=False):
     """A component of a key, in JSON."""
 
     key: str
@@ -83,7 +87,7 @@ class _Part(msgspec.Struct, gc=False):
 
 
 class _About(msgspec.Struct, gc=False):
-    """Of the value of a leaf, in JSON."""
+    """Metadata of the value of a leaf, in JSON."""
 
     value_type: str
     skip_deserialize: bool
@@ -93,12 +97,12 @@ class _About(msgspec.Struct, gc=False):
 class _Leaf(msgspec.Struct, gc=False):
     """A leaf, in JSON."""
 
-    key_metadata: tuple[_Part, ...]
+    key_metadata: tuple[_KeyPart, ...]
     value_metadata: _About
 
 
 class _Document(msgspec.Struct):
-    """What is needed of `_METADATA`."""
+    """The members of `_METADATA` that are needed."""
 
     tree_metadata: dict[str, _Leaf]
     use_ocdbt: bool | None = None
@@ -110,7 +114,7 @@ class _Document(msgspec.Struct):
 def read_tree(directory: str) -> Tree:
     """Read the tree of an item. Raises SourceError where it is missing or malformed, or leaves collide."""
     path = os.path.join(directory, TREE_METADATA)
-    tree = _tree_of_metadata(directory, path) if os.path.exists(path) else _tree_of_structure(directory)
+    tree = _tree_of_metadata(directory, path) if exists(path) else _tree_of_structure(directory)
     _check_distinct(tree.entries)
     return tree
 
@@ -143,32 +147,33 @@ def _tree_of_metadata(directory: str, path: str) -> Tree:
 
 
 def _tree_of_structure(directory: str) -> Tree:
-    """Of an item from before `_METADATA`, in a database.
+    """The tree of an item from before `_METADATA`, in a database.
 
-    Raises SourceError where there is no such tree, or a file of later versions, which needs `_METADATA`.
+    Raises SourceError where there is no structure file, or where a file of later versions shows that
+    `_METADATA` is missing.
     """
     structure = read_structure(directory)
-    if structure is None or os.path.exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
+    if structure is None or exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
         raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
     entries = tuple([_entry_of_node(key, node) for key, node in structure.nodes()])
     return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
 
 
-def _entry_of_node(key: Key, node: Node) -> Entry:
+def _entry_of_node(key: Key, node: Node) -> TreeLeaf:
     name = array_of(node)
     if name is not None:
-        return Entry(key, "np.ndarray", False, False, name, True)
+        return TreeLeaf(key, "np.ndarray", False, False, name, True)
     kinds = {dict: "Dict", list: "List", type(None): "None"}
-    return Entry(key, kinds.get(type(node), ""), True, False, array_name(key), False)
+    return TreeLeaf(key, kinds.get(type(node), ""), True, False, array_name(key), False)
 
 
-def _entry(leaf: _Leaf) -> Entry:
+def _entry(leaf: _Leaf) -> TreeLeaf:
     parts, about = leaf.key_metadata, leaf.value_metadata
     names = tuple([intern(part.key) for part in parts])
     key = Key(names, _sequences(tuple([part.key_type for part in parts])))
     kind, skipped = intern(about.value_type), about.skip_deserialize
     is_array = kind != "string" and not skipped
-    return Entry(key, kind, skipped, about.write_shape is not msgspec.UNSET, array_name(key), is_array)
+    return TreeLeaf(key, kind, skipped, about.write_shape is not msgspec.UNSET, array_name(key), is_array)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -179,8 +184,8 @@ def _sequences(kinds: tuple[int, ...]) -> tuple[bool, ...]:
     return tuple([kind == 1 for kind in kinds])
 
 
-def _check_distinct(entries: tuple[Entry, ...]) -> None:
-    """Keys must differ as text, and arrays in the name that they are stored under."""
+def _check_distinct(entries: tuple[TreeLeaf, ...]) -> None:
+    """Raise SourceError where keys are the same as text, or arrays have the same name in the store."""
     arrays = [entry for entry in entries if entry.is_array]
     hint = "Save the checkpoint again with one of the two renamed."
     if alike := _alike(entries, [entry.key.text for entry in entries]):
@@ -199,11 +204,11 @@ def _check_distinct(entries: tuple[Entry, ...]) -> None:
         )
 
 
-def _alike(entries: Sequence[Entry], names: Sequence[str]) -> tuple[Entry, Entry] | None:
-    """Two entries of one name, if there are any."""
+def _alike(entries: Sequence[TreeLeaf], names: Sequence[str]) -> tuple[TreeLeaf, TreeLeaf] | None:
+    """Two entries with the same name; None where all names differ."""
     if len(set(names)) == len(names):
         return None
-    known: dict[str, Entry] = {}
+    known: dict[str, TreeLeaf] = {}
     pairs = ((known.setdefault(name, entry), entry) for entry, name in zip(entries, names, strict=True))
     return next((one, other) for one, other in pairs if one is not other)
 
@@ -214,9 +219,9 @@ def array_prefix(name: str) -> str:
 
 
 def read_shardings(directory: str) -> dict[str, str]:
-    """Sharding texts by array name; empty where the checkpoint has none."""
+    """Sharding texts by array name; empty where the checkpoint has none. Raises SourceError."""
     path = os.path.join(directory, SHARDINGS)
-    if not os.path.exists(path):
+    if not exists(path):
         return {}
     found = {}
     texts: dict[str, str] = {}
@@ -232,7 +237,7 @@ def read_shardings(directory: str) -> dict[str, str]:
 
 
 def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | None]:
-    """Array name → implementation of a typed PRNG key, None for other arrays; of every process."""
+    """Implementations of typed PRNG keys by array name, None for other arrays; of all processes."""
     found: dict[str, str | None] = {}
     for file in sorted(files):
         if not file.startswith(ARRAY_METADATA):
@@ -248,7 +253,7 @@ def read_random_keys(directory: str, files: Iterable[str]) -> dict[str, str | No
     return found
 
 
-def read_strings(directory: str, entries: Iterable[Entry]) -> dict[str, str]:
+def read_strings(directory: str, entries: Iterable[TreeLeaf]) -> dict[str, str]:
     """String leaves by array name. Raises SourceError where one is missing."""
     names = [entry.name for entry in entries if not entry.is_array and entry.is_string]
     document = read_json(os.path.join(directory, STRINGS)) if names else {}
@@ -256,7 +261,7 @@ def read_strings(directory: str, entries: Iterable[Entry]) -> dict[str, str]:
 
 
 def _pointed(document: Any, name: str) -> str:
-    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901)."""
+    """A string by its array name, which Orbax uses as a JSON pointer (RFC 6901). Raises SourceError."""
     value = document
     for token in name.split("/"):
         token = token.replace("~1", "/").replace("~0", "~")

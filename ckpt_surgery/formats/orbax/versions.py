@@ -1,6 +1,6 @@
-"""Which versions of Orbax restore what is written.
+"""The oldest versions of Orbax and TensorStore that restore what is written.
 
-Found by restoring with them, each beside libraries of its time; docs/formats.md has the table.
+Found by restoring with them, each with libraries of its time; docs/formats.md has the table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,19 +11,19 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 ORBAX, TENSORSTORE = "orbax-checkpoint", "tensorstore"
 
 WITHOUT_STRUCTURE, WITH_STRUCTURE = "0.5.21", "0.4.8"
-"""Earlier versions look for the structure file; those before 0.4.8 do not find all keys."""
+"""Oldest versions without and with a structure file; versions before 0.4.8 miss some keys even with it."""
 PRNG_KEYS = "0.11.9"
-"""Typed ones came back as their numbers before."""
+"""Oldest version that restores typed PRNG keys; earlier ones restored their numbers."""
 OF_EMPTY: Mapping[str | None, str] = {"Tuple": "0.7.0", "NamedTuple": "0.10.2"}
-"""From when on these empty nodes are known; others were all along."""
+"""Oldest versions that know these kinds of empty nodes; all versions know the others."""
 OF_TYPES: Mapping[str, str] = {"int2": "0.1.75", "float8_e3m4": "0.1.75", "float4_e2m1fn": "0.1.80"}
-"""TensorStore's versions that know these types; others it knew all along."""
+"""Oldest versions of TensorStore that know these types; all versions know the others."""
 
 
 def restorable_by(leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
     """The oldest version of each package that restores these leaves, by its name.
 
-    Both versions of zarr, and every codec that is written, have been read all that time.
+    All of them read both versions of zarr, and every codec that is written.
     """
     listed = list(leaves)
     dtypes = {leaf.spec.dtype for leaf in listed if leaf.spec is not None}

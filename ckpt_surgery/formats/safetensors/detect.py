@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.listing import entries, not_one, without_index
+from ckpt_surgery.formats.shared.single_file import not_one, without_index
+from ckpt_surgery.storage.listing import is_directory, names_in
 from ckpt_surgery.storage.reading import opened
 
 SUFFIX = ".safetensors"
@@ -13,37 +14,41 @@ INDEX_SUFFIX = ".safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 PREFIX_BYTES = 8
-"""The header's length, little-endian: how a file begins."""
+"""Length of the number that begins a file: the header's length, little-endian."""
 MOST_HEADER_BYTES = 100_000_000
-"""The format's limit."""
+"""The format's limit for the length of a header."""
 _SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors\Z")
 _ZIP = b"PK\x03\x04"
-"""How a PyTorch file begins, whatever its name."""
+"""The first bytes of zip archives such as PyTorch's, whatever their names."""
 
 
 def detect(path: Path) -> bool:
     """Whether a path is a safetensors file, an index, or a directory that holds some; damaged ones too."""
+    place = os.fspath(path)
     try:
-        if path.is_dir():
-            return any(entry.name.endswith((SUFFIX, INDEX_SUFFIX)) for entry in entries(os.fspath(path)))
-        return path.name.endswith(INDEX_SUFFIX) or _looks_right(path)
+        if is_directory(place):
+            return any(name.endswith((SUFFIX, INDEX_SUFFIX)) for name in names_in(place))
+        return place.endswith(INDEX_SUFFIX) or _looks_right(place)
     except SourceError:
         return False
 
 
-def _looks_right(path: Path) -> bool:
-    """By the first bytes; a file that is named so is taken for one unless it is clearly another thing."""
-    with opened(os.fspath(path)) as file:
+def _looks_right(path: str) -> bool:
+    """Whether a file begins as one of this format, or has its suffix and does not begin as a zip archive."""
+    with opened(path) as file:
         head = file.read(0, min(PREFIX_BYTES + 1, file.stat.size))
     length = int.from_bytes(head[:PREFIX_BYTES], "little")
     fits = 2 <= length <= min(MOST_HEADER_BYTES, file.stat.size - PREFIX_BYTES)
-    named = path.name.endswith(SUFFIX) and not head.startswith(_ZIP)
+    named = path.endswith(SUFFIX) and not head.startswith(_ZIP)
     return named or (fits and head.endswith(b"{"))
 
 
 def chosen(directory: str) -> str:
-    """The name of the file in a directory that stands for all of it: the single one, or the index."""
-    names = sorted(entry.name for entry in entries(directory))
+    """The name of the file in a directory that stands for all of it: the single one, or the index.
+
+    Raises SourceError where it is not clear which.
+    """
+    names = names_in(directory)
     indexes = [name for name in names if name.endswith(INDEX_SUFFIX)]
     files = [name for name in names if name.endswith(SUFFIX)]
     usual = [name for name in (SINGLE_NAME, INDEX_NAME) if name in names]
@@ -56,6 +61,6 @@ def chosen(directory: str) -> str:
 
 
 def _is_part(name: str) -> bool:
-    """Whether a file is called one of several."""
+    """Whether a file is one of several by its name."""
     match = _SHARD.search(name)
     return match is not None and int(match[2]) != 1

@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from reprlib import repr
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from ckpt_surgery.core import dtypes
 from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 METADATA = "__metadata__"
-"""The one name that is not a tensor's."""
+"""The name in a header that is not a tensor's."""
 PACKED = "F4"
-"""Two elements to a byte along the last axis, the first in the low bits: torch's `float4_e2m1fn_x2`."""
+"""Type with two elements per byte along the last axis, the first in the low bits: `float4_e2m1fn_x2`."""
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
-    code: np.dtype(getattr(ml_dtypes, name, name))
+    code: dtypes.DTYPES[name]
     for code, name in {
         "BOOL": "bool",
         "U8": "uint8",
@@ -51,38 +51,40 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         "C64": "complex64",
     }.items()
 }
-"""The format's types by their names in the header."""
+"""Dtypes by their names in the header."""
 CODES: Mapping[np.dtype[Any], str] = {dtype: code for code, dtype in DTYPES.items()}
 UNDEFINED = ("F6_E2M3", "F6_E3M2")
-"""The format names them, but nothing says how 6-bit elements are packed, and no library writes them."""
+"""Types without a defined packing: the format names them, but no library writes them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorEntry:
     """One entry of a header."""
 
     name: str
     spec: ArraySpec
     start: int
-    """First byte, counted from the end of the header."""
+    """Offset of its first byte, counted from the end of the header."""
     stop: int
+    """Offset after its last byte."""
 
     @property
     def packed(self) -> bool:
+        """Whether two elements share a byte."""
         return CODES[self.spec.dtype] == PACKED
 
 
 @dataclass(frozen=True)
 class Header:
-    """All that a file says about itself."""
+    """The header of a file."""
 
-    tensors: tuple[Tensor, ...]
-    """In the order of their bytes."""
+    tensors: tuple[TensorEntry, ...]
+    """All tensors in the order of their bytes."""
     metadata: Mapping[str, str]
 
 
 def stored_bytes(spec: ArraySpec) -> int:
-    """What an array takes in a file. The size must be even where two elements share a byte."""
+    """The number of bytes of an array in a file. Its size must be even where two elements share a byte."""
     return spec.size // 2 if CODES[spec.dtype] == PACKED else spec.nbytes
 
 
@@ -90,7 +92,7 @@ def stored_bytes(spec: ArraySpec) -> int:
 
 
 def header_length(prefix: bytes, file_size: int) -> int:
-    """The number in a file's first 8 bytes. Raises SourceError where no header can be that long."""
+    """The length in a file's first 8 bytes. Raises SourceError where no header can be that long."""
     if prefix.startswith(b"version "):
         raise SourceError(
             "it is a Git LFS pointer, not the file itself", hint="Fetch the real file: `git lfs pull`."
@@ -101,7 +103,7 @@ def header_length(prefix: bytes, file_size: int) -> int:
     if length > MOST_HEADER_BYTES:
         raise SourceError(
             f"it says that its header has {length} bytes; safetensors allows {MOST_HEADER_BYTES}",
-            hint="It is damaged, or no safetensors file at all.",
+            hint="It is damaged, or not a safetensors file.",
         )
     if length > file_size - PREFIX_BYTES:
         raise SourceError(
@@ -147,7 +149,7 @@ def parse_header(text: bytes, data_bytes: int) -> Header:
     Raises SourceError unless the tensors cover those bytes exactly, one after another.
     """
     if not text.startswith(b"{"):
-        raise SourceError("its header is not a JSON object", hint="It is no safetensors file, or damaged.")
+        raise SourceError("its header is not a JSON object", hint="It is damaged, or not a safetensors file.")
     entries = strict_json(text)
     metadata = _metadata(entries.pop(METADATA, None))
     tensors = sorted((_tensor(n, e) for n, e in entries.items()), key=lambda t: (t.start, t.stop))
@@ -173,8 +175,8 @@ def _metadata(value: Any) -> Mapping[str, str]:
     return value
 
 
-def _tensor(name: str, entry: Any) -> Tensor:
-    """One entry of the header, checked for itself."""
+def _tensor(name: str, entry: Any) -> TensorEntry:
+    """One entry of the header, valid in itself. Raises SourceError."""
     try:
         code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
         axes = len(shape)
@@ -183,9 +185,9 @@ def _tensor(name: str, entry: Any) -> Tensor:
     if axes > MOST_AXES:
         raise _wrong(name, f"has {axes} axes; {MOST_AXES} is the limit")
     if not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
-        told = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
-        raise _wrong(name, f"{told}, which are not all integers from 0 on")
-    tensor = Tensor(name, ArraySpec(tuple(shape), _dtype(name, code)), start, stop)
+        found = f"has the shape {repr(shape)} and the offsets {repr([start, stop])}"
+        raise _wrong(name, f"{found}, which are not all integers from 0 on")
+    tensor = TensorEntry(name, ArraySpec(tuple(shape), _dtype(name, code)), start, stop)
     _check_size(tensor)
     return tensor
 
@@ -198,7 +200,7 @@ def _dtype(name: str, code: Any) -> np.dtype[Any]:
     return DTYPES[code]
 
 
-def _check_size(tensor: Tensor) -> None:
+def _check_size(tensor: TensorEntry) -> None:
     shape, dtype = tensor.spec.shape, tensor.spec.dtype
     if beyond_memory(shape, dtype.itemsize):
         raise _wrong(tensor.name, f"has a shape beyond all memory: {list(shape)}")
@@ -225,8 +227,8 @@ def _wrong(name: str, what: str, hint: str = DAMAGED) -> SourceError:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def header_bytes(tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> bytes:
-    """A file's beginning: length and header, padded so that the data begins at a multiple of 8."""
+def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str]) -> bytes:
+    """The beginning of a file: length and header, padded so that the data begins at a multiple of 8."""
     about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for tensor in tensors:
         about[tensor.name] = {

@@ -27,14 +27,14 @@ from ckpt_surgery.formats.safetensors.header import (
     CODES,
     METADATA,
     PACKED,
-    Tensor,
+    TensorEntry,
     header_bytes,
     splits,
     stored_bytes,
 )
 from ckpt_surgery.formats.safetensors.source import paired, read_packed
 from ckpt_surgery.formats.shared.limits import not_held
-from ckpt_surgery.storage.listing import check_no_choice
+from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.reading import opened
 from ckpt_surgery.storage.regions import Place, Places, in_one_piece, put, storage_errors
 
@@ -92,7 +92,7 @@ class FilePlan:
     """One file to be written."""
 
     name: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[TensorEntry, ...]
 
     @property
     def data_bytes(self) -> int:
@@ -121,13 +121,13 @@ def plan_files(leaves: Sequence[Leaf], shard_size: int | None, single: str = SIN
     return [FilePlan(SHARD_NAME.format(i, len(groups)), _placed(g)) for i, g in enumerate(groups, 1)]
 
 
-def _placed(leaves: Iterable[Leaf]) -> tuple[Tensor, ...]:
+def _placed(leaves: Iterable[Leaf]) -> tuple[TensorEntry, ...]:
     """The widest elements first, so that every tensor begins at a multiple of its element's size."""
-    placed: list[Tensor] = []
+    placed: list[TensorEntry] = []
     end = 0
     for leaf in sorted(leaves, key=lambda leaf: -leaf.spec.dtype.itemsize if leaf.spec else 0):
         assert leaf.spec is not None
-        placed.append(Tensor(leaf.key.text, leaf.spec, end, end + stored_bytes(leaf.spec)))
+        placed.append(TensorEntry(leaf.key.text, leaf.spec, end, end + stored_bytes(leaf.spec)))
         end = placed[-1].stop
     return tuple(placed)
 

@@ -29,29 +29,32 @@ from ckpt_surgery.formats.safetensors.header import (
     DTYPES,
     PACKED,
     Header,
-    Tensor,
+    TensorEntry,
     header_length,
     parse_header,
 )
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.raw_arrays import StretchesSource, stretch
-from ckpt_surgery.storage.listing import FileStat, about, check_no_choice, file_of
+from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource, contiguous
+from ckpt_surgery.formats.shared.single_file import file_of
+from ckpt_surgery.formats.shared.steps import check_no_choice
+from ckpt_surgery.storage.failures import about
+from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file
 
 PACKED_NAME = "packed"
-"""How the codec of tensors with two elements to a byte is called."""
+"""Name of the codec of tensors with two elements per byte."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file, its header read."""
+    """One file and its header."""
 
     name: str
-    """Relative to the checkpoint's directory."""
+    """Name relative to the checkpoint's directory."""
     path: str
     stat: FileStat
     data: int
-    """Offset of the first tensor's byte."""
+    """Offset of the first byte of tensors."""
     header: Header
 
 
@@ -59,7 +62,7 @@ class Shard:
 
 
 def read_shard(directory: str, name: str) -> Shard:
-    """A file's header, checked against the file's size. Raises SourceError with the file's path."""
+    """A file and its header, checked against the file's size. Raises SourceError with the file's path."""
     path = os.path.join(directory, name)
     with opened(path) as file:
         size = file.stat.size
@@ -85,7 +88,7 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
 # --- the source -------------------------------------------------------------------------------------------
 
 
-class SafetensorsSource(StretchesSource):
+class SafetensorsSource(RawArraysSource):
     """A safetensors checkpoint, opened for reading. Safe to use from several threads."""
 
     def __init__(
@@ -100,7 +103,7 @@ class SafetensorsSource(StretchesSource):
         super().__init__(path, "safetensors", leaves, files, metadata)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         assert leaf.manifest is not None
         if leaf.manifest.codec.name != PACKED_NAME or not region.size:
             return super().read(leaf, region)
@@ -110,7 +113,7 @@ class SafetensorsSource(StretchesSource):
 
 
 def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
-    """The bytes behind an array with two elements to a byte, and those that a region touches."""
+    """An array with two elements per byte as an array of bytes, and the bytes that a region touches."""
     halves = ArraySpec((*spec.shape[:-1], spec.shape[-1] // 2), DTYPES["U8"])
     starts, stops = (
         (*region.starts[:-1], region.starts[-1] // 2),
@@ -120,7 +123,7 @@ def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
 
 
 def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) -> np.ndarray:
-    """Elements that lie two to a byte, each in a byte of its own."""
+    """The elements of a region that are stored two per byte, each in a byte of its own."""
     if not region.size:
         return np.empty(region.shape, spec.dtype)
     both = read_region(file, offset, *paired(spec, region))
@@ -129,15 +132,17 @@ def read_packed(file: OpenFile, offset: int, spec: ArraySpec, region: Region) ->
     return np.ascontiguousarray(apart[..., first : first + region.shape[-1]]).view(spec.dtype)
 
 
-def _leaf(shard: Shard, tensor: Tensor) -> Leaf:
+def _leaf(shard: Shard, tensor: TensorEntry) -> Leaf:
     codec = _packed_codec(tensor.spec.ndim) if tensor.packed else None
-    manifest = stretch(tensor.spec, shard.path, shard.data + tensor.start, codec, tensor.stop - tensor.start)
+    manifest = contiguous(
+        tensor.spec, shard.path, shard.data + tensor.start, codec, tensor.stop - tensor.start
+    )
     return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest)
 
 
 @cache
 def _packed_codec(ndim: int) -> Codec:
-    """Two elements to a byte. Its encoding has no `name`, for zarr has nothing like it."""
+    """The codec of two elements per byte. Its encoding has no `name`, because zarr has no such codec."""
     return replace(raw_codec(ndim), name=PACKED_NAME, encoding=encoding_of([{"packed": PACKED}]))
 
 
@@ -158,7 +163,7 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:
-    """The metadata of index and shards; the first shard that has a name decides."""
+    """The metadata of index and shards; for a repeated name, the first shard decides over all else."""
     yield from index.items()
     for shard in reversed(shards):
         yield from shard.header.metadata.items()

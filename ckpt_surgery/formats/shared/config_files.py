@@ -1,29 +1,28 @@
-"""The JSON file that lies beside a checkpoint and describes its model, as Hugging Face's models come."""
+"""The JSON file beside a checkpoint that describes its model, as Hugging Face's models have one."""
 
 import json
 import math
 import os
 from collections.abc import Iterable
-from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.listing import check_link
+from ckpt_surgery.storage.listing import check_link, has_entry, is_directory, names_in, real_path
+from ckpt_surgery.storage.reading import opened
 
 CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
-"""Of an adapter of PEFT's, whose weights are in files that begin with `adapter_model`."""
+"""Config of an adapter that PEFT wrote, whose weights are in files that begin with `adapter_model`."""
 _ADAPTER = "adapter_model"
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
-_HINT = "Mend the file, or move it away: it is read since the recipe asks for it."
+_HINT = "Correct the file, or move it away: the recipe asks for it."
 
 
 def config_place(path: str) -> str:
-    """Where the config of the checkpoint at `path` lies, if there is one."""
-    directory = path if os.path.isdir(path) else os.path.dirname(path)
+    """The path of the config of the checkpoint at `path`; there need not be one."""
+    directory = path if is_directory(path) else os.path.dirname(path)
     adapter = _is_adapter(path, directory)
     return os.path.join(directory, ADAPTER_CONFIG if adapter else CONFIG)
 
@@ -31,7 +30,7 @@ def config_place(path: str) -> str:
 def _is_adapter(path: str, directory: str) -> bool:
     if path != directory:
         return os.path.basename(path).startswith(_ADAPTER)
-    return any(Path(directory).glob(f"{_ADAPTER}.*"))
+    return any(name.startswith(f"{_ADAPTER}.") for name in names_in(directory))
 
 
 def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
@@ -41,13 +40,13 @@ def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
     leaves its directory.
     """
     place = config_place(path)
-    if not os.path.lexists(place):
+    if not has_entry(place):
         return None
     return os.path.basename(place), _read_object(place)
 
 
 def _read_object(place: str) -> dict[str, Any]:
-    check_link(place, os.path.realpath(os.path.dirname(place)))
+    check_link(place, real_path(os.path.dirname(place)))
     try:
         value = json.loads(
             _read_bytes(place).decode("utf-8"),
@@ -55,8 +54,6 @@ def _read_object(place: str) -> dict[str, Any]:
             parse_constant=_no_constant,
             parse_float=_finite,
         )
-    except OSError as error:
-        raise SourceError(f"{shown(place)} cannot be read: {error.strerror}", hint=_HINT) from error
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown(place)} is not valid JSON: {shown(str(error))}", hint=_HINT) from error
     if not isinstance(value, dict):
@@ -67,13 +64,10 @@ def _read_object(place: str) -> dict[str, Any]:
 
 
 def _read_bytes(place: str) -> bytes:
-    if not S_ISREG(os.stat(place).st_mode):
-        raise SourceError(f"{shown(place)} is not a file", hint=_HINT)
-    with open(place, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise SourceError(f"{shown(place)} is larger than {MAX_BYTES >> 20} MiB", hint=_HINT)
-    return data
+    with opened(place) as file:
+        if file.stat.size > MAX_BYTES:
+            raise SourceError(f"{shown(place)} is larger than {MAX_BYTES >> 20} MiB", hint=_HINT)
+        return file.read(0, file.stat.size)
 
 
 def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,7 +91,7 @@ def _finite(text: str) -> float:
 
 
 def _depth(value: Any) -> int:
-    """How deep lists and objects are nested, without recursion."""
+    """How deep lists and objects are nested, found without recursion."""
     depth, level = 0, [value]
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1

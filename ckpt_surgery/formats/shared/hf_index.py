@@ -10,14 +10,15 @@ from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.safetensors.header import strict_json
-from ckpt_surgery.storage.listing import DAMAGED, about, check_link
+from ckpt_surgery.formats.shared.strict_json import strict_json
+from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.listing import check_link, real_path
 from ckpt_surgery.storage.reading import opened
 
 MOST_INDEX_BYTES = 100_000_000
-"""As many as the header of a safetensors file may have."""
+"""Longest index: the limit of a safetensors header."""
 COUNTED = ("total_size", "total_parameters")
-"""What an index counts; the rest of its metadata is the user's."""
+"""Metadata that describes the weights themselves; the rest is the user's."""
 
 
 def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
@@ -41,22 +42,22 @@ def read_index(path: str) -> tuple[Mapping[str, str], Mapping[str, Any]]:
 def _check_plain(name: str, target: Any) -> None:
     plain = isinstance(target, str) and target not in ("", ".", "..") and not set(target) & set("/\\\0")
     if not plain:
-        told = shown(str(target)[:200])
+        place = shown(str(target)[:200])
         raise SourceError(
-            f"`{shown(name[:200])}` is said to be in `{told}`, which is no plain file name", hint=DAMAGED
+            f"`{shown(name[:200])}` should be in `{place}`, which is not a plain file name", hint=DAMAGED
         )
 
 
 def shard_names(directory: str, files: Mapping[str, str]) -> list[str]:
     """Every file that an index names, sorted. Raises SourceError for links that leave the directory."""
-    names, root = sorted(set(files.values())), os.path.realpath(directory)
+    names, root = sorted(set(files.values())), real_path(directory)
     for name in names:
         check_link(os.path.join(directory, name), root)
     return names
 
 
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:
-    """Raises SourceError where an index and what its files hold differ. `held`: file → tensor names."""
+    """Raise SourceError where an index and the contents of its files differ. `held`: file → tensor names."""
     found = set()
     for shard, names in held.items():
         for name in names:
@@ -64,13 +65,13 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
             if files.get(name) != shard:
                 raise SourceError(
                     f"{shown(os.path.join(directory, shard))} holds `{shown(name[:200])}`, "
-                    "which the index has elsewhere or not at all",
+                    "which the index places elsewhere or not at all",
                     hint=DAMAGED,
                 )
     for name, target in files.items():
         if name not in found:
             raise SourceError(
                 f"`{shown(name[:200])}` is not in {shown(os.path.join(directory, target))}, "
-                "where the index has it",
+                "where the index places it",
                 hint=DAMAGED,
             )

@@ -9,11 +9,11 @@ import numpy as np
 MOST_AXES = 32
 """TensorStore's limit; NumPy's and torch's is 64."""
 MOST_BYTES = 2**63 - 1
-"""Of one array in memory, axes of length 0 aside: NumPy's limit."""
+"""Most bytes of one array in memory, axes of length 0 not counted: NumPy's limit."""
 
 
 def beyond_memory(shape: Sequence[int], itemsize: int) -> bool:
-    """Whether no memory can hold an array; `itemsize` in bytes. Lengths are not negative."""
+    """Whether an array is larger than NumPy allows; `itemsize` in bytes. No length is negative."""
     return prod(n for n in shape if n) * max(1, itemsize) > MOST_BYTES
 
 

@@ -1,4 +1,4 @@
-"""Arrays of a MessagePack document as manifests, and reading those that Flax cut where no grid fits."""
+"""Arrays of a MessagePack document as manifests, and reading those that no regular grid describes."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt
-from ckpt_surgery.formats.shared.raw_arrays import read_raw, stretch
+from ckpt_surgery.formats.shared.raw_arrays import contiguous, read_raw
 from ckpt_surgery.storage.listing import FileStat
 
 MOST_CHUNKS = 4096
-"""Finer grids than that are not worth having."""
+"""Most chunks of a grid; finer ones are not worth having."""
 
 
 def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
-    """Where the bytes of an array are; `file`: the document's path.
+    """The manifest of an array; `file`: path of the document.
 
-    Pieces are cut further, so that a regular grid comes out. None where only a very fine one would do:
-    such an array is for `read_pieces`.
+    Pieces are cut further where that gives a regular grid. None where only a very fine grid would fit: such
+    an array is read by `read_pieces`.
     """
     if len(array.pieces) == 1 or not array.spec.size:
-        return stretch(array.spec, file, array.pieces[0].offset)
+        return contiguous(array.spec, file, array.pieces[0].offset)
     grid = _grid(array)
     if grid is None:
         return None
@@ -37,7 +37,7 @@ def manifest_of(array: ArrayAt, file: str) -> Manifest | None:
 
 
 def _grid(array: ArrayAt) -> Shape | None:
-    """The coarsest chunks that lie in one piece each, and of which the array has whole ones only."""
+    """The largest chunk shape with which each chunk lies in one piece and divides the array."""
     shape, itemsize = array.spec.shape, array.spec.dtype.itemsize
     together = gcd(*(piece.length // itemsize for piece in array.pieces))
     for axis in range(len(shape)):
@@ -49,21 +49,21 @@ def _grid(array: ArrayAt) -> Shape | None:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What a region and a contiguous box of a piece have in common."""
+class BoxOverlap:
+    """The elements that a region shares with a contiguous box of a piece."""
 
     place: tuple[slice, ...]
-    """In the region."""
+    """Where these elements are in the region."""
     box: ArraySpec
-    """Of the box."""
+    """Shape and dtype of the box."""
     inner: Region
-    """In the box."""
+    """Where these elements are in the box."""
     offset: int
-    """Of the box's first byte in the file."""
+    """Offset of the box's first byte in the file."""
 
 
-def parts_of(array: ArrayAt, region: Region) -> Iterator[Part]:
-    """A region of an array in pieces, by what lies in each: disjoint, and all of it."""
+def parts_of(array: ArrayAt, region: Region) -> Iterator[BoxOverlap]:
+    """A region of an array in pieces, divided by the pieces that it lies in: disjoint, and complete."""
     itemsize = array.spec.dtype.itemsize
     first = 0
     for piece in array.pieces:
@@ -74,33 +74,33 @@ def parts_of(array: ArrayAt, region: Region) -> Iterator[Part]:
             if all(a < b for a, b in zip(starts, stops, strict=True)):
                 part = Region(starts, stops)
                 spec = ArraySpec(box.shape, array.spec.dtype)
-                yield Part(part.within(region), spec, _relative(part, box), offset)
+                yield BoxOverlap(part.within(region), spec, _relative(part, box), offset)
             offset += box.size * itemsize
         first += count
 
 
 def read_pieces(array: ArrayAt, file: str, region: Region, listed: Mapping[str, FileStat]) -> np.ndarray:
-    """A region of an array in pieces: only what it needs of each.
+    """A region of an array in pieces; reads only the bytes it needs.
 
-    `file`: the document's path. `listed`: what the files were like when they were listed, by their paths.
+    `file`: path of the document. `listed`: size and time of files when they were listed, by path.
     Raises SourceError as `read_raw` does.
     """
     block: np.ndarray = np.empty(region.shape, array.spec.dtype)
     for part in parts_of(array, region):
-        block[part.place] = read_raw(stretch(part.box, file, part.offset), part.inner, listed)
+        block[part.place] = read_raw(contiguous(part.box, file, part.offset), part.inner, listed)
     return block
 
 
 def _relative(part: Region, box: Region) -> Region:
-    """The same elements, counted from where the box begins."""
+    """The same elements, counted from the beginning of the box."""
     inner = part.within(box)
     return Region(tuple(s.start for s in inner), tuple(s.stop for s in inner))
 
 
 def _boxes(shape: Shape, start: int, stop: int) -> Iterator[Region]:
-    """The elements from `start` to `stop` in C order as boxes, each of them contiguous, one after another.
+    """The elements from `start` to `stop` in C order as contiguous boxes, one after another.
 
-    At most two for each axis, less one.
+    At most 2 · axes − 1 of them.
     """
     if start >= stop:
         return
@@ -118,7 +118,7 @@ def _boxes(shape: Shape, start: int, stop: int) -> Iterator[Region]:
 
 
 def _in_row(shape: Shape, start: int, stop: int) -> Iterator[Region]:
-    """The same within one step of the first axis."""
+    """The boxes of an interval that lies within one step of the first axis."""
     row = prod(shape[1:])
     index = start // row
     for box in _boxes(shape[1:], start - index * row, stop - index * row):

@@ -6,17 +6,17 @@ from typing import Any, NamedTuple
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import OpenFile
 
 WINDOW_BYTES = 4096
-"""Read at once, for the headers in it; between arrays there are no more than a hundred."""
+"""Bytes read in one call; between arrays there are hardly more than a hundred bytes of headers."""
 
 
 class Kind(enum.Enum):
-    """What a header announces."""
+    """What a header announces, in the words of messages."""
 
-    PLAIN = "a number, a truth or nothing"
+    PLAIN = "a number, a boolean or nil"
     TEXT = "a string"
     BYTES = "a byte string"
     LIST = "a list"
@@ -25,12 +25,12 @@ class Kind(enum.Enum):
 
 
 class Head(NamedTuple):
-    """A header, read past."""
+    """A header that has been read."""
 
     kind: Kind
     value: Any
-    """Of PLAIN, the value; of LIST and MAP, the number of members; else the number of bytes that follow,
-    to which the byte with an extension's type does not count."""
+    """The value of PLAIN, the number of members of LIST and MAP, the number of bytes that follow any other;
+    the byte with an extension's type is not counted."""
 
 
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
@@ -53,7 +53,7 @@ _SIZED = {
     0xDF: (Kind.MAP, Struct(">I")),
 }
 _FIXED = {0xD4 + i: 2**i for i in range(5)}
-"""Bytes of an extension whose size is part of its first byte."""
+"""Sizes of extensions that the first byte determines."""
 
 
 class Reader:
@@ -62,21 +62,21 @@ class Reader:
     def __init__(self, file: OpenFile, start: int, end: int):
         self._file = file
         self.at = start
-        """Where the next byte is in the file."""
+        """Offset of the next byte in the file."""
         self._end = end
         self._window = b""
         self._window_start = start
         self._path: list[str] = []
-        """Keys of the containers around."""
+        """Keys of the containers around the next byte."""
 
     def wrong(self, what: str, hint: str = DAMAGED) -> SourceError:
-        """What to raise, with the place."""
+        """The error to raise, with the key and the offset."""
         key = "/".join(self._path)
         place = f"`{shown(key[:200])}` (byte {self.at})" if key else f"byte {self.at}"
         return SourceError(f"{place}: {shown(what)}", hint=hint)
 
     def take(self, count: int) -> bytes:
-        """The next bytes, few of them."""
+        """The next few bytes. Raises SourceError where the document ends first."""
         if count > self._end - self.at:
             raise self.wrong(f"{count} bytes belong here, and {self._end - self.at} are left")
         low = self.at - self._window_start
@@ -87,7 +87,7 @@ class Reader:
         return self._window[low : low + count]
 
     def head(self) -> Head:
-        """Read a header. What it counts fits into the bytes that are left."""
+        """Read a header. Raises SourceError where it counts more than the bytes that are left can hold."""
         first = self.take(1)[0]
         if first < 0x80:
             return Head(Kind.PLAIN, first)
@@ -104,9 +104,9 @@ class Reader:
         kind, count = found
         # A member of a map takes two bytes at least.
         if kind is not Kind.PLAIN and (2 * count if kind is Kind.MAP else count) > self._end - self.at:
-            told = "members" if kind in (Kind.LIST, Kind.MAP) else "bytes"
+            unit = "members" if kind in (Kind.LIST, Kind.MAP) else "bytes"
             raise self.wrong(
-                f"{kind.value} says that it has {count} {told}, and {self._end - self.at} bytes are left"
+                f"{kind.value} says that it has {count} {unit}, and {self._end - self.at} bytes are left"
             )
         return found
 

@@ -1,7 +1,7 @@
-"""MessagePack documents as Flax writes them: the whole tree, with arrays by their places in the file.
+"""Reading MessagePack documents as Flax writes them: the whole tree, with arrays by their places in the file.
 
 `read_tree(file)` reads a document that fills a file, `read_value(file, start, end)` one that others follow,
-`root_names(file)` only the names at its top, `first_path(file)` the path of its first leaf. Nodes are
+`root_names(file)` only the names at its root, `first_path(file)` the path of its first leaf. Nodes are
 
 - `dict[str | int, Node]` and `list[Node]`: maps and arrays of MessagePack. Flax turns lists and tuples into
   maps with the keys `'0'`, `'1'`, …; those stay maps here;
@@ -9,8 +9,8 @@
 - `BytesAt`: a byte string, by place;
 - `str`, `bool`, `int`, `float`, `complex`, `None`: themselves.
 
-Elements and byte strings are jumped over and never read, so that the time does not depend on their size.
-Where an array's bytes are as a manifest: `ckpt_surgery.formats.shared.msgpack_arrays`.
+Elements and byte strings are skipped and never read, so that the time does not depend on their size.
+Manifests of arrays: `ckpt_surgery.formats.shared.msgpack_arrays`.
 
 Source of the format: https://github.com/msgpack/msgpack/blob/master/spec.md, and flax 0.12.8's
 `flax.serialization`: extension type 1 is an array, 2 a complex number, 3 a NumPy scalar; the payload of 1 and
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.msgpack_heads import Head, Kind, Reader
@@ -32,27 +33,26 @@ from ckpt_surgery.formats.shared.msgpack_nodes import (
     ARRAY,
     CHUNKED,
     COMPLEX,
-    DTYPES,
     SCALAR,
     ArrayAt,
     BytesAt,
     Node,
 )
-from ckpt_surgery.storage.listing import DAMAGED, about
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.reading import OpenFile
 
 MOST_DEPTH = 100
-"""Containers within containers."""
+"""Deepest nesting of containers that is read."""
 MOST_VALUES = 2**19
-"""In one document: far more than any checkpoint has, and read in about a second."""
+"""Most values in one document: far more than any checkpoint has, and read in about a second."""
 MOST_TEXT_BYTES = 2**24
-"""Of one string."""
+"""Longest string that is read."""
 
 
 def read_tree(file: OpenFile) -> Node:
     """The document that fills a file.
 
-    Raises SourceError, with the path, where it is damaged, too deep, or not all there is in the file.
+    Raises SourceError, with the path, where it is damaged, too deep, or followed by more bytes.
     """
     node, end = read_value(file, 0, file.stat.size)
     if end != file.stat.size:
@@ -64,7 +64,7 @@ def read_tree(file: OpenFile) -> Node:
 
 
 def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
-    """The document that begins at `start`, and where it ends: at `end` at the latest.
+    """The document that begins at `start`, and the offset where it ends, which is at most `end`.
 
     Raises SourceError, with the path, where it is damaged or too deep.
     """
@@ -74,9 +74,9 @@ def read_value(file: OpenFile, start: int, end: int) -> tuple[Node, int]:
 
 
 def root_names(file: OpenFile) -> Iterator[str | int]:
-    """The keys of the map that a document is, one after another; none if it is no map.
+    """The keys of a document that is a map, one after another; none for any other document.
 
-    Values are walked through only for a key behind them. Raises SourceError, with the path, where they are
+    A value is read only when the key after it is asked for. Raises SourceError, with the path, where it is
     damaged.
     """
     with about(file.path):
@@ -88,7 +88,7 @@ def root_names(file: OpenFile) -> Iterator[str | int]:
 
 
 def first_path(file: OpenFile) -> list[str] | None:
-    """The keys down to the first node of a map that is no map with members itself; None if it is no map.
+    """The keys on the way to the first node that is not a map with members; None for other documents.
 
     Raises SourceError, with the path, where those few bytes are damaged.
     """
@@ -101,9 +101,9 @@ def first_path(file: OpenFile) -> list[str] | None:
 
 
 def starts_stream(file: OpenFile) -> bool:
-    """Whether a list of two begins the file, the second a byte string: the first record of a stream.
+    """Whether a file begins with the record of a stream: a list of a key and a byte string.
 
-    The first is a string or a list of strings and integers. Never raises for what is in the file.
+    The key is a string, or a list of strings and integers. Never raises for what is in the file.
     """
     walk = _Walk(file, 0, file.stat.size)
     try:
@@ -113,14 +113,14 @@ def starts_stream(file: OpenFile) -> bool:
 
 
 class _Walk(Reader):
-    """Goes through a document from front to back."""
+    """Reads the nodes of a document from front to back."""
 
     def __init__(self, file: OpenFile, start: int, end: int):
         super().__init__(file, start, end)
         self._values = 0
 
     def value(self, depth: int) -> Node:
-        """Read whatever comes next."""
+        """Read the next node, whatever it is."""
         self._values += 1
         if self._values > MOST_VALUES:
             raise self.wrong(f"there are more than {MOST_VALUES} values, which no checkpoint has")
@@ -148,7 +148,7 @@ class _Walk(Reader):
             raise self.wrong(f"a string is not valid UTF-8: {error.reason}") from error
 
     def _skipped(self, length: int) -> BytesAt:
-        """Jump over bytes that are there."""
+        """Skip bytes, which a header has checked to exist."""
         found = BytesAt(self.at, length)
         self.at += length
         return found
@@ -179,11 +179,11 @@ class _Walk(Reader):
             return self._text(size)
         if kind is Kind.PLAIN and type(size) is int:
             return size
-        told = repr(size) if kind is Kind.PLAIN else kind.value
-        raise self.wrong(f"a key is {told} where a string or an integer belongs")
+        found = repr(size) if kind is Kind.PLAIN else kind.value
+        raise self.wrong(f"a key is {found} where a string or an integer belongs")
 
     def descend(self, head: Head) -> list[str]:
-        """Read on into the first member of a map, and that one's, and so on; the keys."""
+        """Read into the first member of a map, into the first member of that, and so on; returns the keys."""
         path: list[str] = []
         while head.kind is Kind.MAP and head.value and len(path) < MOST_DEPTH:
             path.append(str(self.key()))
@@ -193,7 +193,7 @@ class _Walk(Reader):
         return path
 
     def skip_key(self) -> bool:
-        """Read the key of a stream's record; whether it is one."""
+        """Read the key of a stream's record; returns whether it is a valid one."""
         kind, size = self.head()
         if kind is Kind.TEXT:
             return bool(self._text(size))
@@ -209,10 +209,10 @@ class _Walk(Reader):
         if length > self._end - self.at:
             raise self.wrong(f"an extension says that it has {length} bytes, one more than are left")
         if code not in (ARRAY, COMPLEX, SCALAR):
-            raise self.wrong(f"it has the extension type {code}, which is none of Flax's")
+            raise self.wrong(f"it has the extension type {code}, which Flax does not use")
         found = self._complex() if code == COMPLEX else self._array(end, code == SCALAR)
         if self.at != end:
-            raise self.wrong(f"its extension ends at byte {end}, its contents do not")
+            raise self.wrong(f"its extension ends at byte {end}, but its contents do not")
         return found
 
     def _complex(self) -> complex:
@@ -224,8 +224,8 @@ class _Walk(Reader):
     def _numbers(self, most: int, what: str) -> list[int | float]:
         kind, count = self.head()
         if kind is not Kind.LIST or count > most:
-            told = f"{count} of them" if kind is Kind.LIST else kind.value
-            raise self.wrong(f"{what} are {told}; a list of at most {most} belongs here")
+            found = f"a list of {count}" if kind is Kind.LIST else kind.value
+            raise self.wrong(f"{what} are {found}; a list of at most {most} belongs here")
         found = [self.head() for _ in range(count)]
         if any(head.kind is not Kind.PLAIN or type(head.value) not in (int, float) for head in found):
             raise self.wrong(f"{what} are not all numbers")
@@ -234,7 +234,7 @@ class _Walk(Reader):
     def _array(self, end: int, scalar: bool) -> ArrayAt:
         """The contents of an array's extension, which ends at `end`."""
         if self.head() != (Kind.LIST, 3):
-            raise self.wrong("an array is no list of shape, type and elements")
+            raise self.wrong("an array is not a list of shape, type and elements")
         shape = self._numbers(MOST_AXES, "the lengths of the axes")
         dtype = self._dtype()
         spec = self._spec(shape, dtype)
@@ -264,7 +264,7 @@ class _Walk(Reader):
         return ArraySpec(tuple(shape), dtype)
 
     def _joined(self, members: Mapping[str | int, Node]) -> ArrayAt:
-        """The array that Flax cut into the pieces of a map."""
+        """The array that Flax cut into pieces, which are the members of a map."""
         shape, pieces = self._counted(members, "shape"), self._counted(members, "chunks")
         if not pieces:
             raise self.wrong("an array in pieces has none")

@@ -9,48 +9,45 @@ import ast
 import io
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Shape
+from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import RAW, Codec
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.npy.detect import MAGIC
 from ckpt_surgery.formats.shared.limits import MOST_AXES, MOST_BYTES, beyond_memory
-from ckpt_surgery.formats.shared.raw_arrays import BIG
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.formats.shared.npy_layout import MAGIC
+from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, contiguous
+from ckpt_surgery.storage.failures import DAMAGED
 
 USUAL_BYTES = 128
-"""Of the header of an array of few axes: read in one go."""
+"""Length of the header of an array of few axes: read in one call."""
 MOST_HEADER_BYTES = 10_000
 """NumPy's limit for headers of files that are not trusted."""
 MOST_STRING_BYTES = 2**20
-"""Of one string as NumPy stores it, four bytes for each character: it is read when it is listed."""
+"""Longest string, at four bytes per character as NumPy stores it: strings are read when they are listed."""
 LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
-"""Of the number that says how long the header is, by version."""
+"""Width of the number that gives the length of the header, by version."""
 FIELDS = {"descr", "fortran_order", "shape"}
 
-BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-DESCRIPTIONS = {BFLOAT16: "<V2"} | {
-    np.dtype(name): np.dtype(name).str
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *("float16", "float32", "float64", "complex64", "complex128"),
-    )
+DESCRIPTIONS: Mapping[np.dtype[Any], str] = {DTYPES["bfloat16"]: "<V2"} | {
+    DTYPES[name]: DTYPES[name].str for name in NUMPY_NAMES
 }
-"""What a header calls the types that a `.npy` file holds. Only bfloat16 has two bytes without a name."""
+"""Names in headers of the types that a `.npy` file holds. Only bfloat16 has two bytes without a name."""
 _DTYPES = {description[1:]: dtype for dtype, description in DESCRIPTIONS.items()}
 _TEXT = re.compile(r"[<>]U\d{1,9}")
 _SPELLED = re.compile(r"[<>|=]([biufc?]\d{0,2}|[SUV][1-9]\d{0,8}|[Mm]8(\[[\w/]{1,20}\])?)")
-"""Of types whose elements lie in the file as they are: not objects, which are a pickle."""
+"""Descriptions of types whose elements lie in the file as they are: not objects, which are a pickle."""
 UNTYPED: np.dtype[Any] = np.dtype("V1")
-"""Of arrays of which nothing is known. Never without bytes, as sizes are divided by them."""
+"""Type of arrays of which nothing is known. Its size is not 0, since sizes are divided by it."""
 
 NAMELESS = (
     "is stored as single bytes without a type: NumPy does not record which narrow type of ml_dtypes they are",
@@ -64,7 +61,7 @@ UNUSABLE = {
     "m": ("is an array of time spans", "Save it as integers."),
     "V": ("is an array of untyped bytes", "Save it as numbers."),
 }
-"""Why an array cannot be used and what to do, by the kind in its description."""
+"""Reason and remedy for arrays that no function can use, by the kind in their description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +75,24 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class NpyArray:
-    """What a `.npy` file says it holds."""
+    """An array as the header of its `.npy` file describes it."""
 
     spec: ArraySpec
-    """Of unusable arrays the dtype tells them apart; no function takes it."""
+    """Shape and dtype; no function accepts the dtype of an unusable array, it only tells kinds apart."""
     codec: Codec
     data: int
-    """Offset of the first element; so long is the header."""
+    """Offset of the first element, which is the length of the header."""
     header_crc: int
-    """CRC-32 of all that is before the first element."""
+    """CRC-32 of everything before the first element."""
     text: str | None = None
     """The value of a single string."""
     unusable: Unusable | None = None
     stored: np.dtype[Any] | None = None
-    """Of unusable arrays the type that elements have in the file; None where that is a pickle, or unknown."""
+    """Type that the elements of an unusable array have in the file; None for a pickle or an unknown type."""
 
     @property
     def laid(self) -> ArraySpec:
-        """What lies in the file: of unusable arrays untyped bytes."""
+        """What lies in the file: untyped bytes where the array is unusable."""
         if self.stored is None:
             return self.spec
         return ArraySpec(self.spec.shape, np.dtype(f"V{self.stored.itemsize}"))
@@ -103,14 +100,14 @@ class NpyArray:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """A header's dictionary, checked for itself."""
+    """The dictionary of a header, valid in itself."""
 
     shape: Shape
     fortran: bool
     descr: str
     """Empty for records."""
     fields: Any
-    """Of records, as NumPy spells them."""
+    """The fields of records as NumPy spells them; None for other types."""
 
 
 def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
@@ -159,7 +156,7 @@ def _header(description: str, shape: Shape) -> bytes:
 
 
 def _header_length(head: bytes, size: int) -> int:
-    """Of all that is before the first element. Raises SourceError where that cannot be."""
+    """The number of bytes before the first element. Raises SourceError where it cannot be right."""
     if not head.startswith(MAGIC) or len(head) < 12:
         raise SourceError("it does not begin as a .npy file does", hint=DAMAGED)
     major, minor = head[6], head[7]
@@ -180,7 +177,7 @@ def _header_length(head: bytes, size: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _parse(header: bytes, version: int) -> _Described:
-    """The dictionary of a header, without what is before it. Many arrays share one."""
+    """The dictionary of a header, given from its first byte on. Many arrays share one."""
     try:
         text = header.decode("utf-8" if version == 3 else "latin-1")
         # Python 2 wrote long integers with an L, as in (3L, 4L).
@@ -207,7 +204,7 @@ def _odd(header: bytes, what: str) -> SourceError:
 
 
 def _typed(described: _Described, head: bytes) -> NpyArray:
-    """What the header describes, its type looked up."""
+    """The array that a header describes."""
     shape, ndim = described.shape, len(described.shape)
     dtype = _dtype(described.descr)
     unusable = None if isinstance(dtype, np.dtype) else dtype
@@ -222,7 +219,7 @@ def _typed(described: _Described, head: bytes) -> NpyArray:
 
 
 def _dtype(descr: str) -> np.dtype[Any] | Unusable:
-    """The type that a description names, in this machine's byte order; or why it is of no use."""
+    """The type that a description names, in native byte order; or why no function can use it."""
     if descr[:1] not in "<>|=" or not descr:
         return _unusable(descr)
     name = descr[1:]
@@ -243,7 +240,7 @@ def _unusable(descr: str) -> Unusable:
 
 
 def _stored(described: _Described) -> np.dtype[Any] | None:
-    """The type of elements that no function can use; None where they are a pickle, or of no known type."""
+    """The type of elements that no function can use; None for a pickle and for unknown types."""
     spelled: Any = described.fields or described.descr.replace("<f1", "|V1")
     if not _is_spelled(spelled):
         return None
@@ -255,7 +252,7 @@ def _stored(described: _Described) -> np.dtype[Any] | None:
 
 
 def _is_spelled(descr: Any) -> bool:
-    """Whether a description has nothing in it but what NumPy writes: it is less strict with what it reads."""
+    """Whether a description is one that NumPy writes; NumPy itself would read others too."""
     if isinstance(descr, str):
         return _SPELLED.fullmatch(descr) is not None
     if not isinstance(descr, list):
@@ -265,7 +262,7 @@ def _is_spelled(descr: Any) -> bool:
 
 
 def _listed(described: _Described, stored: np.dtype[Any] | None) -> np.dtype[Any]:
-    """The type by which an unusable array is told from others: in native byte order, without padding."""
+    """The type that an unusable array is listed with: in native byte order, without padding."""
     if stored is None:
         return np.dtype("O") if described.descr[1:] == "O" else UNTYPED
     if stored.names is not None:
@@ -278,7 +275,7 @@ def _listed(described: _Described, stored: np.dtype[Any] | None) -> np.dtype[Any
 def _single_string(
     read: Callable[[int, int], bytes], described: _Described, head: bytes, size: int
 ) -> NpyArray:
-    """A string by itself is a leaf with a value."""
+    """An array that is one string, which becomes a leaf with a value."""
     length, big = 4 * int(described.descr[2:]), described.descr.startswith(">")
     if length > MOST_STRING_BYTES or len(head) + length != size:
         raise SourceError(
@@ -292,3 +289,26 @@ def _single_string(
         raise SourceError("its string is not valid Unicode", hint=DAMAGED) from error
     spec = ArraySpec((), np.dtype("U"))
     return NpyArray(spec, Codec("raw", (), RAW), len(head), zlib.crc32(head), text=text)
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+
+def leaf_of(text: str, array: NpyArray, file: str, offset: int | None) -> Leaf:
+    """The leaf of an array. `offset`: where its `.npy` file begins in `file`; None where that is deflated."""
+    if array.text is not None:
+        return Leaf(Key.parse(text), LeafKind.STRING, string=array.text)
+    manifest = None
+    if offset is not None and array.unusable is None:
+        manifest = contiguous(array.spec, file, offset + array.data, array.codec)
+    return Leaf(Key.parse(text), LeafKind.ARRAY, array.spec, manifest)
+
+
+def opaque_of(array: NpyArray, file: str, offset: int | None) -> Opaque | None:
+    """An array that no function can use; None for other arrays. `offset`: as for `leaf_of`."""
+    if array.unusable is None:
+        return None
+    stored = None
+    if offset is not None and array.stored is not None:
+        stored = contiguous(array.laid, file, offset + array.data, array.codec)
+    return Opaque(array.unusable.why, array.unusable.hint, stored, array.stored)

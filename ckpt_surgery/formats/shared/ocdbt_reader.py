@@ -1,4 +1,4 @@
-"""OCDBT databases by their index: every key, and where its value lies, from one walk of the B+tree.
+"""Reading the index of OCDBT databases: every key and where its value lies, in one walk of the B+tree.
 
 Source: TensorStore's OCDBT documentation; `ts.ocdbt.dump` decodes manifest and nodes and checks
 their checksums.
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 MANIFEST = "manifest.ocdbt"
 
@@ -23,12 +23,12 @@ STORE_ERRORS = (
     *(ValueError, KeyError, IndexError, OverflowError, TypeError),
     *(NotImplementedError, RuntimeError, OSError),
 )
-"""What TensorStore raises for its status codes."""
+"""Exceptions that TensorStore raises for its status codes."""
 
 _DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
 _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
 _NODES_AT_ONCE = 64
-"""Nodes that are decoded at the same time; each may be several MB."""
+"""Most nodes decoded at the same time; each can have several MB."""
 
 
 def store_message(error: BaseException) -> str:
@@ -38,16 +38,16 @@ def store_message(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Database:
-    """One version of an OCDBT database."""
+    """One version of an OCDBT database: its directory and all its entries."""
 
     directory: str
     generation: int
-    """The version that was walked; reading pins it."""
+    """Number of the version; reading uses this version even where newer ones exist."""
     entries: Mapping[bytes, bytes | str]
-    """Key → the value itself where it is inline, else its location as `dump` spells it."""
+    """Values by key: the value itself where it is inline, else its location as `ts.ocdbt.dump` spells it."""
 
     def locate(self, key: bytes) -> Chunk | None:
-        """Where the value of a key lies; None where the database has no such key."""
+        """Where the value of a key lies; None without such a key. Raises SourceError for a bad location."""
         entry = self.entries.get(key)
         if isinstance(entry, bytes):
             return Chunk("", 0, len(entry), entry)
@@ -56,7 +56,7 @@ class Database:
         match = _LOCATION.fullmatch(entry)
         if match is None:
             raise SourceError(
-                f"the database refers to a value at `{shown(entry)}`, which is no location", hint=DAMAGED
+                f"the database refers to a value at `{shown(entry)}`, which is not a location", hint=DAMAGED
             )
         base, path, offset, length = match.groups()
         return Chunk(_path(self.directory, base, path), int(offset), int(length))
@@ -73,7 +73,7 @@ class Database:
 
 @functools.lru_cache(maxsize=1024)
 def _path(directory: str, base: str, path: str) -> str:
-    """Of a data file; whatever the database calls it, this begins with the database's directory."""
+    """The path of a data file, always below the database's directory whatever its name in the database."""
     name = unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
     return os.path.join(directory, "") + name
 
@@ -114,7 +114,7 @@ def read_database(directory: str) -> Database:
 
 
 def begin_reading(directory: str) -> Callable[[], Database]:
-    """Read the manifest, and have TensorStore's threads decode the root: calling the result does the rest.
+    """Read the manifest and let TensorStore's threads decode the root; calling the result does the rest.
 
     Both raise what `read_database` does.
     """
@@ -146,7 +146,7 @@ def begin_reading(directory: str) -> Callable[[], Database]:
 def _leaf_nodes(
     base: Any, root: Any, location: str, height: int, directory: str
 ) -> Iterator[tuple[bytes, Any]]:
-    """Every leaf node with the prefix that its keys lack, level by level."""
+    """Every leaf node with the common prefix that its keys omit, level by level."""
     nodes: Iterable[tuple[bytes, Any]] = [(b"", root)]
     seen = {location}
     for remaining in range(height, -1, -1):

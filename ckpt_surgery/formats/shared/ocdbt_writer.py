@@ -25,7 +25,7 @@ import numpy as np
 from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, StorageError, UsageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.shared.ocdbt_reader import MANIFEST
+from ckpt_surgery.formats.shared.orbax_layout import MANIFEST
 
 NODE_BYTES = 2**20
 """Encoded size of a B+tree node, unless told otherwise: larger ones make every open slow."""

@@ -1,7 +1,7 @@
-"""Checkpoints whose arrays are stretches of bytes in files: raw elements, at an offset.
+"""Checkpoints whose arrays are contiguous bytes in files: raw elements from an offset on.
 
-What most formats but zarr's come to once their headers are read. Such a format lists its leaves with
-manifests of raw chunks and the files that they lie in; reading them is the same for all.
+Most formats other than zarr are such once their headers are read: they list leaves with manifests of raw
+chunks, and the files that those lie in. Reading regions of them is the same for all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,17 +29,18 @@ from ckpt_surgery.core.manifests import (
     encoding_of,
     raw_codec,
 )
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, digest, named, relative
+from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.listing import FileStat, digest, relative
 from ckpt_surgery.storage.reading import Readable, opened, read_region, stat_file
 
 BIG = encoding_of([bytes_codec("big")])
 """The encoding of chunks whose elements are big endian."""
 
 
-def stretch(
+def contiguous(
     spec: ArraySpec, file: str, offset: int, codec: Codec | None = None, length: int | None = None
 ) -> Manifest:
-    """Of an array that lies in one piece of a file, by default raw in C order, and as long as in memory."""
+    """The manifest of a contiguous array in a file, by default raw in C order, and as long as in memory."""
     # Without elements there is no chunk, and a grid cannot have steps of 0.
     grid = tuple(max(1, n) for n in spec.shape)
     chunks = (
@@ -52,29 +53,29 @@ def stretch(
 
 @dataclass(frozen=True)
 class Opaque:
-    """Why an array is listed, but of no use to any function; and its elements, for comparison."""
+    """An array that is listed although no function can use it; its elements can be compared."""
 
     why: str
-    """A predicate: `is an array of dates`."""
+    """Reason, as a predicate: `is an array of dates`."""
     hint: str
     stored: Manifest | None = None
-    """Of untyped bytes; None where they cannot be had from the file as they are."""
+    """Manifest of its elements as untyped bytes; None where they do not lie in the file as they are."""
     dtype: np.dtype[Any] | None = None
-    """What these bytes are."""
+    """Type of the elements in the file."""
 
     def refused(self, leaf: Leaf) -> SourceError:
-        """What to raise where it is to be read."""
+        """The error to raise where the array is read."""
         return named(leaf.key, SourceError(f"it {self.why}", hint=self.hint))
 
     def typed(self, block: np.ndarray, listed: np.dtype[Any]) -> np.ndarray:
-        """Untyped bytes as the type that the array is listed with."""
+        """Untyped bytes converted to the type that the array is listed with."""
         assert self.dtype is not None
         found: np.ndarray = block.view(self.dtype).astype(listed)
         return found
 
 
-class StretchesSource:
-    """A checkpoint of stretches, opened for reading. Safe to use from several threads."""
+class RawArraysSource:
+    """A checkpoint of contiguous arrays, opened for reading. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -93,16 +94,16 @@ class StretchesSource:
         self.item: str | None = None
         self._leaves = leaves
         self._files = files
-        """Every file that the checkpoint consists of, by its path, as it was when it was listed."""
+        """Size and time of every file when it was listed, by path."""
         self._opaque = opaque or {}
-        """By key text."""
+        """Arrays that no function can use, by the text of their keys."""
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the checkpoint's own order."""
         return self._leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         opaque = self._opaque.get(leaf.key.text)
         if opaque is not None:
             raise opaque.refused(leaf)
@@ -110,10 +111,10 @@ class StretchesSource:
         return self._read(leaf, leaf.manifest, region)
 
     def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of an array that no function can use. Raises SourceError where they cannot be had."""
+        """The elements of an array that no function can use. Raises SourceError where they cannot be read."""
         opaque = self._opaque.get(leaf.key.text)
         if opaque is None or opaque.stored is None or leaf.spec is None:
-            return self.read(leaf, region)  # which tells why it cannot be had
+            return self.read(leaf, region)  # which raises the reason
         return opaque.typed(self._read(leaf, opaque.stored, region), leaf.spec.dtype)
 
     def _read(self, leaf: Leaf, manifest: Manifest, region: Region) -> np.ndarray:
@@ -127,14 +128,14 @@ class StretchesSource:
         yield from self._files
 
     def fingerprint(self) -> str:
-        """Of the files: names, sizes, modification times. Raises SourceError where one is gone."""
+        """Digest of the files' names, sizes and times. Raises SourceError where one is gone."""
         return digest(relative({path: stat_file(path) for path in self._files}))
 
 
 def read_raw(manifest: Manifest, region: Region, listed: Mapping[str, FileStat] | None = None) -> np.ndarray:
-    """A region of an array whose chunks are plain bytes of either byte order: only what it needs of each.
+    """A region of an array whose chunks are plain bytes of either byte order; reads only the bytes it needs.
 
-    `listed`: what the files were like when they were listed, by their paths. Raises SourceError where bytes
+    `listed`: size and time of the files when they were listed, by path. Raises SourceError where bytes
     are missing, files have changed, or booleans are neither 0 nor 1.
     """
     counts = covering_chunks(region, manifest.spec.shape, manifest.chunk_shape)
@@ -188,18 +189,19 @@ def _in_memory(stored: np.ndarray, dtype: np.dtype[Any], codec: Codec) -> np.nda
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Booleans as the bytes that they are: not each of them is one."""
+    """The dtype to read elements with: bytes for booleans, since not every byte is a boolean."""
     return np.dtype(np.uint8) if dtype == np.bool_ else dtype
 
 
 def checked(block: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Elements read with `stored_dtype`, as `dtype`. Raises SourceError for bytes that are not booleans."""
     if dtype == np.bool_ and block.size and block.max() > 1:
         raise SourceError(f"one of its booleans has the byte {block.max()}", hint=DAMAGED)
     return block.view(dtype)
 
 
 def _swapped(block: np.ndarray) -> np.ndarray:
-    """The other byte order; ml_dtypes' types have but one, so their bits are swapped."""
+    """Elements in the other byte order. Types of ml_dtypes cannot express that, so their bits are swapped."""
     if block.dtype.kind == "c":
         return block.view(block.dtype.newbyteorder()).astype(block.dtype)
     return block.view(f"u{block.dtype.itemsize}").byteswap().view(block.dtype)

@@ -1,8 +1,6 @@
-"""Zarr arrays as their chunks lie in files: found by their metadata, listed as manifests, read in regions.
+"""Reading regions of zarr arrays through TensorStore, for every format that stores zarr.
 
-Every format that stores zarr shares this: zarr groups, T5X, Orbax. Reading goes through TensorStore. A chunk
-that is missing reads as the fill value only where the format wants that (`check_filled`); elsewhere it is an
-error (`check_complete`).
+A chunk that is missing reads as the fill value only in formats that leave such chunks out.
 """
 
 import itertools
@@ -27,19 +25,20 @@ from ckpt_surgery.core.manifests import (
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.ocdbt_reader import STORE_ERRORS, store_message
-from ckpt_surgery.formats.shared.raw_arrays import Opaque, StretchesSource, read_raw
+from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_raw
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.handles import Handles
-from ckpt_surgery.storage.listing import DAMAGED, FileStat
+from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
 
 CACHE_BYTES = 32 * 2**20
-"""Decoded chunks kept, for regions that share one."""
+"""Size of the cache of decoded chunks, for regions that share one."""
 INDEX_CACHE_BYTES = 100_000_000
-"""B+tree nodes kept; Orbax writes nodes of up to this size."""
+"""Size of the cache of B+tree nodes; Orbax writes nodes of up to this size."""
 OPEN_ARRAYS = 256
-"""Handles kept open."""
+"""Most handles kept open."""
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ OPEN_ARRAYS = 256
 class ArrayReader:
     """Reads regions of zarr arrays. Thread-safe.
 
-    A chunk that its manifest lists must be there, and be the same, also when it is read.
+    A file with a chunk of a manifest must still be there, and unchanged, when the chunk is read.
     """
 
     def __init__(
@@ -67,14 +66,14 @@ class ArrayReader:
         self._root = root
         """The checkpoint's directory, for messages about chunks without a file of their own."""
         self._arrays = arrays
-        """By key text."""
+        """Arrays by the text of their keys."""
         self._listed = listed or {}
-        """What files were like when they were listed, by their paths."""
+        """Size and time of files when they were listed, by path."""
         self._cache_bytes = cache_bytes
         self._handles = Handles(self._opened, OPEN_ARRAYS)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         manifest = leaf.manifest
         assert manifest is not None
         if not region.size:
@@ -93,13 +92,16 @@ class ArrayReader:
         return np.asarray(block)
 
     def _check_unchanged(self, manifest: Manifest, region: Region) -> None:
-        """A file that vanished since it was listed would read as the fill value."""
+        """Raise SourceError for a file that has vanished or changed since it was listed.
+
+        TensorStore would read it as the fill value.
+        """
         for chunk in _stored_chunks(manifest, region) if self._listed else ():
             with opened(chunk.file, self._listed.get(chunk.file)):
                 pass
 
     def _files_of(self, manifest: Manifest, region: Region) -> str:
-        """For a message: the files that hold a region's chunks."""
+        """The files that hold a region's chunks, for a message."""
         chunks = itertools.islice(_stored_chunks(manifest, region), 1000)
         files = sorted({chunk.file or self._root for chunk in chunks}) or [self._root]
         return ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
@@ -131,14 +133,14 @@ class ArrayReader:
 
 
 def _touched(manifest: Manifest, region: Region) -> Region:
-    """The indices of the chunks that a region touches; it has elements."""
+    """The indices of the chunks that a region touches; the region is not empty."""
     grid = manifest.chunk_shape
     low = tuple(start // size for start, size in zip(region.starts, grid, strict=True))
     return Region(low, tuple(-(-stop // size) for stop, size in zip(region.stops, grid, strict=True)))
 
 
 def _stored_chunks(manifest: Manifest, region: Region) -> Iterator[Chunk]:
-    """The stored chunks that a region touches; it has elements."""
+    """The stored chunks that a region touches; the region is not empty."""
     touched = _touched(manifest, region)
     if touched.size <= len(manifest.chunks):
         cells = chunk_regions(touched.shape, (1,) * len(touched.shape))
@@ -157,8 +159,8 @@ def _all_stored(manifest: Manifest, region: Region) -> bool:
     )
 
 
-class ArraysSource(StretchesSource):
-    """A checkpoint of zarr arrays in files, and perhaps of stretches. Safe to use from several threads."""
+class ZarrArraysSource(RawArraysSource):
+    """A checkpoint of zarr arrays, and perhaps of contiguous arrays. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -174,11 +176,11 @@ class ArraysSource(StretchesSource):
     ):
         super().__init__(path, format, leaves, files, metadata, step, opaque)
         self._arrays = arrays
-        """By key text; other leaves are stretches."""
+        """Zarr arrays by the text of their keys; other arrays are contiguous."""
         self._reader = ArrayReader(directory, arrays.__getitem__, files)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         if leaf.key.text in self._arrays:
             return self._reader.read(leaf, region)
         return super().read(leaf, region)

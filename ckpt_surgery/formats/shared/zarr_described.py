@@ -16,11 +16,11 @@ from ckpt_surgery.core.manifests import (
     bytes_codec,
     long_axes,
 )
-from ckpt_surgery.formats.shared.zarr_metadata import CHAINS_OF_SHARDS, DTYPES, EXTENDED, NATIVE, SHUFFLES
+from ckpt_surgery.formats.shared.zarr_metadata import CHAINS_OF_SHARDS, EXTENDED, HELD, NATIVE, SHUFFLES
 
 
 def zarr2_metadata(manifest: Manifest) -> dict[str, Any] | None:
-    """A `.zarray` for chunks under the names `0.1`: what version 2 reads from the stored bytes is the array.
+    """The `.zarray` with which version 2 reads the stored bytes as this array; chunks are named like `0.1`.
 
     None where version 2 has no such dtype, codec or order of axes, and where chunks are missing.
     """
@@ -56,7 +56,7 @@ def _v2_name(dtype: np.dtype[Any], codec: dict[str, Any]) -> str | None:
 
 
 def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
-    """A codec in the words of version 2; None where it has no such compressor."""
+    """A codec as version 2 spells it; None where it has no such compressor."""
     if "id" in codec:
         return codec
     name = codec.get("name")
@@ -71,10 +71,10 @@ def _compressor(codec: dict[str, Any]) -> dict[str, Any] | None:
 def zarr3_metadata(
     manifest: Manifest, chunk_keys: Literal["default", "v2"] = "default"
 ) -> dict[str, Any] | None:
-    """A `zarr.json`: what version 3 reads from the stored bytes is the array. Not to be changed: it is kept.
+    """The `zarr.json` with which version 3 reads the stored bytes as this array. Cached: do not change it.
 
-    `chunk_keys`: the chunks have the names `c/0/1`, or `0.1` as in version 2. None where version 3 has no
-    such dtype or codec, and where chunks are missing. What shards lack is for `wholly_stored` to find out.
+    `chunk_keys`: chunks are named like `c/0/1`, or like `0.1` as in version 2. None where version 3 has no
+    such dtype or codec, and where chunks are missing; `wholly_stored` tells whether shards lack some.
     """
     if not manifest.complete:
         return None
@@ -86,7 +86,7 @@ def _described_in_v3(
     spec: ArraySpec, chunk_shape: Shape, codec: Codec, chunk_keys: str
 ) -> dict[str, Any] | None:
     codecs = [_codec_for_v3(step, spec.dtype) for step in json.loads(codec.encoding)]
-    if spec.dtype.name not in DTYPES or None in codecs:
+    if spec.dtype.name not in HELD or None in codecs:
         return None
     axes = long_axes(chunk_shape, codec) if codec.bytewise else codec.permutation
     if list(axes) != sorted(axes):
@@ -109,9 +109,9 @@ def _described_in_v3(
 
 
 def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any] | None:
-    """A codec as metadata of version 3 has it for this dtype; None where it has no such codec.
+    """A codec as version 3 spells it for this dtype; None where it has no such codec.
 
-    With all members that any version of TensorStore wants: before 0.1.74, zstd without `checksum` is refused.
+    It has all members that any version of TensorStore needs: before 0.1.74, zstd needs `checksum`.
     """
     if "name" not in codec:
         return None
@@ -133,7 +133,7 @@ def _codec_for_v3(codec: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]
 
 
 def _zero(dtype: np.dtype[Any]) -> Any:
-    """The fill value, which version 3 demands: never seen, as no chunk is missing."""
+    """The fill value, which version 3 requires; never used, because no chunk is missing."""
     if dtype.kind == "c":
         return [0, 0]
     return False if dtype.kind == "b" else 0

@@ -1,4 +1,8 @@
-"""Zarr arrays in directories: found by their metadata, listed as manifests of the chunks that have files."""
+"""Zarr arrays in directories: found by their metadata, listed as manifests of the chunks that have files.
+
+Where a chunk is missing, `check_filled` accepts it if the array has a fill value, and `check_complete` does
+not.
+"""
 
 import os
 from bisect import bisect_left
@@ -18,14 +22,15 @@ from ckpt_surgery.core.manifests import (
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_metadata import UNKNOWN, ZarrArray, parse_array
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, check_link, walk
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.listing import FileStat, check_link, real_path, walk
 from ckpt_surgery.storage.reading import opened
 
 CODECS = {
     2: ("blosc", "bz2", "gzip", "zlib", "zstd"),
     3: ("blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "zstd"),
 }
-"""What TensorStore's drivers decode."""
+"""Codecs that TensorStore's drivers decode, by zarr version."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +38,20 @@ class Files:
     """A directory with zarr arrays in it, walked once."""
 
     root: str
-    """What the names are relative to."""
+    """Directory that the names are relative to."""
     stats: Mapping[str, FileStat]
-    """By name, with `/`."""
+    """Size and time of each file, by name with `/`."""
     names: Sequence[str]
-    """Sorted."""
+    """The same names, sorted."""
 
     @staticmethod
     def of(root: str, directory: str = "") -> "Files":
         """Every file below a directory of the root.
 
-        Raises SourceError where there is none, for links that leave the root, and for special files.
+        Raises SourceError where the directory cannot be listed, for links that leave the root, and for
+        special files.
         """
-        path, real = os.path.join(root, directory), os.path.realpath(root)
+        path, real = os.path.join(root, directory), real_path(root)
         if directory:
             check_link(path, real)
         stats = {within(directory, name): stat for name, stat in walk(path, real).items()}
@@ -57,11 +63,11 @@ class Files:
 
     @property
     def by_path(self) -> dict[str, FileStat]:
-        """The same as `stats`, by path."""
+        """Size and time of each file, by path."""
         return {self.path(name): stat for name, stat in self.stats.items()}
 
     def below(self, directory: str) -> Sequence[str]:
-        """The names of the files in a directory, however deep; it has no `/` at its end."""
+        """The names of all files below a directory, which is given without `/` at its end."""
         if not directory:
             return self.names
         after = chr(ord("/") + 1)
@@ -74,9 +80,9 @@ class Files:
             return file.read(0, file.stat.size)
 
     def version(self, directory: str) -> int | None:
-        """Of the zarr array whose metadata is in a directory; None without.
+        """The version of the zarr array in a directory; None where there is no array.
 
-        Raises SourceError where it has that of two versions.
+        Raises SourceError where the directory has metadata of two versions.
         """
         found = [version for version, name in FILE_NAMES.items() if within(directory, name) in self.stats]
         if len(found) > 1:
@@ -88,7 +94,7 @@ class Files:
 
 
 def within(directory: str, name: str) -> str:
-    """The path of a file in a directory that may be the root: ``."""
+    """The path of a file in a directory; the root is the empty string."""
     return f"{directory}/{name}" if directory else name
 
 
@@ -98,11 +104,11 @@ class StoredArray:
 
     definition: ZarrArray
     kvstore: Mapping[str, Any]
-    """TensorStore's spec of the store that it is in."""
+    """TensorStore's spec of the store that holds the array."""
     path: str
-    """Of the array in that store; ends with `/`."""
+    """Path of the array in that store; ends with `/`."""
     filled: bool = False
-    """Whether a chunk that is missing has the fill value, rather than being an error."""
+    """Whether a missing chunk reads as the fill value; else it is an error."""
 
 
 def file_array(files: Files, directory: str) -> StoredArray:
@@ -122,16 +128,16 @@ def file_array(files: Files, directory: str) -> StoredArray:
 
 
 def check_reachable(path: str, error: type[SourceError] | type[UsageError] = SourceError) -> None:
-    """Raises an error where TensorStore's file driver means another place by a path."""
+    """Raise an error where TensorStore's file driver would understand a path differently."""
     if "\\" in path:
         raise error(
-            f"{shown(path)} has a backslash in it, which TensorStore takes for `/`",
+            f"{shown(path)} has a backslash in it, which TensorStore reads as `/`",
             hint="Choose a name without one.",
         )
 
 
 def check_codecs(array: ZarrArray) -> None:
-    """Raises SourceError for a codec that cannot be read."""
+    """Raise SourceError for a codec that cannot be read."""
     definition = array.definition
     if array.version == 2:
         names = [definition["compressor"]["id"]] if definition["compressor"] else []
@@ -143,7 +149,7 @@ def check_codecs(array: ZarrArray) -> None:
 
 
 def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
-    """Those of a chain, and of the chains within shards."""
+    """The names of the codecs of a chain, and of the chains within shards."""
     for codec in codecs:
         yield codec["name"]
         if codec["name"] == "sharding_indexed":
@@ -151,9 +157,9 @@ def _codec_names(codecs: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
 
 
 def file_manifest(files: Files, directory: str, array: ZarrArray) -> Manifest:
-    """The chunks of an array that have files, each as long as it can be; not all chunks need have one.
+    """The manifest of the chunks of an array that have files, which need not be all of them.
 
-    Raises SourceError where a file is too short to be a chunk.
+    Raises SourceError where a file has an impossible length.
     """
     counts = grid_counts(array.spec.shape, array.chunk_shape)
     start = len(within(directory, ""))
@@ -167,7 +173,7 @@ def file_manifest(files: Files, directory: str, array: ZarrArray) -> Manifest:
 
 
 def chunk_index(array: ZarrArray, name: str, counts: Shape) -> Shape | None:
-    """Which chunk of a grid a file within an array's directory is; None where it is none."""
+    """Which chunk of the grid a file in an array's directory is; None for other files."""
     digits = name.split(array.separator)
     if array.prefix and digits.pop(0) != array.prefix:
         return None
@@ -181,9 +187,9 @@ def chunk_index(array: ZarrArray, name: str, counts: Shape) -> Shape | None:
 
 
 def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
-    """Before anything is allocated: could the stored bytes be what the metadata claims?
+    """Raise SourceError where the stored bytes cannot be a chunk of the size that the metadata claims.
 
-    Raises SourceError where they could not.
+    Called before anything of that size is allocated.
     """
     wrong = chunk.length != array.chunk_nbytes if array.raw else chunk.length < array.least_bytes
     if wrong:
@@ -195,16 +201,16 @@ def check_length(array: ZarrArray, index: Shape, chunk: Chunk) -> None:
 
 
 def check_complete(array: ZarrArray, manifest: Manifest) -> None:
-    """Raises SourceError where a chunk is missing, with the first one's name."""
+    """Raise SourceError where a chunk is missing, with the first one's name."""
     if not manifest.complete:
-        # The grid may be said to be huge, but this ends after one step more than there are chunks.
+        # The metadata may claim a huge grid, but this ends at the latest one step after the stored chunks.
         indices = _indices(grid_counts(manifest.spec.shape, manifest.chunk_shape))
         missing = next(index for index in indices if index not in manifest.chunks)
         raise SourceError(f"its chunk {array.chunk_name(missing)} is missing", hint=DAMAGED)
 
 
 def _indices(counts: Shape) -> Iterator[Shape]:
-    """The indices of a grid in C order; itertools.product would hold every axis in memory."""
+    """The indices of a grid in C order. Unlike itertools.product, holds no axis in memory."""
     if not counts:
         yield ()
         return
@@ -214,6 +220,6 @@ def _indices(counts: Shape) -> Iterator[Shape]:
 
 
 def check_filled(array: ZarrArray, manifest: Manifest) -> None:
-    """Raises SourceError where a chunk is missing and there is no fill value to take its place."""
+    """Raise SourceError where a chunk is missing and there is no fill value to take its place."""
     if array.definition.get("fill_value") is None:
         check_complete(array, manifest)

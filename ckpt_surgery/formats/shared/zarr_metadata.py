@@ -1,4 +1,4 @@
-"""Zarr array metadata, versions 2 and 3: text → spec, chunk grid, codec, names of chunks; and back.
+"""Zarr array metadata, versions 2 and 3: its text becomes spec, chunk grid, codec, and names of chunks.
 
 Sources: the zarr v2 and v3 specifications, and TensorStore's `zarr` and `zarr3` drivers for the
 data types beyond them (bfloat16, float8, int4, …).
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ckpt_surgery.core.arrays import (
@@ -20,6 +19,7 @@ from ckpt_surgery.core.arrays import (
     Shape,
     grid_counts,
 )
+from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import (
     Codec,
@@ -29,7 +29,7 @@ from ckpt_surgery.core.manifests import (
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_shards import least_bytes
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 EXTENDED = (
     "bfloat16",
@@ -43,40 +43,37 @@ EXTENDED = (
     "int2",
     "int4",
 )
-"""ml_dtypes' types that TensorStore stores in both versions under their own names."""
-NATIVE = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-)
+"""Types of ml_dtypes that TensorStore stores in both versions under their own names."""
+NATIVE = NUMPY_NAMES
+"""NumPy's own types, which both versions have under other names."""
 
 HIGHEST_RATIO = 40_000
-"""Decoded over stored bytes that no codec exceeds (zstd's best is 128 KiB in 4 bytes)."""
+"""Most decoded bytes per stored byte: no codec exceeds this (zstd's best is 128 KiB in 4 bytes)."""
 
-UNKNOWN = "Save the checkpoint again without it, or leave this leaf out where it was written."
+UNKNOWN = "Save the checkpoint again without it, or without this leaf."
 
-DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in NATIVE} | {
-    name: np.dtype(getattr(ml_dtypes, name)) for name in EXTENDED
-}
+HELD = frozenset((*NATIVE, *EXTENDED))
+"""Names of all types that zarr arrays can have here."""
 
 
 @dataclass(frozen=True)
 class ZarrArray:
-    """One array's metadata, understood."""
+    """The metadata of one array, parsed."""
 
     version: int
     spec: ArraySpec
     chunk_shape: Shape
     codec: Codec
     prefix: str
-    """Before the chunk indices in a chunk's name: `c` in version 3's own encoding, else empty."""
+    """First part of chunk names: `c` in version 3's own encoding, else empty."""
     separator: str
-    """Between the chunk indices: `.` or `/`."""
+    """Separator of chunk indices in names: `.` or `/`."""
     definition: dict[str, Any]
-    """The metadata as it was read."""
+    """The metadata as the document that was read."""
 
     @functools.cached_property
     def raw(self) -> bool:
-        """Stored chunks are the elements and nothing else."""
+        """Whether stored chunks are the elements and nothing else."""
         return self.codec.name == "raw"
 
     @functools.cached_property
@@ -86,23 +83,23 @@ class ZarrArray:
 
     @functools.cached_property
     def least_bytes(self) -> int:
-        """What a stored chunk takes at least: shards may lack all that they are to hold, but no index."""
+        """Least bytes of a stored chunk; a shard can be without chunks inside, but not without its index."""
         shard = least_bytes(self.chunk_shape, self.codec)
         return -(-self.chunk_nbytes // HIGHEST_RATIO) if shard is None else shard
 
     @functools.cached_property
     def counts(self) -> Shape:
-        """How many chunks there are along each axis."""
+        """Number of chunks along each axis."""
         return grid_counts(self.spec.shape, self.chunk_shape)
 
     @functools.cached_property
     def chunk_count(self) -> int:
-        """How many chunks there are in all."""
+        """Number of chunks in all."""
         return math.prod(self.counts)
 
     @functools.cached_property
     def first_chunk(self) -> tuple[tuple[Shape, str], ...]:
-        """Index and name of the chunk at the origin, of most arrays the only one."""
+        """Index and name of the chunk at the origin, which is the only one of most arrays."""
         origin = (0,) * self.spec.ndim
         return ((origin, self.chunk_name(origin)),)
 
@@ -121,9 +118,9 @@ class ZarrArray:
 
 @functools.lru_cache(maxsize=1 << 14)
 def parse_array(text: bytes, version: int) -> ZarrArray:
-    """Understand the text of a `.zarray` (version 2) or `zarr.json` (version 3).
+    """Parse the text of a `.zarray` (version 2) or `zarr.json` (version 3).
 
-    Raises SourceError where it is malformed or uses what cannot be read.
+    Raises SourceError where it is malformed or uses a feature that cannot be read.
     """
     try:
         definition = json.loads(text)
@@ -147,7 +144,7 @@ def _sizes(values: Any, least: int) -> Shape:
 
 
 def _dtype(name: Any) -> np.dtype[Any]:
-    if not isinstance(name, str) or name not in DTYPES:
+    if not isinstance(name, str) or name not in HELD:
         raise SourceError(f"its data type `{shown(str(name))}` cannot be read", hint=UNKNOWN)
     return DTYPES[name]
 
@@ -231,7 +228,7 @@ def _parse_v3(definition: dict[str, Any]) -> ZarrArray:
 
 
 def _chain_name(codecs: list[dict[str, Any]]) -> str:
-    """`zstd+crc32c`, `sharded(zstd)`, `raw`: what is not the plain layout of elements."""
+    """Short name of a chain of codecs, without the plain layout: `zstd+crc32c`, `sharded(zstd)`, `raw`."""
     names = []
     for codec in codecs:
         if codec["name"] == "sharding_indexed":
@@ -242,19 +239,19 @@ def _chain_name(codecs: list[dict[str, Any]]) -> str:
 
 
 def _check_axes(codecs: list[dict[str, Any]], ndim: int) -> None:
-    """ValueError where a codec, or one of shards, is for another number of axes."""
+    """Raise ValueError where a codec, or one inside shards, is for another number of axes."""
     for codec in codecs:
         if codec["name"] == "transpose" and isinstance(order := codec["configuration"]["order"], list):
             if sorted(order) != list(range(ndim)):
-                raise ValueError(f"{order} is no order of {ndim} axes")
+                raise ValueError(f"{order} is not an order of {ndim} axes")
         elif codec["name"] == "sharding_indexed":
             if len(_sizes(codec["configuration"]["chunk_shape"], 1)) != ndim:
-                raise ValueError(f"shards of {ndim} axes have chunks of others")
+                raise ValueError(f"shards of {ndim} axes have chunks with another number of axes")
             _check_axes(codec["configuration"]["codecs"], ndim)
 
 
 def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ...], list[dict[str, Any]]]:
-    """What the leading transposes do to the axes, all in one; and the codecs after them."""
+    """All leading transposes as one permutation of the axes, and the codecs after them."""
     axes = tuple(range(ndim))
     transposes = list(itertools.takewhile(lambda codec: codec["name"] == "transpose", codecs))
     permutation = axes
@@ -266,13 +263,13 @@ def _permutation(codecs: list[dict[str, Any]], ndim: int) -> tuple[tuple[int, ..
 
 
 SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
-"""Of Blosc: names in version 3, numbers from 0 in version 2, where -1 is for the item size to decide."""
+"""Blosc's shuffles: names in version 3, numbers from 0 in version 2, where -1 lets the item size decide."""
 CHAINS_OF_SHARDS = {"codecs": None, "index_codecs": np.dtype(np.uint64)}
-"""Where shards have codecs of their own, and what those encode: the array's dtype where there is None."""
+"""Chains of codecs in a shard's configuration, and the dtype that each encodes (None: the array's)."""
 
 
 def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
-    """A compressor in the words of version 3, where that has it; else as it is, with its `id`."""
+    """A compressor as version 3 spells it; unchanged, with its `id`, where version 3 does not have it."""
     name = compressor["id"]
     if name in ("zstd", "gzip"):
         return {"name": name, "configuration": {"level": compressor.get("level", 1)}}
@@ -290,7 +287,7 @@ def _codec_of_v2(compressor: dict[str, Any], dtype: np.dtype[Any]) -> dict[str, 
 
 
 def _codec_of_v3(codec: dict[str, Any]) -> dict[str, Any]:
-    """A codec without what does not matter to decoding: Blosc's and zstd's chunks say that themselves."""
+    """A codec without what decoding does not need, because chunks of Blosc and zstd record it themselves."""
     configuration = codec.get("configuration", {})
     if codec["name"] == "bytes":
         return bytes_codec(configuration.get("endian", "little"))

@@ -20,14 +20,14 @@ from ckpt_surgery.storage.reading import opened
 
 SHARDS = "sharding_indexed"
 ENTRY_BYTES = 16
-"""Of the index, for each chunk inside: two integers of 64 bits."""
+"""Bytes of the index for each chunk inside: two integers of 64 bits."""
 CRC_BYTES = 4
 _ABSENT = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """Where the index of a shard is, and what it tells of."""
+    """Where the index of a shard is, and which chunks it describes."""
 
     inner: Shape
     """The shape of the chunks inside, in the order in which a shard stores its axes."""
@@ -37,15 +37,15 @@ class ShardLayout:
     """Whether a CRC-32C follows the index."""
 
     def index_bytes(self, count: int) -> int:
-        """Of the index of a shard with so many chunks inside."""
+        """Length of the index of a shard with `count` chunks inside."""
         return count * ENTRY_BYTES + (CRC_BYTES if self.checked else 0)
 
 
 @functools.lru_cache(maxsize=1024)
 def shard_layout(encoding: str) -> ShardLayout | None:
-    """The layout of chunks that are shards and nothing else, with an index of a length that is known.
+    """The layout of chunks that are shards with an index of known length, without further codecs.
 
-    None for others, and for shards whose chunks are shards again.
+    None for other chunks, and for shards whose chunks are shards again.
     """
     codecs = json.loads(encoding)
     if len(codecs) != 1 or codecs[0].get("name") != SHARDS:
@@ -70,7 +70,7 @@ def has_shards(codecs: Any) -> bool:
 
 
 def least_bytes(chunk_shape: Shape, codec: Codec) -> int | None:
-    """Of a shard: those of its index. None where chunks are no shards."""
+    """Least bytes of a shard, which are those of its index. None where chunks are not shards."""
     if SHARDS not in codec.encoding:
         return None
     layout = shard_layout(codec.encoding)
@@ -78,10 +78,10 @@ def least_bytes(chunk_shape: Shape, codec: Codec) -> int | None:
 
 
 def wholly_stored(manifest: Manifest) -> bool:
-    """Whether every element has stored bytes: no shard lacks a chunk that the array reaches into.
+    """Whether every element has stored bytes: no shard lacks a chunk with elements of the array.
 
-    Reads the index of each shard, and nothing where there are none. False as well where that cannot be told:
-    an index that is damaged, or of a kind that is not known here. Raises SourceError where a file is gone.
+    Reads the index of each shard, and nothing where there are none. False where that is unknown, because an
+    index is damaged or of an unknown kind. Raises SourceError where a file is gone.
     """
     if SHARDS not in manifest.codec.encoding:
         return manifest.complete
@@ -99,19 +99,19 @@ def wholly_stored(manifest: Manifest) -> bool:
 
 
 def _inside(layout: ShardLayout, codec: Codec, lengths: Shape) -> Shape:
-    """How many chunks a part of a shard has inside along each axis, in the order in which axes are stored."""
+    """Number of chunks inside a part of a shard along each axis, in the order in which axes are stored."""
     return grid_counts(tuple(lengths[axis] for axis in codec.permutation), layout.inner)
 
 
 def _reached(manifest: Manifest, layout: ShardLayout, index: Shape) -> tuple[slice, ...]:
-    """Those of a shard's chunks in which the array has elements: at its edges not all."""
+    """The chunks inside a shard in which the array has elements; at its edges not all of them."""
     sizes = zip(index, manifest.chunk_shape, manifest.spec.shape, strict=True)
     lengths = tuple(min(length, size - i * length) for i, length, size in sizes)
     return tuple(map(slice, _inside(layout, manifest.codec, lengths)))
 
 
 def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarray | None:
-    """For each chunk inside a shard, whether it is stored. None where the index cannot be right."""
+    """For each chunk inside a shard, whether it is stored. None where the index is damaged."""
     counts = _inside(layout, manifest.codec, manifest.chunk_shape)
     length = layout.index_bytes(math.prod(counts))
     if length > chunk.length:
@@ -124,13 +124,13 @@ def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarra
     entries = np.frombuffer(data[:size], "<u8" if layout.endian == "little" else ">u8").astype(np.uint64)
     offsets, lengths = np.moveaxis(entries.reshape(*counts, 2), -1, 0)
     absent = (offsets == _ABSENT) & (lengths == _ABSENT)
-    # No sum that could exceed 64 bits.
+    # Without sums, which could exceed 64 bits.
     inside = (begin <= offsets) & (offsets <= end) & (lengths <= np.uint64(end) - np.minimum(offsets, end))
     return inside if (inside | absent).all() else None
 
 
 def _read(chunk: Chunk, offset: int, length: int) -> bytes:
-    """Some of the stored bytes of a chunk."""
+    """The `length` stored bytes of a chunk from `offset` on."""
     if chunk.inline is not None:
         return chunk.inline[offset : offset + length]
     with opened(chunk.file) as file:

@@ -20,7 +20,7 @@ from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_met
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 
 DRIVERS = {2: "zarr", 3: "zarr3"}
-"""TensorStore's, by zarr version."""
+"""Names of TensorStore's drivers, by zarr version."""
 
 
 @contextmanager
@@ -59,10 +59,10 @@ def adopted_metadata(manifest: Manifest, zarr: int) -> dict[str, Any] | None:
 
 
 def chunk_name(index: Shape, zarr: int) -> str:
-    """As the metadata of written arrays has them: `0.1` in version 2, `c/0/1` in version 3."""
+    """The name of a chunk of a written array: `0.1` in version 2, `c/0/1` in version 3."""
     return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
 
 
 def put(array: Any, region: Region, block: np.ndarray) -> Any:
-    """TensorStore's futures of a block being written; it must not change meanwhile."""
+    """Begin to write a block, which must not change until the futures that this returns are done."""
     return array[region.slices].write(block, can_reference_source_data_indefinitely=True)

@@ -9,13 +9,13 @@ from ckpt_surgery.formats.shared.zip_members import Member, wrong
 from ckpt_surgery.storage.reading import OpenFile
 
 PIECE = 1 << 16
-"""Bytes that are inflated, or made by inflating, in one go."""
+"""Most bytes that are inflated, or produced by inflating, in one call."""
 
 
 def read_member(file: OpenFile, member: Member, most: int) -> bytes:
-    """All of a member. Raises SourceError where it has more than `most` bytes or its CRC-32 is another."""
+    """All of a member. Raises SourceError where it has more than `most` bytes or another CRC-32."""
     if member.size > most:
-        raise wrong(file, f"`{shown(member.name[:200])}` has {member.size} bytes, and {most} are the limit")
+        raise wrong(file, f"`{shown(member.name[:200])}` has {member.size} bytes; {most} is the limit")
     if member.deflated:
         stream, buffer = Inflated(member), bytearray(member.size)
         stream.read_into(file, 0, memoryview(buffer))
@@ -41,16 +41,16 @@ class Inflated:
     def __init__(self, member: Member):
         self.member = member
         self.position = 0
-        """How many of the member's bytes were made so far: reads cannot begin before."""
+        """Number of the member's bytes produced so far: reads cannot begin before this offset."""
         self._taken = 0
-        """How many of its stored bytes were read."""
+        """Number of its stored bytes that were read."""
         self._crc = 0
         self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def read_into(self, file: OpenFile, offset: int, buffer: memoryview) -> None:
         """Fill the buffer with the member's bytes from `offset` on, which is not before `position`.
 
-        Raises SourceError where they cannot be had. What comes before them is inflated and dropped.
+        Bytes before `offset` are inflated and dropped. Raises SourceError where the bytes cannot be read.
         """
         assert self.position <= offset
         while self.position < offset:
@@ -62,25 +62,25 @@ class Inflated:
             done += len(piece)
 
     def finish(self, file: OpenFile) -> None:
-        """Go to the end. Raises SourceError unless the bytes come to the right number and CRC-32."""
+        """Inflate to the end. Raises SourceError unless the number of bytes and the CRC-32 are right."""
         while self.position < self.member.size:
             self._next(file, PIECE)
         while not self._stream.eof:
             if self._make(file, 1):
-                raise self._wrong(file, "it inflates to more than that")
+                raise self._wrong(file, "it inflates to more")
         if self._stream.unused_data or self._taken != self.member.stored:
             raise self._wrong(file, "its deflated data ends before its stored bytes do")
         check_crc(file, self.member, self._crc)
 
     def _next(self, file: OpenFile, most: int) -> bytes:
-        """The next bytes, at least one."""
+        """The next bytes: at least one, and not more than `most`."""
         while not (made := self._make(file, most)):
             if self._stream.eof:
                 raise self._wrong(file, f"it inflates to {self.position} bytes only")
         return made
 
     def _make(self, file: OpenFile, most: int) -> bytes:
-        """Inflate one piece, which may come to nothing yet."""
+        """Inflate one piece, which can produce no byte yet."""
         held = self._stream.unconsumed_tail
         if not held and self._taken < self.member.stored:
             held = file.read(self.member.offset + self._taken, min(PIECE, self.member.stored - self._taken))
@@ -96,13 +96,13 @@ class Inflated:
         return made
 
     def _wrong(self, file: OpenFile, what: str) -> SourceError:
-        told = f"`{shown(self.member.name[:200])}` is said to be {self.member.size} bytes, but {what}"
+        told = f"`{shown(self.member.name[:200])}` should have {self.member.size} bytes, but {what}"
         return wrong(file, told)
 
 
 @dataclass(frozen=True, slots=True)
 class InflatedFile:
-    """A deflated member as a file that is read forwards: what `byte_ranges.read_region` reads from."""
+    """A deflated member as a file that is read forwards, for `read_region`."""
 
     file: OpenFile
     """The archive."""

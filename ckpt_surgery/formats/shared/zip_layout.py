@@ -6,15 +6,15 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage.reading import opened
 
 LOCAL = b"PK\x03\x04"
-"""How a member begins."""
+"""Signature of a member's local header."""
 LOCAL_FIELDS = Struct("<4s5H3I2H")
 """Signature, version, flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name and extra."""
 MOST_NAME_BYTES = MOST_COMMENT_BYTES = 0xFFFF
-"""The format's limits."""
+"""The format's limits for names and comments."""
 CENTRAL, END = b"PK\x01\x02", b"PK\x05\x06"
-"""How a member's entry in the directory begins, and the record that ends an archive."""
+"""Signatures of a member's entry in the directory, and of the record that ends an archive."""
 END64, LOCATOR64 = b"PK\x06\x06", b"PK\x06\x07"
-"""The end record with wide numbers, and the record that says where it is."""
+"""Signatures of the zip64 end record, and of the record that says where that is."""
 CENTRAL_FIELDS = Struct("<4s6H3I5H2I")
 """Signature, versions (2), flags, method, time, date, CRC-32, stored bytes, bytes, lengths of name, extra and
 comment, disk, attributes (2), offset of the local header."""
@@ -25,23 +25,23 @@ END64_FIELDS = Struct("<4sQ2H2I4Q")
 LOCATOR64_FIELDS = Struct("<4sIQI")
 """Signature, disk, offset of the wide end record, number of disks."""
 STORE, DEFLATE = 0, 8
-"""Methods."""
+"""Compression methods."""
 DESCRIPTOR, UTF_8 = 1 << 3, 1 << 11
-"""Flags: sizes follow the member, so that the local header may lack them; the name is UTF-8, not CP437."""
+"""Flags: sizes follow the member and are optional in the local header; the name is UTF-8, not CP437."""
 ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
 """Flags of encrypted members and directories."""
 PATCH = 1 << 5
-"""Flag of members that are differences to others."""
+"""Flag of members that are patches of others."""
 MOST_VERSION = 63
-"""The format's last one, 6.3, times ten."""
+"""Newest version of the format, 6.3, times ten."""
 WIDE = 0xFFFFFFFF
-"""In place of a number that is in the zip64 extra field."""
+"""Value that stands for a number in the zip64 extra field."""
 ZIP64_EXTRA = 1
-"""The extra field's number."""
+"""Number of the zip64 extra field."""
 
 
 def first_name(path: str) -> str | None:
-    """The name of the member that begins a file; None where it begins otherwise or cannot be read."""
+    """The name of the member at the beginning of a file; None without one, and for an unreadable file."""
     try:
         with opened(path) as file:
             head = file.read(0, min(file.stat.size, LOCAL_FIELDS.size + MOST_NAME_BYTES))

@@ -1,4 +1,4 @@
-"""Zip archives, strictly: which members there are, where their bytes lie, and how to read them.
+"""The members of zip archives, strictly checked, and where their bytes lie.
 
     with opened(path) as file:
         archive = read_archive(file)        # Archive: `members` in the directory's order, `comment`
@@ -7,11 +7,10 @@
         InflatedFile(file, Inflated(member)).read_into(offset, buffer)    # a deflated one, forwards only
 
 A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
-the file and belong to no other member. `first_name(path)` is for detection: it reads a few bytes and never
-raises. Whatever is wrong is a SourceError with the path. Nothing is allocated that the size of the file does
-not justify.
+the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
+the size of the file does not justify.
 
-Refused are archives of which two programs could see different things: data before the first member, between
+Refused are archives that two programs could read differently: data before the first member, between
 the directory and its end record, or after it; repeated names; members that overlap; local headers that
 disagree with the directory. Refused too: encryption, methods other than store and deflate, several disks.
 
@@ -49,12 +48,12 @@ from ckpt_surgery.formats.shared.zip_layout import (
     WIDE,
     ZIP64_EXTRA,
 )
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import OpenFile
 
 MOST_DIRECTORY_BYTES = 100_000_000
 MOST_GAIN = 1032
-"""Bytes that a deflated byte can become: 258 for every two bits."""
+"""Most bytes that one deflated byte can become: 258 for every two bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,26 +62,27 @@ class Member:
 
     name: str
     offset: int
-    """Of its first byte in the archive's file."""
+    """Offset of its first byte in the archive's file."""
     stored: int
-    """Bytes in the archive."""
+    """Number of bytes in the archive."""
     size: int
-    """Bytes of the file itself."""
+    """Number of bytes once it is inflated."""
     crc: int
-    """CRC-32 of the file itself."""
+    """CRC-32 of these bytes."""
     deflated: bool
 
 
 @dataclass(frozen=True)
 class Archive:
-    """What the directory of an archive says, after it was checked against the members' own headers."""
+    """The directory of an archive, checked against the local headers of its members."""
 
     members: tuple[Member, ...]
-    """In the directory's order; entries of empty directories are left out."""
+    """All members in the order of the directory, without entries of empty directories."""
     comment: bytes
 
     @cached_property
     def by_name(self) -> Mapping[str, Member]:
+        """Every member by its name."""
         return {member.name: member for member in self.members}
 
     def __getitem__(self, name: str) -> Member:
@@ -93,7 +93,7 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _DirectoryEntry:
     """One entry of a directory."""
 
     raw_name: bytes
@@ -111,17 +111,17 @@ class _Entry:
 
     @property
     def least_end(self) -> int:
-        """Where the member ends if its local header has no extra field."""
+        """Offset where the member ends if its local header has no extra field."""
         return self.header + LOCAL_FIELDS.size + len(self.raw_name) + self.stored
 
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of an archive."""
+    """The record that ends an archive."""
 
     entries: int
     directory: int
-    """Offset."""
+    """Offset of the directory."""
     directory_bytes: int
     comment: bytes
 
@@ -131,13 +131,13 @@ def read_archive(file: OpenFile) -> Archive:
     end = _read_end(file)
     entries = list(_entries(file, end))
     if len(entries) != end.entries:
-        raise wrong(file, f"its end says {end.entries} members, its directory has {len(entries)}")
+        raise wrong(file, f"its end record says {end.entries} members, but its directory has {len(entries)}")
     limits = _limits(file, entries, end.directory)
     members = [_member(file, entry, limits[entry.header]) for entry in entries]
     counts = Counter(member.name for member in members)
     for name, count in counts.items() if len(counts) < len(members) else ():
         if count > 1:
-            raise wrong(file, f"`{shown(name[:200])}` comes {count} times")
+            raise wrong(file, f"`{shown(name[:200])}` is there {count} times")
     return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), end.comment)
 
 
@@ -145,7 +145,7 @@ def read_archive(file: OpenFile) -> Archive:
 
 
 def _read_end(file: OpenFile) -> _End:
-    """The record at the end of the file, which must be where the directory ends."""
+    """The record at the end of the file; the directory must end where it begins."""
     size = file.stat.size
     tail = file.read(size - min(size, _LONGEST_END), min(size, _LONGEST_END))
     at = tail.rfind(END)
@@ -164,7 +164,7 @@ def _read_end(file: OpenFile) -> _End:
     if offset + length != position:
         raise wrong(file, f"its directory is at byte {offset} and has {length} bytes, but ends at {position}")
     if length > MOST_DIRECTORY_BYTES:
-        raise wrong(file, f"its directory has {length} bytes, and {MOST_DIRECTORY_BYTES} are the limit")
+        raise wrong(file, f"its directory has {length} bytes; {MOST_DIRECTORY_BYTES} is the limit")
     return _End(entries, offset, length, comment)
 
 
@@ -172,7 +172,7 @@ _LONGEST_END = END_FIELDS.size + MOST_COMMENT_BYTES
 
 
 def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
-    """Position, disks, entries, bytes and offset, where a zip64 record says them; `end`: of the other one."""
+    """Position, disks, entries, length and offset from a zip64 record before `end`; None without one."""
     at = end - LOCATOR64_FIELDS.size
     start = at - END64_FIELDS.size
     if start < 0:
@@ -182,14 +182,14 @@ def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:
         return None
     record = END64_FIELDS.unpack(file.read(start, END64_FIELDS.size))
     if record[0] != END64 or offset != start or record[1] != END64_FIELDS.size - 12:
-        raise wrong(file, f"its zip64 record is said to be at byte {offset}, and belongs at {start}")
+        raise wrong(file, f"its zip64 record should be at byte {start}, but the archive says {offset}")
     if disk or disks > 1:
         raise wrong(file, "it is one of several disks of an archive", "Join them first.")
     return start, *record[4:]
 
 
-def _entries(file: OpenFile, end: _End) -> Iterator[_Entry]:
-    """What is in the directory, checked for itself."""
+def _entries(file: OpenFile, end: _End) -> Iterator[_DirectoryEntry]:
+    """The entries of the directory, each valid in itself."""
     directory = file.read(end.directory, end.directory_bytes)
     at, fields = 0, CENTRAL_FIELDS.size
     while at < len(directory):
@@ -220,12 +220,12 @@ def _entries(file: OpenFile, end: _End) -> Iterator[_Entry]:
             raise wrong(file, "its directory ends within an entry")
         name, more = directory[start : start + named], directory[start + named : start + named + extra]
         size, stored, header = _widened(file, more, (size, stored, header))
-        entry = _Entry(name, flags, method, crc, stored, size, header)
+        entry = _DirectoryEntry(name, flags, method, crc, stored, size, header)
         _check_entry(file, entry, disk, version & 0xFF)
         yield entry
 
 
-def _check_entry(file: OpenFile, entry: _Entry, disk: int, version: int) -> None:
+def _check_entry(file: OpenFile, entry: _DirectoryEntry, disk: int, version: int) -> None:
     try:
         name = shown(entry.name[:200])
     except UnicodeDecodeError as error:
@@ -245,11 +245,11 @@ def _check_entry(file: OpenFile, entry: _Entry, disk: int, version: int) -> None
     if entry.method == STORE and entry.stored != entry.size:
         raise wrong(file, f"`{name}` is stored as it is, in {entry.stored} bytes for {entry.size}")
     if entry.size > entry.stored * MOST_GAIN:
-        raise wrong(file, f"`{name}` is said to be {entry.size} bytes, deflated to {entry.stored}")
+        raise wrong(file, f"`{name}` claims {entry.size} bytes, deflated to {entry.stored}")
 
 
 def _widened(file: OpenFile, extra: bytes, numbers: Sequence[int]) -> tuple[int, ...]:
-    """The numbers, those that are in the zip64 extra field taken from there."""
+    """The numbers, with those that are in the zip64 extra field filled in."""
     if WIDE not in numbers:
         return tuple(numbers)
     field = _extra_field(extra, ZIP64_EXTRA)
@@ -275,8 +275,8 @@ def _extra_field(extra: bytes, wanted: int) -> bytes | None:
 # --- the members' own headers -----------------------------------------------------------------------------
 
 
-def _limits(file: OpenFile, entries: Sequence[_Entry], directory: int) -> Mapping[int, int]:
-    """Offset of a local header → where the next one or the directory begins.
+def _limits(file: OpenFile, entries: Sequence[_DirectoryEntry], directory: int) -> Mapping[int, int]:
+    """For each local header's offset, the offset where the next one or the directory begins.
 
     Raises SourceError where members overlap or do not begin where the file does.
     """
@@ -290,8 +290,8 @@ def _limits(file: OpenFile, entries: Sequence[_Entry], directory: int) -> Mappin
     return dict(pairwise(starts))
 
 
-def _member(file: OpenFile, entry: _Entry, limit: int) -> Member:
-    """A member whose own header agrees with the directory, and that ends before `limit`."""
+def _member(file: OpenFile, entry: _DirectoryEntry, limit: int) -> Member:
+    """The member of an entry. Raises SourceError unless its local header agrees and it ends by `limit`."""
     fields = LOCAL_FIELDS.unpack(file.read(entry.header, LOCAL_FIELDS.size))
     signature, _, flags, method, _, _, crc, stored, size, named, extra = fields
     offset = entry.header + LOCAL_FIELDS.size + named + extra
@@ -311,13 +311,13 @@ def _member(file: OpenFile, entry: _Entry, limit: int) -> Member:
     return Member(entry.name, offset, entry.stored, entry.size, entry.crc, method == DEFLATE)
 
 
-def _overlap(file: OpenFile, entry: _Entry, end: int, limit: int) -> SourceError:
+def _overlap(file: OpenFile, entry: _DirectoryEntry, end: int, limit: int) -> SourceError:
     return wrong(
         file, f"`{shown(entry.name[:200])}` would end at byte {end}, but what follows it begins at {limit}"
     )
 
 
-def _disagrees(file: OpenFile, entry: _Entry, what: str) -> SourceError:
+def _disagrees(file: OpenFile, entry: _DirectoryEntry, what: str) -> SourceError:
     return wrong(
         file,
         f"`{shown(entry.name[:200])}` is not what the directory says "

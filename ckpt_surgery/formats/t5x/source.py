@@ -6,109 +6,57 @@ TensorStore spec in T5X, the string `PLACEHOLDER://<directory>` in Orbax.
 Source of the format: google-research/t5x, `t5x/checkpoints.py`. Versions from 1 on are
 `{version, optimizer: {target, state[, flax_mutables]}}`, and keys start below `optimizer`; version 0 is a
 bare tree. The kvstore's path is relative to the file, also where its driver is `gfile` or `gcs`: the bucket
-there is a dummy. Before 0.1.14 the path was at the top of the spec. Old checkpoints have bfloat16 as uint16,
-and say so nowhere: that is left to the recipe's `bitcast`.
+there is a placeholder. Before 0.1.14 the path was at the top of the spec. Old checkpoints have bfloat16 as
+uint16, and do not record that: the recipe's `bitcast` restores it.
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.flax.source import PLACEHOLDER, Found, flattened, leaf_of, opaque_leaves
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
-from ckpt_surgery.formats.shared.msgpack_arrays import manifest_of, read_pieces
+from ckpt_surgery.formats.shared.msgpack_arrays import manifest_of
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, Node
+from ckpt_surgery.formats.shared.msgpack_source import (
+    PLACEHOLDER,
+    FoundNode,
+    ListedLeaf,
+    MsgpackSource,
+    flattened,
+    leaf_of,
+    list_leaves,
+    zarr_leaf,
+)
 from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
-from ckpt_surgery.formats.shared.zarr_arrays import ArraysSource
-from ckpt_surgery.formats.shared.zarr_files import (
-    Files,
-    StoredArray,
-    check_complete,
-    file_array,
-    file_manifest,
-)
-from ckpt_surgery.formats.t5x.detect import ROOT_NAMES, Location, locate
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, about, named
+from ckpt_surgery.formats.shared.t5x_layout import ROOT_NAMES
+from ckpt_surgery.formats.t5x.detect import T5XFile, locate
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.reading import opened
 
 NEWEST = 3
-"""Version of T5X's files."""
+"""Newest version of T5X's files that is read."""
 SPEC_NAMES = {"driver", "kvstore", "metadata"}
-"""What T5X itself knows a TensorStore spec by."""
+"""Names by which T5X itself recognizes a TensorStore spec."""
 LOCAL = ("file", "gfile", "gcs")
-"""Drivers of key-value stores whose paths are taken to be local."""
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A leaf, and what reading it takes."""
-
-    leaf: Leaf
-    node: Node
-    """What stands for it in the tree."""
-    array: StoredArray | None = None
-    """Where it is in zarr."""
-    files: Mapping[str, FileStat] = field(default_factory=dict)
-    """Of its own, by path."""
-
-    @property
-    def cut(self) -> bool:
-        """Whether it is an array in pieces of the tree's file that no grid fits."""
-        return isinstance(self.node, ArrayAt) and self.leaf.manifest is None
-
-
-@dataclass(frozen=True)
-class Contents:
-    """All that is known of a checkpoint without reading arrays."""
-
-    listed: Mapping[str, Listed]
-    """By key text."""
-    stat: FileStat
-    """Of the tree's file."""
+"""Drivers of key-value stores whose paths are read as local ones."""
 
 
 # --- the tree ---------------------------------------------------------------------------------------------
 
 
-def read_contents(location: Location) -> Contents:
-    """List every leaf. Raises SourceError where the file is damaged or an array is not whole."""
-    path = location.path
-    with opened(path) as file:
-        root, stat = read_tree(file), file.stat
-    with about(path):
-        tree = _below_root(root)
-    listed: dict[str, Listed] = {}
-    for key, node in flattened(tree, is_leaf=_is_spec) if tree else ():
-        if key.text in listed:
-            text = shown(key.text[:200])
-            raise SourceError(f"{shown(path)}: two leaves have the key `{text}`", hint=DAMAGED)
-        try:
-            listed[key.text] = _listed(location, key, node)
-        except SourceError as error:
-            raise named(key, error) from error
-    return Contents(listed, stat)
-
-
-def _listed(location: Location, key: Key, node: Node) -> Listed:
-    directory = array_directory(node)
+def _listed(location: T5XFile, found: FoundNode) -> ListedLeaf:
+    directory = array_directory(found.node)
     if directory is None:
-        return Listed(leaf_of(Found(key, node, location.path)), node)
-    files = Files.of(location.directory, directory)
-    stored = file_array(files, directory)
-    manifest = file_manifest(files, directory, stored.definition)
-    check_complete(stored.definition, manifest)
-    _check_agrees(_told_spec(location, node), stored.definition.spec)
-    leaf = Leaf(key, LeafKind.ARRAY, stored.definition.spec, manifest)
-    return Listed(leaf, node, stored, files.by_path)
+        return ListedLeaf(leaf_of(found), found)
+    listed = zarr_leaf(found, location.directory, directory)
+    assert listed.leaf.spec is not None
+    _check_agrees(_recorded_spec(location, found.node), listed.leaf.spec)
+    return listed
 
 
 def _below_root(root: Node) -> dict[str | int, Node]:
@@ -117,7 +65,7 @@ def _below_root(root: Node) -> dict[str | int, Node]:
         version, tree = root["version"], root["optimizer"]
         if type(version) is not int or not 0 <= version <= NEWEST:
             raise SourceError(
-                f"its version is {shown(repr(version)[:100])}, known are those up to {NEWEST}",
+                f"its version is {shown(repr(version)[:100])}, and versions up to {NEWEST} are known",
                 hint="Save it again with a T5X that writes one of them.",
             )
     else:
@@ -135,7 +83,7 @@ def _is_spec(node: Node) -> bool:
 
 
 def array_directory(node: Node) -> str | None:
-    """The directory of the zarr array that a leaf stands for, relative to the file; None: for no such thing.
+    """The directory of the zarr array that a leaf stands for, relative to the file; None for other leaves.
 
     Raises SourceError for a spec that is malformed, of another driver, or with a path that leads elsewhere.
     """
@@ -157,39 +105,39 @@ def array_directory(node: Node) -> str | None:
             )
     parts = [part for part in (kvstore.get("path", ""), node.get("path", "")) if part != ""]
     if not all(isinstance(part, str) for part in parts):
-        raise SourceError("its TensorStore spec has a path that is no text", hint=DAMAGED)
+        raise SourceError("its TensorStore spec has a path that is not text", hint=DAMAGED)
     return _relative("/".join(part.rstrip("/") or part for part in parts if isinstance(part, str)))
 
 
 def _relative(path: str) -> str:
-    """A path in the checkpoint's directory, without `.` and `/` at its end. Raises SourceError for others."""
+    """A path below the checkpoint's directory, normalized. Raises SourceError for any other path."""
     plain = posixpath.normpath(path)
     if not path or plain.startswith("/") or plain in (".", "..") or ".." in path.split("/") or "\0" in path:
         raise SourceError(
-            f"its array is said to be in `{shown(path[:200])}`, which is no path below the checkpoint",
+            f"its array should be in `{shown(path[:200])}`, which is not a path below the checkpoint",
             hint="Only arrays in the checkpoint's own directory are read.",
         )
     return plain
 
 
 @dataclass(frozen=True)
-class ToldSpec:
-    """What the tree says of an array; None where it does not."""
+class RecordedSpec:
+    """Shape and dtype of an array as the tree records them; None where it does not."""
 
     shape: tuple[int, ...] | None
     dtype: str | None
 
 
-def _told_spec(location: Location, node: Node) -> ToldSpec:
-    """Of a spec; of a placeholder nothing is told."""
+def _recorded_spec(location: T5XFile, node: Node) -> RecordedSpec:
+    """What a TensorStore spec records; a placeholder records nothing."""
     if not isinstance(node, dict):
-        return ToldSpec(None, None)
+        return RecordedSpec(None, None)
     about_array, dtype = node["metadata"], node.get("dtype")
     shape = about_array.get("shape") if isinstance(about_array, dict) else None
-    return ToldSpec(_sizes(location, shape), dtype if isinstance(dtype, str) else None)
+    return RecordedSpec(_sizes(location, shape), dtype if isinstance(dtype, str) else None)
 
 
-def _sizes(location: Location, node: Node) -> tuple[int, ...] | None:
+def _sizes(location: T5XFile, node: Node) -> tuple[int, ...] | None:
     """A shape, as a list, as the map that Flax makes of a tuple, or as an array."""
     if isinstance(node, ArrayAt):
         manifest = manifest_of(node, location.path)
@@ -207,53 +155,27 @@ def _sizes(location: Location, node: Node) -> tuple[int, ...] | None:
     return sizes
 
 
-def _check_agrees(told: ToldSpec, spec: ArraySpec) -> None:
+def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
     """Raises SourceError where the tree and the array's own metadata differ."""
-    if told.shape not in (None, spec.shape):
-        raise SourceError(f"it is {spec}, but has the shape {told.shape} in the tree", hint=DAMAGED)
-    if told.dtype not in (None, spec.dtype.name):
-        raise SourceError(f"it is {spec}, but {shown(str(told.dtype)[:100])} in the tree", hint=DAMAGED)
+    if recorded.shape not in (None, spec.shape):
+        raise SourceError(f"it is {spec}, but has the shape {recorded.shape} in the tree", hint=DAMAGED)
+    if recorded.dtype not in (None, spec.dtype.name):
+        raise SourceError(f"it is {spec}, but {shown(str(recorded.dtype)[:100])} in the tree", hint=DAMAGED)
 
 
-# --- the source -------------------------------------------------------------------------------------------
-
-
-class T5XSource(ArraysSource):
-    """A T5X checkpoint, opened for reading. Safe to use from several threads."""
-
-    def __init__(self, path: str, location: Location, contents: Contents):
-        listed = contents.listed
-        files = {file: stat for item in listed.values() for file, stat in item.files.items()}
-        super().__init__(
-            path=path,
-            format="t5x",
-            directory=location.directory,
-            leaves={text: item.leaf for text, item in listed.items()},
-            arrays={text: item.array for text, item in listed.items() if item.array is not None},
-            files={location.path: contents.stat, **files},
-            metadata={},
-            step=location.step,
-            opaque=opaque_leaves(Found(item.leaf.key, item.node, location.path) for item in listed.values()),
-        )
-        self.item = location.item
-        self._file = location.path
-        self._cut = {text: item.node for text, item in listed.items() if item.cut}
-
-    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
-        array = self._cut.get(leaf.key.text)
-        if not isinstance(array, ArrayAt):
-            return super().read(leaf, region)
-        try:
-            return read_pieces(array, self._file, region, self._files)
-        except SourceError as error:
-            raise named(leaf.key, error) from error
-
-
-def open_t5x(path: str, selection: Selection) -> T5XSource:
+def open_t5x(path: str, selection: Selection) -> MsgpackSource:
     """Open a file, the directory with a file `checkpoint`, or one that holds several steps.
 
-    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item it cannot have.
+    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item that it does not
+    have.
     """
     location = locate(path, selection)
-    return T5XSource(path, location, read_contents(location))
+    with opened(location.path) as file:
+        root, stat = read_tree(file), file.stat
+    with about(location.path):
+        tree = _below_root(root)
+        nodes = flattened(tree, is_leaf=_is_spec) if tree else ()
+        found = [FoundNode(key, node, location.path) for key, node in nodes]
+    listed = list_leaves(found, lambda one: _listed(location, one))
+    files = {location.path: stat}
+    return MsgpackSource(path, "t5x", location.directory, listed, files, {}, location.step, location.item)

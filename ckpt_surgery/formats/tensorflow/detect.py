@@ -1,4 +1,4 @@
-"""Where a tensor bundle lies: a prefix of file names, which a directory's `checkpoint` file may tell.
+"""Where a tensor bundle lies: a prefix of file names, which a directory's file `checkpoint` may give.
 
 Format: tensorflow/tensorflow, python/checkpoint/checkpoint_management.py; the file `checkpoint` is a
 CheckpointState in Protocol Buffers' text form, one field per line.
@@ -10,20 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_step
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import (
-    DAMAGED,
-    about,
     check_link,
-    check_no_item,
-    check_no_step,
-    entries,
+    exists,
+    has_entry,
+    is_directory,
+    is_file,
+    names_in,
+    real_path,
 )
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 SUFFIX = ".index"
+GRAPH_SUFFIX = ".meta"
+"""Suffix of the graph that `tf.compat.v1.train.Saver` writes beside the variables."""
 FOOTER_BYTES = 48
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 STATE = "checkpoint"
@@ -41,18 +46,18 @@ _MOST_STATE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Place:
-    """One bundle."""
+class Bundle:
+    """The tensor bundle that was chosen."""
 
     directory: str
     prefix: str
-    """Of its files, relative to the directory."""
+    """What the names of its files begin with, relative to the directory."""
     step: int | None = None
-    """The number at the prefix's end, where it was chosen in a directory."""
+    """The number at the end of the prefix, where the bundle was chosen in a directory."""
     state: str | None = None
-    """The file in the directory that told."""
+    """Name of the file in the directory that lists its checkpoints, where there is one."""
     in_directory: bool = False
-    """Whether what the user named was the directory."""
+    """Whether the user named the directory."""
 
     @property
     def index(self) -> str:
@@ -73,34 +78,35 @@ def detect(path: Path) -> bool:
     Checkpoints of version 1, which are refused when they are opened, are recognized.
     """
     try:
-        if path.is_dir():
-            return _holds_bundles(os.fspath(path))
-        if not path.exists():
-            return Path(f"{path}{SUFFIX}").is_file()
-        return _is_ours(path.parent, path.name)
-    except (SourceError, OSError, ValueError):
+        place = os.fspath(path)
+        if is_directory(place):
+            return _holds_bundles(place)
+        if not exists(place):
+            return is_file(place + SUFFIX)
+        return _is_ours(*os.path.split(place))
+    except (SourceError, ValueError):
         return False
 
 
 def _holds_bundles(directory: str) -> bool:
-    names = {entry.name for entry in entries(directory)}
+    names = set(names_in(directory))
     if STATE in names and _is_state(os.path.join(directory, STATE)):
         return True
-    if SAVED_MODEL in names or os.path.isfile(os.path.join(directory, VARIABLES + SUFFIX)):
+    if SAVED_MODEL in names or is_file(os.path.join(directory, VARIABLES + SUFFIX)):
         return True
     return any(_is_index(directory, name, names) for name in names)
 
 
-def _is_ours(directory: Path, name: str) -> bool:
+def _is_ours(directory: str, name: str) -> bool:
     """Whether a file is an index, a data file beside an index, or another table."""
     if match := _DATA.search(name):
-        return (directory / f"{name[: match.start()]}{SUFFIX}").exists()
-    siblings = {entry.name for entry in entries(os.fspath(directory))} if name.endswith(SUFFIX) else set()
-    return _is_index(os.fspath(directory), name, siblings) or _ends_as_table(os.fspath(directory / name))
+        return exists(os.path.join(directory, f"{name[: match.start()]}{SUFFIX}"))
+    siblings = set(names_in(directory or ".")) if name.endswith(SUFFIX) else set()
+    return _is_index(directory, name, siblings) or _ends_as_table(os.path.join(directory, name))
 
 
 def _is_index(directory: str, name: str, siblings: set[str]) -> bool:
-    """An index that is damaged has data files beside it at least."""
+    """Whether a file is an index: a table, or a damaged one with data files beside it."""
     if not name.endswith(SUFFIX):
         return False
     data = name.removesuffix(SUFFIX) + ".data-"
@@ -110,7 +116,7 @@ def _is_index(directory: str, name: str, siblings: set[str]) -> bool:
 
 
 def is_table(file: OpenFile) -> bool:
-    """By the last bytes."""
+    """Whether a file ends as LevelDB's tables do."""
     size = file.stat.size
     return size >= FOOTER_BYTES and file.read(size - len(MAGIC), len(MAGIC)) == MAGIC
 
@@ -120,11 +126,11 @@ def _ends_as_table(path: str) -> bool:
         with opened(path) as file:
             return is_table(file)
     except SourceError:
-        return False  # a link into nowhere among a directory's files, say
+        return False  # a link that leads nowhere, for example
 
 
 def _is_state(path: str) -> bool:
-    """T5X has a file of the same name, in msgpack."""
+    """Whether a file is a CheckpointState; T5X has a file of the same name, in MessagePack."""
     try:
         with opened(path) as file:
             head = file.read(0, min(1024, file.stat.size))
@@ -136,22 +142,22 @@ def _is_state(path: str) -> bool:
 # --- choosing ---------------------------------------------------------------------------------------------
 
 
-def locate(path: str, selection: Selection) -> Place:
+def locate(path: str, selection: Selection) -> Bundle:
     """The bundle that `path` and a step choose; only directories have steps.
 
     Raises SourceError where there is none or it is not clear which, UsageError for a step that is not
     there, and for an item.
     """
     check_no_item(path, selection.item)
-    if os.path.isdir(path):
+    if is_directory(path):
         return _in_directory(path, selection.step)
     check_no_step(path, selection.step)
     directory, name = os.path.split(path)
-    return Place(directory, _DATA.sub("", name).removesuffix(SUFFIX))
+    return Bundle(directory, _DATA.sub("", name).removesuffix(SUFFIX))
 
 
-def _in_directory(directory: str, step: int | None) -> Place:
-    names = sorted(entry.name for entry in entries(directory))
+def _in_directory(directory: str, step: int | None) -> Bundle:
+    names = names_in(directory)
     state = _read_state(directory) if STATE in names else _State(None, ())
     found = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
     told = STATE if STATE in names else None
@@ -159,30 +165,20 @@ def _in_directory(directory: str, step: int | None) -> Place:
         prefix = _of_step(directory, state, found, step)
     elif state.latest is not None:
         prefix = state.latest
-    elif found or not os.path.isdir(os.path.join(directory, os.path.dirname(VARIABLES))):
+    elif found or not is_directory(os.path.join(directory, os.path.dirname(VARIABLES))):
         prefix = _only(directory, found)
     else:
         prefix = VARIABLES
     match = _STEP.search(prefix)
-    return Place(directory, prefix, int(match[1]) if match else None, told, True)
+    return Bundle(directory, prefix, int(match[1]) if match else None, told, True)
 
 
 def _of_step(directory: str, state: "_State", found: Sequence[str], step: int) -> str:
-    """The prefix that ends in the step, of those that are there; what the state names comes first."""
-    known = [prefix for prefix in state.all if os.path.lexists(os.path.join(directory, prefix + SUFFIX))]
+    """The prefix that ends in the step: one that the state names where it names one, else any that exists."""
+    known = [prefix for prefix in state.all if has_entry(os.path.join(directory, prefix + SUFFIX))]
     steps = {p: int(match[1]) for p in dict.fromkeys([*known, *found]) if (match := _STEP.search(p))}
-    for candidates in (known, found):
-        chosen = [prefix for prefix in dict.fromkeys(candidates) if steps.get(prefix) == step]
-        if len(chosen) > 1:
-            raise SourceError(
-                f"{shown(directory)} has step {step} more than once: {few(chosen, 5)}",
-                hint="Name the checkpoint itself instead.",
-            )
-        if chosen:
-            return chosen[0]
-    raise UsageError(
-        f"{shown(directory)} has no step {step}", hint=f"It has {few(list(steps), 5) or 'none at all'}."
-    )
+    preferred = {prefix: steps[prefix] for prefix in known if steps.get(prefix) == step}
+    return choose_step(directory, preferred or steps, step)
 
 
 def _only(directory: str, found: Sequence[str]) -> str:
@@ -191,7 +187,7 @@ def _only(directory: str, found: Sequence[str]) -> str:
     if not found:
         raise SourceError(f"{shown(directory)} holds no TensorFlow checkpoint", hint=DAMAGED)
     raise SourceError(
-        f"{shown(directory)} holds {len(found)} TensorFlow checkpoints, and no file `{STATE}` tells "
+        f"{shown(directory)} holds {len(found)} TensorFlow checkpoints, and no file `{STATE}` says "
         f"which is the latest: {few(found, 5)}",
         hint="Name the one that is meant, or its step: `step=N`.",
     )
@@ -202,7 +198,7 @@ def _only(directory: str, found: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _State:
-    """Prefixes within the directory."""
+    """The checkpoints that the file `checkpoint` names, as prefixes within the directory."""
 
     latest: str | None
     all: tuple[str, ...]
@@ -210,7 +206,7 @@ class _State:
 
 def _read_state(directory: str) -> _State:
     path = os.path.join(directory, STATE)
-    check_link(path, os.path.realpath(directory))
+    check_link(path, real_path(directory))
     with opened(path) as file:
         if file.stat.size > _MOST_STATE_BYTES:
             raise SourceError(
@@ -229,12 +225,12 @@ def _read_state(directory: str) -> _State:
 
 
 def _field(line: bytes) -> tuple[str, bytes]:
-    """Name and text of a field; the numbers (times) do not matter."""
+    """Name and text of a field; numbers, which are times, are not needed."""
     if match := _TEXT.match(line):
         return match[1].decode(), _ESCAPE.sub(_unescaped, match[2])
     if match := _NUMBER.match(line):
         return match[1].decode(), b""
-    raise SourceError(f"its line {line[:100]!r} is none of a checkpoint's state", hint=DAMAGED)
+    raise SourceError(f"its line {line[:100]!r} does not belong to a checkpoint's state", hint=DAMAGED)
 
 
 def _unescaped(match: "re.Match[bytes]") -> bytes:
@@ -244,13 +240,13 @@ def _unescaped(match: "re.Match[bytes]") -> bytes:
 
 
 def _within(directory: str, value: bytes) -> str:
-    """What a state calls a checkpoint, as a prefix in the directory.
+    """The name that a state has for a checkpoint, as a prefix in the directory.
 
-    A path from elsewhere, such as where the checkpoint was written, keeps its last component: a
-    checkpoint's own files do not lead out of its directory.
+    Of a path that leads elsewhere, such as where the checkpoint was written, the last component counts: a
+    checkpoint's own files never lead out of its directory.
     """
     told = os.fsdecode(value)
-    root = os.path.realpath(directory) + os.sep
+    root = real_path(directory) + os.sep
     prefix = told.removeprefix(root)
     if os.path.isabs(prefix) or "://" in prefix or ".." in prefix.split("/"):
         prefix = os.path.basename(prefix)

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from ckpt_surgery.core.dtypes import DTYPES
+
 STRING = 7
+"""The DataType of strings."""
 
 
 NUMBERS: Mapping[int, np.dtype[Any]] = {
-    number: np.dtype(getattr(ml_dtypes, name, name))
+    number: DTYPES[name]
     for number, name in {
         1: "float32",
         2: "float64",
@@ -39,7 +41,7 @@ NUMBERS: Mapping[int, np.dtype[Any]] = {
         33: "float4_e2m1fn",
     }.items()
 }
-"""TensorFlow's DataType → dtype, of all that are numbers. Narrow ones take a byte each in files."""
+"""Dtypes of those DataTypes that are numbers. Elements of narrow ones take a byte each in files."""
 
 
 OTHERS = {
@@ -52,9 +54,9 @@ OTHERS = {
     20: "resource",
     21: "variant",
 }
-"""DataTypes that no array here can have."""
+"""Names of the DataTypes that are no dtype."""
 
 
 def type_name(number: int) -> str:
-    """How TensorFlow calls a DataType."""
+    """TensorFlow's name of a DataType."""
     return NUMBERS[number].name if number in NUMBERS else OTHERS.get(number, f"DataType {number}")

@@ -1,7 +1,7 @@
 """The index of a tensor bundle: every variable, and where its bytes lie.
 
 Format: tensorflow/tensorflow, core/protobuf/tensor_bundle.proto, core/util/tensor_bundle, core/framework/
-types.proto and core/util/saved_tensor_slice_util.cc (the keys of the parts of partitioned variables).
+types.proto.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,57 +24,57 @@ from ckpt_surgery.formats.tensorflow.proto import (
     optional_integer,
     signed,
 )
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""How TensorFlow's objects refer to each other: no variable."""
+"""Key of the graph of TensorFlow's objects, which is not a variable."""
 NEWEST = 1
-"""The version of the format that this module reads."""
+"""Newest version of the format that this module reads."""
 _PART = b"\0"
-"""How the keys of the parts of partitioned variables begin."""
+"""First byte of the keys of parts of partitioned variables."""
 _FULL = -1
-"""The length of a part that extends along the whole axis, in its key."""
+"""Length, in the key of a part, that stands for the whole axis."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A box of a variable that lies in one piece."""
+class VariablePart:
+    """A box of a variable whose bytes are contiguous."""
 
     region: Region
     shard: int
     offset: int
-    """Byte offset in the shard."""
+    """Offset in bytes in the shard."""
     size: int
-    """Bytes."""
+    """Number of bytes."""
     checksum: int
-    """Masked CRC-32C of the bytes as they are stored; for strings see `tensor_bundle_source`."""
+    """Masked CRC-32C of the bytes as they are stored; of strings see `tensorflow.source.decoded_text`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One entry of the index, with all of its parts: a grid of boxes that covers it."""
+    """One variable of the index, with all of its parts: a grid of boxes that covers it."""
 
     name: str
     type: int
-    """DataType: of NUMBERS, or something else."""
+    """DataType, one of NUMBERS or of OTHERS."""
     shape: Shape
-    parts: tuple[Part, ...]
+    parts: tuple[VariablePart, ...]
 
 
 @dataclass(frozen=True)
-class Index:
-    """All that a bundle says about itself."""
+class BundleIndex:
+    """The contents of a bundle's index."""
 
     shards: int
-    """How many data files there are."""
+    """Number of data files."""
     big: bool
     """Whether numbers are big endian."""
     variables: tuple[Variable, ...]
-    """In the order of their names' bytes."""
+    """All variables in the order of their names' bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _BundleHeader:
     shards: int
     big: bool
 
@@ -83,11 +83,11 @@ class _Header:
 class _Extent:
     start: int
     length: int
-    """`_FULL` where it is the whole axis."""
+    """Length of the interval; `_FULL` for the whole axis."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _IndexEntry:
     type: int
     shape: Shape
     shard: int
@@ -95,14 +95,14 @@ class _Entry:
     size: int
     checksum: int
     slices: tuple[tuple[_Extent, ...], ...]
-    """Of a partitioned variable: for each part its extent along each axis."""
+    """For each part of a partitioned variable, its extent along each axis."""
 
 
-def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> Index:
-    """The index in a table's entries. Raises SourceError unless all variables are whole and apart."""
-    header: _Header | None = None
-    entries: dict[str, _Entry] = {}
-    parts: dict[bytes, _Entry] = {}
+def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
+    """The index in the entries of a table. Raises SourceError unless all variables are whole and disjoint."""
+    header: _BundleHeader | None = None
+    entries: dict[str, _IndexEntry] = {}
+    parts: dict[bytes, _IndexEntry] = {}
     for key, value in pairs:
         if header is None:
             header = _header(key, value)
@@ -116,7 +116,7 @@ def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> Index:
     if parts:
         raise SourceError(f"no variable has the part {shown(repr(next(iter(parts)))[:200])}", hint=DAMAGED)
     _check_apart(variables)
-    return Index(header.shards, header.big, variables)
+    return BundleIndex(header.shards, header.big, variables)
 
 
 def _name(key: bytes) -> str:
@@ -126,7 +126,7 @@ def _name(key: bytes) -> str:
         raise SourceError(f"the name {key[:100]!r} is not UTF-8", hint=DAMAGED) from None
 
 
-def _header(key: bytes, value: bytes) -> _Header:
+def _header(key: bytes, value: bytes) -> _BundleHeader:
     if key:
         raise SourceError("its table has no header", hint="It is damaged, or the table of another program.")
     found = fields(value)
@@ -141,10 +141,11 @@ def _header(key: bytes, value: bytes) -> _Header:
         )
     if not 0 < shards < 100_000 or endianness > 1:
         raise SourceError(f"its header has {shards} data files and the byte order {endianness}", hint=DAMAGED)
-    return _Header(shards, endianness == 1)
+    return _BundleHeader(shards, endianness == 1)
 
 
 def v1_checkpoint(what: str) -> SourceError:
+    """The error to raise for a checkpoint of version 1."""
     return SourceError(
         f"{what} is a TensorFlow checkpoint of version 1, which is not read",
         hint="Restore it in TensorFlow and save it with "
@@ -155,11 +156,11 @@ def v1_checkpoint(what: str) -> SourceError:
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def _entry(name: str, value: bytes, header: _Header) -> _Entry:
-    """One entry, checked for itself."""
+def _entry(name: str, value: bytes, header: _BundleHeader) -> _IndexEntry:
+    """One entry, valid in itself. Raises SourceError with its name."""
     try:
         found = fields(value)
-        entry = _Entry(
+        entry = _IndexEntry(
             integer(found, 1),
             _shape(message(found, 2)),
             integer(found, 3),
@@ -172,17 +173,17 @@ def _entry(name: str, value: bytes, header: _Header) -> _Entry:
         if entry.type in NUMBERS:
             _check_numbers(entry)
     except SourceError as error:
-        raise _told(name, error) from error
+        raise _with_name(name, error) from error
     return entry
 
 
-def _told(name: str, error: SourceError) -> SourceError:
+def _with_name(name: str, error: SourceError) -> SourceError:
     (problem,) = error.problems
     return SourceError(f"`{shown(name[:200])}`: {problem.message}", hint=problem.hint)
 
 
 def _shape(found: list[Field]) -> Shape:
-    """Of a TensorShapeProto."""
+    """The shape in a TensorShapeProto."""
     _check_rank(found)
     axes = tuple(signed(integer(axis, 1)) for axis in messages(found, 2))
     if integer(found, 3) or any(n < 0 for n in axes):
@@ -196,7 +197,7 @@ def _check_rank(found: list[Field]) -> None:
 
 
 def _extents(found: list[Field]) -> tuple[_Extent, ...]:
-    """Of a TensorSliceProto."""
+    """The extents in a TensorSliceProto."""
     _check_rank(found)
     return tuple(_extent(axis) for axis in messages(found, 1))
 
@@ -208,7 +209,7 @@ def _extent(found: list[Field]) -> _Extent:
     return _Extent(start, _FULL if length is None else length)
 
 
-def _check_place(entry: _Entry, header: _Header) -> None:
+def _check_place(entry: _IndexEntry, header: _BundleHeader) -> None:
     if not 0 <= entry.shard < header.shards or entry.offset < 0 or entry.size < 0:
         raise SourceError(
             f"it is in data file {entry.shard} of {header.shards}, {entry.size} bytes from byte "
@@ -217,7 +218,7 @@ def _check_place(entry: _Entry, header: _Header) -> None:
         )
 
 
-def _check_numbers(entry: _Entry) -> None:
+def _check_numbers(entry: _IndexEntry) -> None:
     spec = ArraySpec(entry.shape, NUMBERS[entry.type])
     if beyond_memory(spec.shape, spec.dtype.itemsize):
         raise SourceError(f"it has a shape beyond all memory: {list(spec.shape)}", hint=DAMAGED)
@@ -228,8 +229,8 @@ def _check_numbers(entry: _Entry) -> None:
 # --- variables --------------------------------------------------------------------------------------------
 
 
-def _variable(name: str, entry: _Entry, parts: dict[bytes, _Entry]) -> Variable:
-    """Takes the parts of a partitioned variable out of `parts`."""
+def _variable(name: str, entry: _IndexEntry, parts: dict[bytes, _IndexEntry]) -> Variable:
+    """One variable. Removes the parts that belong to it from `parts`."""
     whole = Region.whole(entry.shape)
     try:
         if entry.type not in NUMBERS and entry.type not in OTHERS:
@@ -242,12 +243,14 @@ def _variable(name: str, entry: _Entry, parts: dict[bytes, _Entry]) -> Variable:
         if found:
             check_grid([part.region for part in found], whole)
     except SourceError as error:
-        raise _told(name, error) from error
-    alone = Part(whole, entry.shard, entry.offset, entry.size, entry.checksum)
+        raise _with_name(name, error) from error
+    alone = VariablePart(whole, entry.shard, entry.offset, entry.size, entry.checksum)
     return Variable(name, entry.type, entry.shape, tuple(found) or (alone,))
 
 
-def _part(name: str, entry: _Entry, extents: Sequence[_Extent], parts: dict[bytes, _Entry]) -> Part:
+def _part(
+    name: str, entry: _IndexEntry, extents: Sequence[_Extent], parts: dict[bytes, _IndexEntry]
+) -> VariablePart:
     region = _region(extents, entry.shape)
     stored = parts.pop(part_key(name, [(e.start, e.length) for e in extents]), None)
     if stored is None:
@@ -258,7 +261,7 @@ def _part(name: str, entry: _Entry, extents: Sequence[_Extent], parts: dict[byte
             f"where {type_name(entry.type)}{list(region.shape)} belongs",
             hint=DAMAGED,
         )
-    return Part(region, stored.shard, stored.offset, stored.size, stored.checksum)
+    return VariablePart(region, stored.shard, stored.offset, stored.size, stored.checksum)
 
 
 def _region(extents: Sequence[_Extent], shape: Shape) -> Region:
@@ -277,9 +280,9 @@ def _region(extents: Sequence[_Extent], shape: Shape) -> Region:
 
 
 def check_grid(regions: Sequence[Region], whole: Region) -> None:
-    """Refuse boxes that are not the cells of a grid, even or not: those leave nothing out, and share nothing.
+    """Raise SourceError unless boxes are the cells of a grid, which cover the whole without overlap.
 
-    Raises SourceError.
+    The cells need not be equal.
     """
     axes = range(len(whole.shape))
     cuts = [sorted({(r.starts[axis], r.stops[axis]) for r in regions}) for axis in axes]
@@ -292,13 +295,13 @@ def check_grid(regions: Sequence[Region], whole: Region) -> None:
 
 
 def _joined(cut: Sequence[tuple[int, int]], length: int) -> bool:
-    """Whether intervals follow each other from 0 to the length."""
+    """Whether intervals follow each other from 0 to `length` without gaps."""
     starts, stops = [0, *(stop for _, stop in cut)], [*(start for start, _ in cut), length]
     return starts == stops
 
 
 def _check_apart(variables: Sequence[Variable]) -> None:
-    """Refuse variables that share bytes: a small file could then stand for any amount of data."""
+    """Raise SourceError where variables share bytes: a small file could then claim any amount of data."""
     found = sorted((p.shard, p.offset, p.size, v.name) for v in variables for p in v.parts if p.size)
     for (shard, offset, size, name), (next_shard, start, _, other) in pairwise(found):
         if shard == next_shard and start < offset + size:

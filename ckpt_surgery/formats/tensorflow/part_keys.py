@@ -1,4 +1,7 @@
-"""The keys under which an index has the parts of partitioned variables."""
+"""The keys of the parts of partitioned variables in an index.
+
+Format: tensorflow/tensorflow, core/util/saved_tensor_slice_util.cc and core/lib/strings/ordered_code.cc.
+"""
 
 from collections.abc import Sequence
 
@@ -15,18 +18,18 @@ def part_key(name: str, extents: Sequence[tuple[int, int]]) -> bytes:
 
 
 def _unsigned(value: int) -> bytes:
-    """Its length in bytes, then the bytes, most significant first; nothing for 0."""
+    """The number of bytes, then the bytes, most significant first; 0 has none."""
     length = (value.bit_length() + 7) // 8
     return bytes([length]) + value.to_bytes(length, "big")
 
 
 def _text(text: bytes) -> bytes:
-    """Escaped and terminated. UTF-8 has no 0xff, which would be escaped as well."""
+    """A text, escaped and terminated. UTF-8 has no 0xff, which would have to be escaped as well."""
     return text.replace(b"\0", b"\0\xff") + b"\0\1"
 
 
 def _signed(value: int) -> bytes:
-    """As many bytes as its leading ones (of a negative number: zeros) tell, most significant first."""
+    """A number with as many leading ones (zeros if negative) as bytes, most significant byte first."""
     length = (value if value >= 0 else ~value).bit_length() // 7 + 1
     header = ((1 << length) - 1) << 7 * length
     return (value & ((1 << 8 * length) - 1) ^ header).to_bytes(length, "big")

@@ -1,13 +1,13 @@
-"""Protocol Buffers' wire format, as far as reading small messages takes it.
+"""Reading small messages in the wire format of Protocol Buffers.
 
-Format: protobuf.dev/programming-guides/encoding. A message is a sequence of numbered fields; of a
-field that is not repeated the last one counts, and what is zero is usually left out.
+Format: protobuf.dev/programming-guides/encoding. A message is a sequence of numbered fields. Of a field that
+is not repeated the last value counts, and a value of zero is usually left out.
 """
 
 from dataclasses import dataclass
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
@@ -19,7 +19,7 @@ class Field:
 
     number: int
     value: int | bytes
-    """Bytes where the field is text, bytes or a message of its own, else an unsigned number."""
+    """Bytes where the field is a text, bytes or a message, else an unsigned number."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -35,7 +35,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """A 64-bit number in two's complement."""
+    """An unsigned number of 64 bits, read as two's complement."""
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -68,12 +68,12 @@ def integer(found: list[Field], number: int) -> int:
 
 
 def optional_integer(found: list[Field], number: int) -> int | None:
-    """The same, None where it is left out."""
+    """The value of a field that is a number, None where it is left out. Raises SourceError."""
     values = [field.value for field in found if field.number == number]
     if not values:
         return None
     if not isinstance(values[-1], int):
-        raise SourceError(f"field {number} of a message is no number", hint=DAMAGED)
+        raise SourceError(f"field {number} of a message is not a number", hint=DAMAGED)
     return values[-1]
 
 
@@ -81,7 +81,7 @@ def messages(found: list[Field], number: int) -> list[list[Field]]:
     """Every message in a field that may be repeated. Raises SourceError."""
     values = [field.value for field in found if field.number == number]
     if not all(isinstance(value, bytes) for value in values):
-        raise SourceError(f"field {number} of a message is no message", hint=DAMAGED)
+        raise SourceError(f"field {number} of a message is not a message", hint=DAMAGED)
     return [fields(value) for value in values if isinstance(value, bytes)]
 
 

@@ -1,21 +1,21 @@
-"""Snappy: literals, and copies of what came before.
+"""Decompressing Snappy: literals, and copies of what came before.
 
-Format: google/snappy, format_description.txt. Only the raw form, which tables have, without frames.
+Format: google/snappy, format_description.txt, in its raw form without frames, as tables have it.
 """
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.tensorflow.proto import varint
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 MOST_EXPANSION = 22
-"""No stream grows by more: what adds most is a copy of 64 bytes, told in 3."""
+"""Most bytes per compressed byte: a copy of 64 bytes takes 3."""
 
 
 def decompress(data: bytes) -> bytes:
-    """The bytes behind a stream. Raises SourceError where it is malformed, before it takes much memory."""
+    """The decompressed bytes. Raises SourceError where they are malformed, before it takes much memory."""
     size, at = varint(data, 0)
     if size > MOST_EXPANSION * len(data):
-        raise SourceError(f"{len(data)} compressed bytes claim to be {size}", hint=DAMAGED)
+        raise SourceError(f"{len(data)} compressed bytes claim to be {size} decompressed ones", hint=DAMAGED)
     out = bytearray()
     while at < len(data):
         length, offset, at = _element(data, at)
@@ -32,7 +32,7 @@ def decompress(data: bytes) -> bytes:
 
 
 def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """Length, how far back to copy from (0: a literal follows), and where its tag ends."""
+    """Length, distance to copy from (0: a literal follows), and the offset where the tag ends."""
     tag, kind = data[at], data[at] & 3
     if kind == 0:
         extra = max((tag >> 2) - 59, 0)
@@ -47,14 +47,14 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _number(data: bytes, at: int, width: int, default: int) -> int:
-    """Of `width` bytes; `default` where there are none."""
+    """The number of `width` bytes at `at`; `default` where `width` is 0."""
     if width > len(data) - at:
         raise SourceError("the compressed data ends within a tag", hint=DAMAGED)
     return int.from_bytes(data[at : at + width], "little") if width else default
 
 
 def _repeated(out: bytearray, offset: int, length: int) -> bytearray:
-    """`length` bytes from `offset` before the end on; what they overlap repeats."""
+    """`length` bytes from `offset` bytes before the end on; beyond the end they repeat."""
     start = len(out) - offset
     piece = out[start : start + length]
     return piece if len(piece) == length else (piece * (length // offset + 1))[:length]

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import google_crc32c
@@ -28,53 +28,65 @@ from ckpt_surgery.core.manifests import (
 )
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.raw_arrays import BIG, StretchesSource, read_raw, stretch
-from ckpt_surgery.formats.tensorflow.detect import SUFFIX, Place, is_table, locate
+from ckpt_surgery.formats.shared.raw_arrays import BIG, RawArraysSource, contiguous, read_raw
+from ckpt_surgery.formats.tensorflow.detect import GRAPH_SUFFIX, SUFFIX, Bundle, is_table, locate
 from ckpt_surgery.formats.tensorflow.dtypes import NUMBERS, STRING, type_name
-from ckpt_surgery.formats.tensorflow.index import Index, Part, Variable, read_index, v1_checkpoint
+from ckpt_surgery.formats.tensorflow.index import (
+    BundleIndex,
+    Variable,
+    VariablePart,
+    read_index,
+    v1_checkpoint,
+)
 from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.formats.tensorflow.table import mask, table_entries
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, about, check_link, named
+from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.listing import FileStat, check_link, has_entry, is_file, real_path
 from ckpt_surgery.storage.reading import opened, stat_file
 
 MOST_STRING_BYTES = 2**20
-"""Longer texts are not read when a checkpoint is listed."""
+"""Longest text that is read when a checkpoint is listed."""
 _PIECE = 2**28
-"""Bytes that a checksum takes in at once."""
+"""Bytes that a checksum is updated with at once."""
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """What reading a box of an array takes."""
+    """A box of an array, and what reading it takes."""
 
     region: Region
     manifest: Manifest
-    """Of the box alone."""
+    """Manifest of the box alone."""
     checksum: int
-    """Masked CRC-32C of its bytes as they are stored."""
+    """Masked CRC-32C of its stored bytes."""
 
 
-class TensorBundleSource(StretchesSource):
+class TensorBundleSource(RawArraysSource):
     """A tensor bundle, opened for reading. Safe to use from several threads.
 
-    A data file may be missing until something is read from it; leaves in such files have no manifest. What is
-    no array of numbers has the dtype `object` in its listing, and is an error to read.
+    A data file can be missing until something is read from it; leaves in such files have no manifest. Arrays
+    of other things than numbers are listed with the dtype `object`, and reading them is an error.
     """
 
-    def __init__(self, place: Place, path: str, index: Index, files: Mapping[str, FileStat]):
-        """`files`: by path. Data files may be missing."""
-        paths = _data_files(place, index)
+    def __init__(self, bundle: Bundle, path: str, index: BundleIndex, files: Mapping[str, FileStat]):
+        """`files`: size and time of the files that exist, by path."""
+        paths = _data_files(bundle, index)
         stored = {v.name: _stored(paths, index, v) for v in index.variables if v.type in NUMBERS}
         leaves = {v.name: _leaf(paths, index, v, stored.get(v.name, ()), files) for v in index.variables}
-        super().__init__(path, "tensorflow", leaves, files, {}, place.step)
+        super().__init__(path, "tensorflow", leaves, files, {}, bundle.step)
         self._stored = stored
         self._types = {v.name: v.type for v in index.variables}
+        self._beside = (*paths.values(), os.path.join(bundle.directory, f"{bundle.prefix}{GRAPH_SUFFIX}"))
+
+    def files(self) -> Iterator[str]:
+        """Paths of all files of the bundle; data files and the graph beside them may be missing."""
+        yield from dict.fromkeys((*self._files, *self._beside))
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had.
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read.
 
-        A part of the variable (most have but one) that is read whole is held to its checksum. Reading less
-        than that cannot be: there is one checksum for all of a part. Big-endian ones are not held to theirs.
+        The checksum of a part of the variable (most have only one) is checked where the part is read whole
+        and is little endian: there is one checksum for all of a part.
         """
         assert leaf.spec is not None
         name = leaf.key.text
@@ -101,14 +113,14 @@ class TensorBundleSource(StretchesSource):
         return block
 
     def _part(self, part: StoredPart, region: Region) -> np.ndarray:
-        """A region of a part, counted from the part's own beginning."""
+        """The elements of a region of a part; the region counts from the beginning of the part."""
         if not region.size:
             return np.empty(region.shape, part.manifest.spec.dtype)
         (chunk,) = part.manifest.chunks.values()
         if chunk.file not in self._files:
             raise SourceError(
                 f"its data file {shown(chunk.file)} is missing",
-                hint="Listing and planning need the index only; values need the data files beside it.",
+                hint="Listing and planning need only the index; values need the data files beside it.",
             )
         block = read_raw(part.manifest, region, self._files)
         if region == Region.whole(part.manifest.spec.shape) and part.manifest.codec.encoding == RAW:
@@ -117,7 +129,7 @@ class TensorBundleSource(StretchesSource):
 
 
 def _common(a: Region, b: Region) -> Region | None:
-    """The elements that are in both; None where there are none."""
+    """The intersection of two regions; None where it is empty."""
     starts, stops = tuple(map(max, a.starts, b.starts)), tuple(map(min, a.stops, b.stops))
     return Region(starts, stops) if all(a < b for a, b in zip(starts, stops, strict=True)) else None
 
@@ -129,7 +141,7 @@ def _check(block: np.ndarray, wanted: int, chunk: Chunk) -> None:
     if found != wanted:
         raise SourceError(
             f"its {chunk.length} bytes from byte {chunk.offset} of {shown(chunk.file)} on have the checksum "
-            f"{found:08x} where {wanted:08x} is noted",
+            f"{found:08x} where {wanted:08x} is recorded",
             hint=DAMAGED,
         )
 
@@ -144,13 +156,13 @@ def _unreadable(type: int) -> SourceError:
 # --- leaves -----------------------------------------------------------------------------------------------
 
 
-def _stored(paths: Mapping[int, str], index: Index, variable: Variable) -> tuple[StoredPart, ...]:
+def _stored(paths: Mapping[int, str], index: BundleIndex, variable: Variable) -> tuple[StoredPart, ...]:
     dtype = NUMBERS[variable.type]
     codec = _codec(len(variable.shape), index.big and dtype.itemsize > 1)
     return tuple(
         StoredPart(
             part.region,
-            stretch(ArraySpec(part.region.shape, dtype), paths[part.shard], part.offset, codec),
+            contiguous(ArraySpec(part.region.shape, dtype), paths[part.shard], part.offset, codec),
             part.checksum,
         )
         for part in variable.parts
@@ -164,7 +176,7 @@ def _codec(ndim: int, big: bool) -> Codec:
 
 def _leaf(
     paths: Mapping[int, str],
-    index: Index,
+    index: BundleIndex,
     variable: Variable,
     parts: tuple[StoredPart, ...],
     files: Mapping[str, FileStat],
@@ -182,7 +194,7 @@ def _leaf(
 def _manifest(
     spec: ArraySpec, parts: tuple[StoredPart, ...], files: Mapping[str, FileStat]
 ) -> Manifest | None:
-    """Of an array whose parts are of one shape and all there; None of any other."""
+    """The manifest of an array whose parts have one shape and whose files exist; None for any other."""
     here = all(chunk.file in files for part in parts for chunk in part.manifest.chunks.values())
     if not here or len({part.region.shape for part in parts}) > 1:
         return None
@@ -206,9 +218,9 @@ def _cell(region: Region, chunk_shape: Shape) -> Shape:
 
 
 def _text(
-    paths: Mapping[int, str], index: Index, variable: Variable, files: Mapping[str, FileStat]
+    paths: Mapping[int, str], index: BundleIndex, variable: Variable, files: Mapping[str, FileStat]
 ) -> str | None:
-    """The value of a variable that is one short text; None where it is anything else, or cannot be had."""
+    """The value of a variable that is one short text; None for others, and where its file is missing."""
     (part, *others) = variable.parts
     path = paths[part.shard]
     plain = variable.type == STRING and not variable.shape and not others
@@ -225,17 +237,18 @@ def _text(
         raise named(Key.parse(variable.name), error) from error
 
 
-def decoded_text(stored: bytes, part: Part, big: bool) -> bytes:
-    """The one element of an array of strings: a varint of its length, a checksum of that, its bytes.
+def decoded_text(stored: bytes, part: VariablePart, big: bool) -> bytes:
+    """The only element of an array of strings: a varint of its length, a checksum of that, its bytes.
 
-    The length enters the checksum of it all as a number of 4 bytes. Raises SourceError where it differs.
+    In the checksum of the whole, the length counts as a number of 4 bytes. Raises SourceError where the
+    checksum differs.
     """
     length, at = varint(stored, 0)
     if length != len(stored) - at - 4:
         raise SourceError(f"a text of {length} bytes does not take {len(stored)}", hint=DAMAGED)
     crc = google_crc32c.value(length.to_bytes(4, "big" if big else "little"))
     if mask(google_crc32c.extend(crc, stored[at:])) != part.checksum:
-        raise SourceError("a text does not have the checksum that is noted", hint=DAMAGED)
+        raise SourceError("a text does not have the checksum that is recorded", hint=DAMAGED)
     return stored[at + 4 :]
 
 
@@ -245,45 +258,45 @@ def decoded_text(stored: bytes, part: Part, big: bool) -> bytes:
 def open_tensor_bundle(path: str, selection: Selection) -> TensorBundleSource:
     """Open a prefix, one of a bundle's files, a directory with a `checkpoint` file, or a SavedModel.
 
-    Reads the index; data files may be missing, but those that are there must be long enough. Raises
-    SourceError where the checkpoint is damaged, UsageError for an item, and for a step that is not there.
+    Reads the index; data files can be missing, but those that exist must be long enough. Raises
+    SourceError where the checkpoint is damaged, UsageError for an item, and for a step that does not exist.
     """
-    place = locate(path, selection)
-    directory, name = place.directory, os.path.join(place.directory, place.index)
-    _check_version(place, path)
-    if place.in_directory:
-        check_link(name, os.path.realpath(directory))
-    state = None if place.state is None else os.path.join(directory, place.state)
+    bundle = locate(path, selection)
+    directory, name = bundle.directory, os.path.join(bundle.directory, bundle.index)
+    _check_version(bundle, path)
+    if bundle.in_directory:
+        check_link(name, real_path(directory))
+    state = None if bundle.state is None else os.path.join(directory, bundle.state)
     files = {} if state is None else {state: stat_file(state)}
     with opened(name) as file:
         files[name] = file.stat
         with about(name):
             index = read_index(table_entries(file))
-    return TensorBundleSource(place, path, index, files | _shards(place, index))
+    return TensorBundleSource(bundle, path, index, files | _shards(bundle, index))
 
 
-def _check_version(place: Place, path: str) -> None:
-    """Refuse checkpoints of version 1 by that name: their one table lies where a prefix has no file."""
-    name = os.path.join(place.directory, place.prefix)
-    if os.path.lexists(name + SUFFIX):
+def _check_version(bundle: Bundle, path: str) -> None:
+    """Refuse checkpoints of version 1, whose only table has the name that is a prefix in version 2."""
+    name = os.path.join(bundle.directory, bundle.prefix)
+    if has_entry(name + SUFFIX):
         return
-    if not os.path.isfile(name):
+    if not is_file(name):
         raise SourceError(f"{shown(name + SUFFIX)} does not exist", hint=DAMAGED)
     with opened(name) as file:
         if is_table(file):
             raise v1_checkpoint(shown(name))
     raise SourceError(
-        f"{shown(path)} is no TensorFlow checkpoint", hint="Name its prefix, or its .index file."
+        f"{shown(path)} is not a TensorFlow checkpoint", hint="Name its prefix, or its .index file."
     )
 
 
-def _shards(place: Place, index: Index) -> dict[str, FileStat]:
-    """The data files that are there. Raises SourceError where one is too short, or a link that leads out."""
-    root = os.path.realpath(place.directory)
-    found, paths = {}, _data_files(place, index)
+def _shards(bundle: Bundle, index: BundleIndex) -> dict[str, FileStat]:
+    """The data files that exist. Raises SourceError for one that is too short, or a link that leaves."""
+    root = real_path(bundle.directory)
+    found, paths = {}, _data_files(bundle, index)
     for number, end in sorted(_ends(index).items()):
         path = paths[number]
-        if not os.path.lexists(path):
+        if not has_entry(path):
             continue
         check_link(path, root)
         stat = stat_file(path)
@@ -295,14 +308,14 @@ def _shards(place: Place, index: Index) -> dict[str, FileStat]:
     return found
 
 
-def _data_files(place: Place, index: Index) -> dict[int, str]:
+def _data_files(bundle: Bundle, index: BundleIndex) -> dict[int, str]:
     """The paths of the data files that are used, by number."""
     numbers = {part.shard for variable in index.variables for part in variable.parts}
-    return {n: os.path.join(place.directory, place.shard(n, index.shards)) for n in numbers}
+    return {n: os.path.join(bundle.directory, bundle.shard(n, index.shards)) for n in numbers}
 
 
-def _ends(index: Index) -> dict[int, int]:
-    """For each data file that is used, the bytes that it has to have."""
+def _ends(index: BundleIndex) -> dict[int, int]:
+    """For each data file that is used, the bytes that it must have at least."""
     ends: dict[int, int] = {}
     for variable in index.variables:
         for part in variable.parts:

@@ -1,6 +1,6 @@
 """LevelDB's tables: sorted keys with values, in blocks that have checksums.
 
-Format: google/leveldb, doc/table_format.md. TensorFlow's tables are the same but for their file names.
+Format: google/leveldb, doc/table_format.md. TensorFlow's tables differ only in their file names.
 """
 
 import struct
@@ -13,43 +13,45 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.tensorflow.detect import FOOTER_BYTES, is_table
 from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.formats.tensorflow.snappy import decompress
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.reading import OpenFile
 
 TRAILER_BYTES = 5
-"""After each block: how it is compressed, and a checksum."""
+"""Bytes after each block: its compression, and a checksum."""
 RAW, SNAPPY = 0, 1
 MOST_KEYS = 32
-"""Keys share their beginnings with the ones before. All together are at most so many times the file."""
+"""Most bytes of all keys together per byte of the file; more than 1, because keys share prefixes."""
 
 Pair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Where a block lies, its trailer left out."""
+    """Where a block lies, without its trailer."""
 
     offset: int
     size: int
 
     @property
     def end(self) -> int:
+        """Offset after the trailer."""
         return self.offset + self.size + TRAILER_BYTES
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C as these files store it, so that the checksum of what holds checksums is no special number."""
+    """CRC-32C in the masked form that these files store, for data that may hold CRCs itself."""
     return mask(google_crc32c.value(data))
 
 
 def mask(crc: int) -> int:
+    """The masked form of a CRC-32C."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def table_entries(file: OpenFile) -> Iterator[Pair]:
     """Keys and values, in the order of the keys; one block is held at a time.
 
-    Raises SourceError where anything is malformed: then what came before is not to be relied on either.
+    Raises SourceError where anything is malformed; then the entries before are unreliable too.
     """
     most = MOST_KEYS * file.stat.size
     previous: bytes | None = None
@@ -71,7 +73,7 @@ def _of_blocks(file: OpenFile, most: int) -> Iterator[Pair]:
 
 
 def _bounded(pairs: Iterator[Pair], most: int) -> Iterator[Pair]:
-    """The same pairs, as long as their keys have at most so many bytes together."""
+    """The same pairs. Raises SourceError once their keys have more than `most` bytes together."""
     total = 0
     for pair in pairs:
         total += len(pair[0])
@@ -81,11 +83,11 @@ def _bounded(pairs: Iterator[Pair], most: int) -> Iterator[Pair]:
 
 
 def _index(file: OpenFile) -> Handle:
-    """Of the block that tells where the others are."""
+    """The handle of the block that lists all others."""
     if not is_table(file):
         raise _no_table(file)
     footer = file.read(file.stat.size - FOOTER_BYTES, FOOTER_BYTES)
-    _, at = _handle(footer, 0)  # what it points to says nothing about the entries
+    _, at = _handle(footer, 0)  # the metaindex, which is not needed
     return _handle(footer, at)[0]
 
 
@@ -96,7 +98,7 @@ def _no_table(file: OpenFile) -> SourceError:
         )
     return SourceError(
         f"its {file.stat.size} bytes do not end as those of a table do",
-        hint="It is cut short, or no index of a TensorFlow checkpoint at all.",
+        hint="It is cut short, or not an index of a TensorFlow checkpoint.",
     )
 
 
@@ -116,7 +118,7 @@ def _block(file: OpenFile, handle: Handle) -> bytes:
     wanted, found = struct.unpack("<I", stored[-4:])[0], masked_crc(stored[:-4])
     if found != wanted:
         raise SourceError(
-            f"the block at byte {handle.offset} has the checksum {found:08x} where {wanted:08x} is noted",
+            f"the block at byte {handle.offset} has the checksum {found:08x} where {wanted:08x} is recorded",
             hint=DAMAGED,
         )
     if compression not in (RAW, SNAPPY):
@@ -127,7 +129,7 @@ def _block(file: OpenFile, handle: Handle) -> bytes:
 
 
 def _in_block(block: bytes) -> Iterator[Pair]:
-    """Each key is what it shares with the one before, and a rest of its own."""
+    """The entries of a block. A key is stored as the length of the prefix that it shares, and the rest."""
     end = _end_of_entries(block)
     at, key = 0, b""
     while at < end:
@@ -135,14 +137,14 @@ def _in_block(block: bytes) -> Iterator[Pair]:
         own, at = varint(block, at)
         size, at = varint(block, at)
         if shared > len(key) or own + size > end - at:
-            raise SourceError(f"an entry before byte {at} of a block leads out of it", hint=DAMAGED)
+            raise SourceError(f"an entry before byte {at} of a block extends beyond it", hint=DAMAGED)
         key = key[:shared] + block[at : at + own]
         at += own + size
         yield key, block[at - size : at]
 
 
 def _end_of_entries(block: bytes) -> int:
-    """Where the offsets for a binary search begin, which nothing here needs."""
+    """The offset where the entries end and the offsets for a binary search begin."""
     restarts = struct.unpack("<I", block[-4:])[0] if len(block) >= 4 else 0
     end = len(block) - 4 - 4 * restarts
     if end < 0:

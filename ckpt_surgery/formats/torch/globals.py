@@ -1,6 +1,6 @@
-"""What a pickle of tensors may name: storages, dtypes, and the functions that torch rebuilds tensors with.
+"""The names that a pickle of tensors can use: storages, dtypes, and torch's functions that rebuild tensors.
 
-Each function stands for one of torch's, and makes an inert value of arguments that it has checked.
+Each function here stands for one of torch's, and makes an inert value from arguments that it has checked.
 
 Source of the format: what torch's serialization.py, _utils.py and _tensor.py (2.13) write and read.
 """
@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from ckpt_surgery.core import dtypes
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.listing import DAMAGED
+from ckpt_surgery.storage.failures import DAMAGED
 
 MOST_NUMBER = 2**63 - 1
-"""Of sizes, strides and offsets."""
+"""Largest size, stride or offset."""
 
 RESAVE = (
-    "Nothing of it was run. Load it with torch if you trust it, and save its tensors alone: "
+    "None of it was run. Load it with torch if you trust it, and save its tensors alone: "
     "`torch.save(model.state_dict(), path)`."
 )
 EXPLAINED = {
@@ -28,9 +28,9 @@ EXPLAINED = {
     "torch._utils._rebuild_qtensor": "Save quantized tensors as `tensor.dequantize()`.",
     "torch._utils._rebuild_sparse_": "Save sparse tensors as `tensor.to_dense()`.",
     "torch._utils._rebuild_nested_": "Save nested tensors as their components, `tensor.unbind()`.",
-    "torch._utils._rebuild_meta_": "Tensors on the meta device have no values to be read.",
+    "torch._utils._rebuild_meta_": "Tensors on the meta device have no values.",
 }
-"""What to do about globals whose names begin so."""
+"""What to do about globals whose names begin like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,13 @@ class Storage:
 
     key: str
     dtype: np.dtype[Any] | None
-    """None: untyped, whose elements are bytes."""
+    """Element type; None for untyped storages, whose elements are bytes."""
     length: int
-    """Elements."""
+    """Number of elements."""
 
     @property
     def nbytes(self) -> int:
+        """Size in bytes."""
         return self.length * (1 if self.dtype is None else self.dtype.itemsize)
 
 
@@ -58,27 +59,27 @@ class Tensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     pending: tuple[str, ...]
-    """Operations that torch would still do when it reads elements: `conj`, `neg`."""
+    """Operations that torch has yet to apply when it reads elements: `conj`, `neg`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A value that is no leaf of a checkpoint."""
+    """A value that cannot be a leaf of a checkpoint."""
 
     what: str
-    """With an article: `a set`."""
+    """Description with an article: `a set`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """A name of the allow-list, as the pickle has it on its stack."""
+    """A name on the allow-list, as a value on the stack of the unpickler."""
 
     name: str
-    """With its module: `torch._utils._rebuild_tensor_v2`."""
+    """Name with its module: `torch._utils._rebuild_tensor_v2`."""
 
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
-    f"torch.{name}": np.dtype(getattr(ml_dtypes, name, name))
+    f"torch.{name}": dtypes.DTYPES[name]
     for name in (
         *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
         *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
@@ -106,16 +107,16 @@ STORAGES: Mapping[str, np.dtype[Any] | None] = {
     },
 }
 TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
-"""Classes that `_rebuild_from_type_v2` may be told of."""
+"""Classes that `_rebuild_from_type_v2` accepts."""
 
 
 def wrong(what: str, hint: str = DAMAGED) -> SourceError:
-    """What is wrong with the pickle."""
+    """The error to raise for a flaw of the pickle."""
     return SourceError(f"data.pkl: {what}", hint=hint)
 
 
 def what_is(value: object) -> str:
-    """A value by its kind, for people."""
+    """The kind of a value, for messages."""
     match value:
         case Other(what):
             return what
@@ -132,13 +133,13 @@ def what_is(value: object) -> str:
 
 
 def find_global(name: str) -> object:
-    """What stands for a global. Raises SourceError with its name where it is not on the allow-list."""
+    """The value of a global. Raises SourceError with its name where it is not on the allow-list."""
     if name in DTYPES:
         return DTYPES[name]
     if name in CALLS or name in STORAGES or name in TYPES:
         return Global(name)
     hints = (hint for start, hint in EXPLAINED.items() if name.startswith(start))
-    raise wrong(f"it asks for `{shown(name[:200])}`, which is no part of a tensor", next(hints, RESAVE))
+    raise wrong(f"it asks for `{shown(name[:200])}`, which tensors do not need", next(hints, RESAVE))
 
 
 def _is_number(value: object) -> bool:
@@ -150,7 +151,7 @@ def _is_numbers(value: object) -> bool:
 
 
 def find_storage(persistent: object) -> Storage:
-    """What `('storage', type, key, location, length)` stands for; the location is where it was in memory."""
+    """The storage of `('storage', type, key, location, length)`; the location is the device it was on."""
     match persistent:
         case ("storage", Global(name), str(key), str(), int(length)) if name in STORAGES and _is_number(
             length
@@ -160,7 +161,7 @@ def find_storage(persistent: object) -> Storage:
 
 
 def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
-    """Storage, offset, shape, strides."""
+    """The tensor of (storage, offset, shape, strides)."""
     match arguments:
         case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides):
             return _view(storage, dtype, offset, shape, strides, None)
@@ -168,7 +169,7 @@ def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
 
 
 def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
-    """As version 1, then: requires_grad, hooks, and maybe what is pending."""
+    """As version 1, then requires_grad, hooks, and sometimes pending operations."""
     match arguments:
         case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides, _, _, *rest) if (
             len(rest) < 2
@@ -178,7 +179,7 @@ def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
 
 
 def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
-    """As version 2, with a dtype after the hooks: of types that came after typed storages."""
+    """As version 2, with a dtype after the hooks, for types without typed storages."""
     match arguments:
         case (Storage() as storage, offset, shape, strides, _, _, np.dtype() as dtype, *rest) if (
             len(rest) < 2
@@ -199,7 +200,7 @@ def _view(
 
 
 def _parameter(arguments: tuple[Any, ...]) -> Tensor:
-    """Data, requires_grad, hooks, and maybe attributes."""
+    """The tensor of (data, requires_grad, hooks) and sometimes attributes."""
     match arguments:
         case (Tensor() as data, _, _) | (Tensor() as data, _, _, _):
             return data
@@ -207,7 +208,7 @@ def _parameter(arguments: tuple[Any, ...]) -> Tensor:
 
 
 def _from_type(arguments: tuple[Any, ...]) -> object:
-    """Function, class, the function's arguments, attributes: a tensor that somebody gave attributes to."""
+    """The tensor of (function, class, arguments, attributes): one that was given attributes."""
     match arguments:
         case (Global(function), Global(kind), tuple(inner), _) if function in _TENSORS and kind in TYPES:
             return _TENSORS[function](inner)
@@ -239,4 +240,4 @@ CALLS: Mapping[str, Callable[[tuple[Any, ...]], object]] = {
     "torch.Size": _size,
     "collections.OrderedDict": _ordered_dict,
 }
-"""What REDUCE may apply: to the arguments, as one tuple."""
+"""Functions that REDUCE can apply to a tuple of arguments."""

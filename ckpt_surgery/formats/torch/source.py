@@ -1,7 +1,7 @@
 """Reading PyTorch's zip files, `.pt`, `.pth`, `.bin`, `.ckpt`: one, or the shards of a Hugging Face model.
 
 Source of the format: torch.serialization and caffe2/serialize (2.13). An archive PREFIX/… of `data.pkl`,
-`data/KEY` for each storage, `byteorder`, `version`, and what is of no interest here. Stored, not compressed.
+`data/KEY` for each storage, `byteorder`, `version`, and members that are not needed. None is compressed.
 The conventions for several files are those of transformers and diffusers.
 """
 
@@ -17,16 +17,19 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.hf_index import check_shards, read_index, shard_names
-from ckpt_surgery.formats.shared.raw_arrays import StretchesSource
+from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource
+from ckpt_surgery.formats.shared.single_file import file_of
+from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zip_inflating import read_member
 from ckpt_surgery.formats.shared.zip_layout import LOCAL
 from ckpt_surgery.formats.shared.zip_members import Archive, Member, read_archive
 from ckpt_surgery.formats.torch.detect import INDEX_SUFFIX, chosen
 from ckpt_surgery.formats.torch.globals import Storage
-from ckpt_surgery.formats.torch.tree import Listing, list_leaves
+from ckpt_surgery.formats.torch.tree import TorchLeaves, list_leaves
 from ckpt_surgery.formats.torch.unpickler import load
 from ckpt_surgery.formats.torch.views import View, read_view
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, about, check_no_choice, file_of, named
+from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, stat_file
 
 PICKLE = "data.pkl"
@@ -38,17 +41,17 @@ MOST_PICKLE_BYTES = 2**27
 
 @dataclass(frozen=True)
 class TorchFile:
-    """One file, its pickle read."""
+    """One file and the leaves that its pickle describes."""
 
     name: str
-    """In the checkpoint's directory."""
+    """Name in the checkpoint's directory."""
     path: str
     stat: FileStat
-    listing: Listing
+    listing: TorchLeaves
 
 
 def read_file(directory: str, name: str) -> TorchFile:
-    """What is in a file. Reads its directory and its pickle, and runs nothing. Raises SourceError."""
+    """The leaves of a file, from the archive's directory and the pickle; runs nothing. Raises SourceError."""
     path = os.path.join(directory, name)
     with opened(path) as file:
         if file.read(0, min(len(LOCAL), file.stat.size)) != LOCAL:
@@ -68,13 +71,13 @@ def _no_archive(path: str) -> SourceError:
 
     other = recognized(path)
     if other is None:
-        told = "does not begin as PyTorch's files do, which are zip archives"
-        return SourceError(f"{shown(path)} {told}", hint=DAMAGED)
+        flaw = "does not begin as PyTorch's files do, which are zip archives"
+        return SourceError(f"{shown(path)} {flaw}", hint=DAMAGED)
     return SourceError(f"{shown(path)}: this looks like {other.what}", hint=other.hint)
 
 
 def _prefix(archive: Archive) -> str:
-    """What the names of all members begin with, slash included."""
+    """The prefix of the names of all members, with its slash. Raises SourceError."""
     pickles = [m.name for m in archive.members if m.name.count("/") == 1 and m.name.endswith("/" + PICKLE)]
     if len(pickles) != 1:
         raise SourceError(
@@ -91,7 +94,7 @@ def _prefix(archive: Archive) -> str:
 
 
 def _check_byte_order(file: OpenFile, archive: Archive, prefix: str) -> None:
-    """Files without a note of it are little endian."""
+    """Raise SourceError unless a file is little endian, as it is where it does not record its byte order."""
     name = f"{prefix}byteorder"
     found = _read(file, archive[name], 16) if name in archive else b"little"
     if found != b"little":
@@ -102,7 +105,7 @@ def _check_byte_order(file: OpenFile, archive: Archive, prefix: str) -> None:
 
 
 def _read(file: OpenFile, member: Member, most: int) -> bytes:
-    """All of a member. `torch.serialization.set_crc32_options(False)` makes all checksums 0."""
+    """All of a member, unchecked if its CRC-32 is 0: torch can be set to write no checksums."""
     _check_stored(member)
     if member.crc or member.size > most:
         return read_member(file, member, most)
@@ -112,13 +115,13 @@ def _read(file: OpenFile, member: Member, most: int) -> bytes:
 def _check_stored(member: Member) -> None:
     if member.deflated:
         raise SourceError(
-            f"`{shown(member.name[:200])}` is compressed, as torch never stores it",
+            f"`{shown(member.name[:200])}` is compressed, which torch never does",
             hint="Unpack the archive, and zip it again without compression.",
         )
 
 
 def _places(archive: Archive, prefix: str) -> Callable[[Storage], int]:
-    """Where a storage begins in the file. Raises SourceError unless it has the size that the pickle says."""
+    """A function to the offset of a storage. It raises SourceError unless the size is that in the pickle."""
 
     def offset_of(storage: Storage) -> int:
         name = f"{prefix}data/{storage.key}"
@@ -139,7 +142,7 @@ def _places(archive: Archive, prefix: str) -> Callable[[Storage], int]:
 # --- the source -------------------------------------------------------------------------------------------
 
 
-class TorchSource(StretchesSource):
+class TorchSource(RawArraysSource):
     """A PyTorch checkpoint, opened for reading. Safe to use from several threads."""
 
     def __init__(self, path: str, index: Mapping[str, FileStat], parts: Sequence[TorchFile]):
@@ -151,7 +154,7 @@ class TorchSource(StretchesSource):
         }
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be had."""
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
         if leaf.manifest is not None:
             return super().read(leaf, region)
         assert leaf.spec is not None

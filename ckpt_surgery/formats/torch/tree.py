@@ -1,4 +1,4 @@
-"""The leaves of a PyTorch checkpoint: nested containers as key paths, tensors as places in the file."""
+"""The leaves of a PyTorch checkpoint: key paths from nested containers, manifests from tensors."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,40 +12,40 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
-from ckpt_surgery.formats.shared.raw_arrays import stretch
+from ckpt_surgery.formats.shared.raw_arrays import contiguous
 from ckpt_surgery.formats.torch.globals import RESAVE, Storage, Tensor, what_is
 from ckpt_surgery.formats.torch.views import View, dense_order
-from ckpt_surgery.storage.listing import DAMAGED, named
+from ckpt_surgery.storage.failures import DAMAGED, named
 
 MOST_NODES = 2**18
-"""Leaves and containers of one file. A leaf takes a thousand times the memory of its shortest pickle."""
+"""Most leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
 NODE_SLACK = 4000
-"""So many more than the pickle has bytes: containers may be shared, but none of them often."""
+"""Most leaves and containers beyond the number of the pickle's bytes: they can be shared, but not often."""
 MOST_DEPTH = 64
-"""Containers nested deeper than this, within themselves for one, are refused."""
+"""Containers nested deeper than this, for example within themselves, are refused."""
 MOST_PROBLEMS = 5
-"""So many leaves that cannot be read are told of together."""
+"""Most leaves that cannot be read that one error reports."""
 TEXT_SLACK, TEXT_GAIN = 2**20, 8
-"""The texts of all keys may have this many characters, and so many for each byte of the pickle."""
+"""Most characters of all keys together: a fixed number, and a number per byte of the pickle."""
 
 
 @dataclass(frozen=True)
-class Listing:
-    """What a file holds, without its data."""
+class TorchLeaves:
+    """The leaves of a file, without their data."""
 
     leaves: Mapping[str, Leaf]
     views: Mapping[str, View]
-    """Where the arrays are that have no manifest, by the text of their keys."""
+    """Arrays without a manifest, by the text of their keys."""
 
 
 def list_leaves(
     root: object, file: str, offset_of: Callable[[Storage], int], name: str, pickle_bytes: int
-) -> Listing:
+) -> TorchLeaves:
     """The leaves of an unpickled value.
 
-    `file`: the path of what the storages are in. `offset_of`: where in it, or SourceError. `name`: the key
-    of a value that is no container. `pickle_bytes` bounds what comes of it. Raises SourceError with the keys
-    of all leaves that cannot be read, a few at most.
+    `file`: path of the file with the storages. `offset_of`: the offset of a storage, or SourceError. `name`:
+    the key of a value that is not a container. `pickle_bytes`: length of the pickle, which bounds the number
+    of leaves. Raises SourceError with the keys of leaves that cannot be read, MOST_PROBLEMS at most.
     """
     leaves: dict[str, Leaf] = {}
     views: dict[str, View] = {}
@@ -55,11 +55,11 @@ def list_leaves(
         key = Key(names, sequences)
         room -= len(key.text)
         if room < 0:
-            raise SourceError("its keys are longer together than its size explains", hint=DAMAGED)
+            raise SourceError("its keys are longer together than its size allows", hint=DAMAGED)
         try:
             leaf, view = _leaf(key, value, file, offset_of)
             if key.text in leaves:
-                raise SourceError("two leaves are called so", hint="Rename one of them with torch.")
+                raise SourceError("two leaves have this key", hint="Rename one of them with torch.")
         except SourceError as error:
             problems += named(key, error).problems
             if len(problems) >= MOST_PROBLEMS:
@@ -70,19 +70,19 @@ def list_leaves(
             views[key.text] = view
     if problems:
         raise SourceError(*problems)
-    return Listing(leaves, views)
+    return TorchLeaves(leaves, views)
 
 
-Node = tuple[tuple[str, ...], tuple[bool, ...], object]
+WalkedValue = tuple[tuple[str, ...], tuple[bool, ...], object]
 """The components of a key, which of them are indices, and a value."""
 
 
-def _walk(root: object, name: str, most: int) -> Iterator[Node]:
-    """Every value that is no container with something in it, in order.
+def _walk(root: object, name: str, most: int) -> Iterator[WalkedValue]:
+    """Every value that is not a container with members, in order.
 
     Raises SourceError for more than `most` values, or `MOST_DEPTH` containers around one.
     """
-    pending: list[Node] = [((), (), root)]
+    pending: list[WalkedValue] = [((), (), root)]
     count = 0
     while pending:
         names, sequences, value = pending.pop()
@@ -103,7 +103,7 @@ def _walk(root: object, name: str, most: int) -> Iterator[Node]:
 def _leaf(
     key: Key, value: object, file: str, offset_of: Callable[[Storage], int]
 ) -> tuple[Leaf, View | None]:
-    """Raises SourceError where the value cannot be a leaf; the key is told by the caller."""
+    """The leaf of a value. Raises SourceError without the key where it cannot be one."""
     _check_unicode(key.text)
     match value:
         case Tensor():
@@ -115,7 +115,7 @@ def _leaf(
             return Leaf(key, LeafKind.STRING, string=value), None
         case None | dict() | list() | tuple():
             return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)]), None
-    raise SourceError(f"is {what_is(value)}, which is no leaf of a checkpoint", hint=RESAVE)
+    raise SourceError(f"is {what_is(value)}, which cannot be a leaf of a checkpoint", hint=RESAVE)
 
 
 _EMPTY: Mapping[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
@@ -129,19 +129,19 @@ def _check_unicode(text: str) -> None:
 
 
 def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
-    """A number of Python's: its bytes are not in a file of their own."""
+    """Spec and inline manifest of a Python number."""
     if isinstance(value, bool | float):
         dtype = np.dtype(type(value))
     elif -(2**63) <= value < 2**64:
         dtype = np.dtype(np.int64 if value < 2**63 else np.uint64)
     else:
-        raise SourceError(f"is an integer of {value.bit_length()} bits; 64 are the limit", hint=RESAVE)
+        raise SourceError(f"is an integer of {value.bit_length()} bits; 64 is the limit", hint=RESAVE)
     spec, stored = ArraySpec((), dtype), np.array(value, dtype).tobytes()
     return spec, Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, len(stored), stored)})
 
 
 def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, View | None]:
-    """`storage`: where the tensor's storage begins in the file."""
+    """The leaf of a tensor. `storage`: offset of its storage in the file. Raises SourceError."""
     spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
     if tensor.pending:
         resolved = "".join(f".resolve_{name}()" for name in tensor.pending)
@@ -164,4 +164,4 @@ def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, Vi
     if order is None:
         return Leaf(key, LeafKind.ARRAY, spec), View(file, offset, tuple(s * size for s in tensor.strides))
     codec = replace(raw_codec(spec.ndim), permutation=order)
-    return Leaf(key, LeafKind.ARRAY, spec, stretch(spec, file, offset, codec)), None
+    return Leaf(key, LeafKind.ARRAY, spec, contiguous(spec, file, offset, codec)), None

@@ -1,10 +1,9 @@
-"""The pickle inside a PyTorch file, read by an interpreter that can build inert values and nothing else.
+"""Reading the pickle inside a PyTorch file, with an interpreter that can only build inert values.
 
-Nothing is imported, and nothing that the pickle names is called. Of the instructions only those that make
-plain values are known, and of the globals only those of `torch_globals`. Python's own unpickler is not used:
-what it has built can be changed by later instructions, classes included, its memo takes gigabytes if an
-instruction says so, and keys that are nested deeply enough end the process. The standard library decodes the
-arguments of instructions.
+Nothing is imported, and nothing that the pickle names is called. Only the instructions that make plain values
+are known, and only the globals of `torch.globals`. Python's own unpickler is not used: later instructions can
+change what it has built, even classes; an instruction can make its memo take gigabytes; and keys that are
+nested deeply enough end the process. The standard library decodes the arguments of instructions.
 
 Source of the format: https://docs.python.org/3/library/pickletools.html.
 """
@@ -31,14 +30,14 @@ from ckpt_surgery.formats.torch.globals import (
 T = TypeVar("T")
 
 MOST_INSTRUCTIONS = 2**22
-"""Of one pickle. A tensor takes about 30; ten thousand tensors take 300,000."""
+"""Most instructions of one pickle. A tensor takes about 30; ten thousand tensors take 300,000."""
 
 
 def load(data: bytes) -> object:
     """The value that a pickle describes: plain values and containers, dtypes, `Tensor`s and the like.
 
-    Dictionaries have keys of type str and int. Containers may contain themselves. Raises SourceError for
-    everything that a file of tensors does not need: by the name of the global that it asks for.
+    Dictionaries have keys of type str and int. Containers can contain themselves. Raises SourceError for
+    everything that a file of tensors does not need, with the name of the global that the pickle asks for.
     """
     machine = _Machine()
     for count, (opcode, argument) in enumerate(_decoded(data)):
@@ -55,7 +54,7 @@ def _decoded(data: bytes) -> Iterator[tuple["Opcode", Any]]:
         position = file.tell()
         opcode = _OPCODES.get(file.read(1))
         if opcode is None:
-            raise wrong(f"it is no valid pickle: byte {position} is no instruction")
+            raise wrong(f"it is not a valid pickle: byte {position} is not an instruction")
         if opcode.name == "STOP":
             break
         if opcode.name not in _INSTRUCTIONS:
@@ -63,8 +62,8 @@ def _decoded(data: bytes) -> Iterator[tuple["Opcode", Any]]:
         try:
             argument = None if opcode.read is None else opcode.read(file)
         except ValueError as error:
-            told = shown(str(error)[:200])
-            raise wrong(f"it is no valid pickle: {opcode.name} at byte {position}: {told}") from error
+            detail = shown(str(error)[:200])
+            raise wrong(f"it is not a valid pickle: {opcode.name} at byte {position}: {detail}") from error
         yield opcode, argument
     if position != len(data) - 1:
         raise wrong(f"{len(data) - 1 - position} bytes follow its end")
@@ -77,48 +76,49 @@ _TOO_FEW = "an instruction wants more values than there are"
 
 
 class _Machine:
-    """The stack, its parts below the marks, and the memo."""
+    """The state of the interpreter: the stack, its parts below the marks, and the memo."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
-        """What was pushed since the last mark."""
+        """Values pushed since the last mark."""
         self.below: list[list[Any]] = []
-        """What is beneath each mark, the last mark last."""
+        """Values beneath each mark, the last mark last."""
         self.memo: dict[int, Any] = {}
 
     def pop(self) -> Any:
+        """Remove the last value and return it."""
         if not self.stack:
             raise wrong(_TOO_FEW)
         return self.stack.pop()
 
     def last(self) -> Any:
-        """The last value, which stays."""
+        """The last value, which stays on the stack."""
         if not self.stack:
             raise wrong(_TOO_FEW)
         return self.stack[-1]
 
     def top(self, kind: type[T]) -> T:
-        """The last value, which stays, and is of exactly this type."""
+        """The last value, which stays on the stack and must be of exactly this type."""
         found = self.last()
         if type(found) is not kind:
             raise wrong(f"an instruction wants a {kind.__name__} and finds {what_is(found)}")
         return found
 
     def popped(self, kind: type[T]) -> T:
-        """The last value, which goes, and is of exactly this type."""
+        """Remove the last value, which must be of exactly this type, and return it."""
         found = self.top(kind)
         self.stack.pop()
         return found
 
     def since_mark(self) -> list[Any]:
-        """All that was pushed since the last mark; it goes, and so does the mark."""
+        """Remove everything since the last mark, and the mark, and return the values."""
         if not self.below:
             raise wrong("an instruction wants a mark, and there is none")
         items, self.stack = self.stack, self.below.pop()
         return items
 
     def fill(self, items: list[Any]) -> None:
-        """Put key after value after key after value into the dictionary on the stack."""
+        """Put alternating keys and values into the dictionary on the stack."""
         target = self.top(dict)
         if len(items) % 2:
             raise wrong("a dictionary is given a key without a value")
@@ -131,7 +131,7 @@ class _Machine:
 
 
 Instruction = Callable[[_Machine, Any], None]
-"""What an opcode does to the machine, given its argument."""
+"""The effect of an opcode on the machine, given its argument."""
 
 
 def _ignore(machine: _Machine, argument: Any) -> None:
@@ -156,7 +156,7 @@ def _mark(machine: _Machine, argument: Any) -> None:
 
 
 def _drop(machine: _Machine, argument: Any) -> None:
-    """The last value, or the mark where nothing was pushed since."""
+    """Remove the last value, or the mark where nothing was pushed since."""
     if machine.stack:
         machine.stack.pop()
     else:
@@ -251,19 +251,19 @@ def _stack_global(machine: _Machine, argument: Any) -> None:
 
 
 def _instance(machine: _Machine, argument: Any) -> None:
-    """INST: a global that is called at once, of which none is on the list."""
+    """INST: calls a global, none of which is on the list."""
     found = find_global(".".join(argument))
     raise wrong(f"it makes an instance of {what_is(found)}", RESAVE)
 
 
 def _object(machine: _Machine, argument: Any) -> None:
-    """OBJ: the same, where the global is the first value after the mark."""
+    """OBJ: calls the global that is the first value after the mark."""
     first = next(iter(machine.since_mark()), None)
     raise wrong(f"it makes an instance of {what_is(first)}", RESAVE)
 
 
 def _new(values: int) -> Instruction:
-    """NEWOBJ, NEWOBJ_EX: an instance of the class that lies beneath so many values."""
+    """NEWOBJ, NEWOBJ_EX: makes an instance of the class that lies beneath `values` values."""
 
     def refuse(machine: _Machine, argument: Any) -> None:
         for _ in range(values):
@@ -282,7 +282,7 @@ def _reduce(machine: _Machine, argument: Any) -> None:
 
 
 def _build(machine: _Machine, argument: Any) -> None:
-    """Attributes: those of an OrderedDict (a state dict has `_metadata`) are left out."""
+    """BUILD: sets attributes; those of an OrderedDict (a state dict has `_metadata`) are ignored."""
     state = machine.pop()
     target = machine.pop()
     if type(target) is not dict or type(state) is not dict:
@@ -342,7 +342,7 @@ _INSTRUCTIONS: Mapping[str, Instruction] = {
     "NEWOBJ_EX": _new(2),
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), _extension),
 }
-"""By name. What is not here is refused by its own name."""
+"""Effects of the known opcodes, by name. Any other is refused with its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +350,9 @@ class Opcode:
     """One kind of instruction."""
 
     name: str
-    """As the standard library's pickletools has it."""
+    """Name as in the standard library's pickletools."""
     read: Callable[[io.BytesIO], Any] | None
-    """Reads the argument that follows; ValueError where it is not whole."""
+    """Reads the argument that follows; raises ValueError where it is incomplete."""
     apply: Instruction
 
 
@@ -379,4 +379,4 @@ _OPCODES: Mapping[bytes, Opcode] = {
     )
     for opcode in pickletools.opcodes
 }
-"""By their code, one byte."""
+"""Opcodes by their code, which is one byte."""

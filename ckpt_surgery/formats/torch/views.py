@@ -1,4 +1,4 @@
-"""Tensors that are views of a storage: which of them are one dense block, and reading those that are not."""
+"""Tensors as views of a storage: which are one dense block, and reading those that are not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from ckpt_surgery.storage.reading import SPAN_BYTES, Readable
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Where the elements of an array are that is no dense block: cut out of one, or with repetitions."""
+    """Where the elements are of an array that is not a dense block: a part of one, or with repetitions."""
 
     file: str
-    """Its path."""
+    """Path of the file."""
     offset: int
-    """Of the first element, in bytes from the beginning of the file."""
+    """Offset of the first element in the file, in bytes."""
     strides: Shape
     """Bytes from an element to the next along each axis; 0 where an axis repeats the same elements."""
 
 
 def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
-    """The axes from the outermost to the innermost where the elements fill one block in that order.
+    """The axes from the outermost to the innermost if the elements fill one block in that order.
 
-    C order where that fits, for axes of length 1 fit anywhere. None: there are gaps or repetitions.
+    C order where it fits, because axes of length 1 fit anywhere. None where there are gaps or repetitions.
     `strides` count elements.
     """
     axes = tuple(range(len(shape)))
@@ -34,7 +34,7 @@ def dense_order(shape: Shape, strides: Sequence[int]) -> Shape | None:
 
 
 def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
-    """Whether each axis steps over exactly what is within it; always so where there are no elements."""
+    """Whether each axis steps over exactly the elements within it; always true without elements."""
     step = 1
     for axis in reversed(order):
         if shape[axis] > 1 and strides[axis] != step and 0 not in shape:
@@ -44,7 +44,7 @@ def _fills(shape: Shape, strides: Sequence[int], order: Shape) -> bool:
 
 
 def read_view(file: Readable, view: View, spec: ArraySpec, region: Region) -> np.ndarray:
-    """The elements of `region`, C order. Holds the region and at most SPAN_BYTES besides.
+    """The elements of `region`, in C order. Memory: the region, and at most SPAN_BYTES besides.
 
     Raises SourceError where bytes are missing, or booleans are neither 0 nor 1.
     """
@@ -58,8 +58,8 @@ def read_view(file: Readable, view: View, spec: ArraySpec, region: Region) -> np
 def _fill(file: Readable, start: int, strides: Shape, out: np.ndarray) -> None:
     """Read the elements at `start` + index · strides into `out`, which is not empty.
 
-    Together with the gaps between them where that is not too long, else half after half of the axis
-    that spreads widest.
+    In one call with the gaps between them where that is short enough, else in two halves of the axis that
+    spans the most bytes.
     """
     reaches = [(n - 1) * stride for n, stride in zip(out.shape, strides, strict=True)]
     span = sum(reaches) + out.itemsize

@@ -22,6 +22,7 @@ from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.limits import not_held
+from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.formats.shared.zarr_arrays import OPEN_ARRAYS
 from ckpt_surgery.formats.shared.zarr_files import check_reachable
 from ckpt_surgery.formats.shared.zarr_layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3, RESERVED
@@ -36,7 +37,6 @@ from ckpt_surgery.formats.shared.zarr_writing import (
 )
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.handles import Handles
-from ckpt_surgery.storage.listing import check_no_choice
 from ckpt_surgery.storage.regions import storage_errors
 
 NAME_BYTES = 255

@@ -1,7 +1,7 @@
 """Reading zarr groups: versions 2 and 3, nested, or a single array.
 
 Sources: the zarr v2 and v3 specifications; zarr-python 3.1. A chunk without a file has the fill value. Each
-array's own metadata decides; what was consolidated only tells whether one is missing.
+array's own metadata decides; consolidated metadata only shows whether an array is missing.
 """
 
 import os
@@ -16,7 +16,8 @@ from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
-from ckpt_surgery.formats.shared.zarr_arrays import ArraysSource
+from ckpt_surgery.formats.shared.steps import check_no_choice
+from ckpt_surgery.formats.shared.zarr_arrays import ZarrArraysSource
 from ckpt_surgery.formats.shared.zarr_files import (
     Files,
     StoredArray,
@@ -33,12 +34,14 @@ from ckpt_surgery.formats.shared.zarr_layout import (
     NODE_3,
     RESERVED,
 )
-from ckpt_surgery.storage.listing import DAMAGED, FileStat, check_no_choice, digest, named, read_json, walk
+from ckpt_surgery.storage.failures import DAMAGED, named
+from ckpt_surgery.storage.json_files import read_json
+from ckpt_surgery.storage.listing import FileStat, digest, is_directory, real_path, walk
 
 LONE = "array"
-"""The key of an array that is no member of a group."""
+"""Key of an array that is not in a group."""
 _CHUNK = re.compile(r"c|[0-9]+(\.[0-9]+)*")
-"""How chunks are called, or the last part of their names."""
+"""Names of chunks, or the last part of them."""
 
 
 def open_zarr(path: str, selection: Selection) -> "ZarrSource":
@@ -47,7 +50,7 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
     Raises SourceError where it is not whole, UsageError for a step or an item.
     """
     check_no_choice(f"{shown(path)} is a zarr group, which has", selection.step, selection.item)
-    if not os.path.isdir(path):
+    if not is_directory(path):
         raise SourceError(
             f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."
         )
@@ -66,7 +69,7 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
     return ZarrSource(path, "zarr", path, leaves, arrays, files.by_path, attributes)
 
 
-class ZarrSource(ArraysSource):
+class ZarrSource(ZarrArraysSource):
     """A zarr group, opened for reading. Safe to use from several threads."""
 
     def files(self) -> Iterator[str]:
@@ -74,11 +77,11 @@ class ZarrSource(ArraysSource):
         yield from (os.path.join(self.path, name) for name in self._walked())
 
     def fingerprint(self) -> str:
-        """Of all files, also those of chunks that had none: names, sizes, modification times."""
+        """Digest of all files, also of chunks added since: names, sizes, modification times."""
         return digest(self._walked())
 
     def _walked(self) -> Mapping[str, FileStat]:
-        return walk(self.path, os.path.realpath(self.path))
+        return walk(self.path, real_path(self.path))
 
 
 def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
@@ -87,7 +90,7 @@ def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
     manifest = file_manifest(files, directory, array)
     check_filled(array, manifest)
     leaf = Leaf(key, LeafKind.ARRAY, array.spec, manifest)
-    # Shards, too, may lack chunks.
+    # Shards can be without chunks too.
     return leaf, replace(stored, filled=array.definition.get("fill_value") is not None)
 
 
@@ -95,7 +98,7 @@ def _listed(files: Files, directory: str, key: Key) -> tuple[Leaf, StoredArray]:
 
 
 def _node(files: Files, directory: str) -> dict[str, Any]:
-    """A `zarr.json`. Raises SourceError where it is none."""
+    """The contents of a `zarr.json`. Raises SourceError where it is not one."""
     path = os.path.join(files.root, within(directory, NODE_3))
     node = read_json(path)
     if node.get("zarr_format") != 3 or node.get("node_type") not in ("group", "array"):
@@ -112,17 +115,18 @@ def _root_attributes(files: Files) -> Mapping[str, Any]:
         found = read_json(path) if ATTRIBUTES_2 in files.stats else {}
     else:
         raise SourceError(
-            f"{shown(files.root)} is no zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}", hint=DAMAGED
+            f"{shown(files.root)} is not a zarr group: it has no {NODE_3}, {GROUP_2} or {ARRAY_2}",
+            hint=DAMAGED,
         )
     if not isinstance(found, dict):
-        raise SourceError(f"{shown(files.root)}: the attributes are no JSON object", hint=DAMAGED)
+        raise SourceError(f"{shown(files.root)}: the attributes are not a JSON object", hint=DAMAGED)
     return found
 
 
 def array_directories(files: Files) -> set[str]:
-    """The directories of all arrays; "" is the root. What is below an array belongs to it.
+    """The directories of all arrays; "" is the root. Everything below an array belongs to it.
 
-    Raises SourceError where a group's metadata cannot be understood.
+    Raises SourceError where a group's metadata is malformed.
     """
     found: set[str] = set()
     by_depth = sorted({posixpath.dirname(n) for n in files.names if posixpath.basename(n) in RESERVED})
@@ -133,24 +137,24 @@ def array_directories(files: Files) -> set[str]:
 
 
 def _above(directory: str) -> Iterator[str]:
-    """The directories that a directory is in, up to the root."""
+    """The directories that contain a directory, up to the root."""
     while directory:
         directory = posixpath.dirname(directory)
         yield directory
 
 
 def _is_array(files: Files, directory: str) -> bool:
-    """Raises SourceError where there is metadata of a group and it is none."""
+    """Whether a directory is an array. Raises SourceError where its metadata of a group is malformed."""
     group = within(directory, GROUP_2)
     if group in files.stats and read_json(os.path.join(files.root, group)).get("zarr_format") != 2:
-        raise SourceError(f"{shown(os.path.join(files.root, group))} is no group of zarr v2", hint=DAMAGED)
+        raise SourceError(f"{shown(os.path.join(files.root, group))} is not a group of zarr v2", hint=DAMAGED)
     if within(directory, ARRAY_2) in files.stats:
         return True
     return within(directory, NODE_3) in files.stats and _node(files, directory)["node_type"] == "array"
 
 
 def _check_nothing_lost(files: Files, directories: set[str]) -> None:
-    """Raises SourceError for chunks without an array, and for arrays that are consolidated but not there."""
+    """Raise SourceError for chunks without an array, and for arrays that only consolidated metadata has."""
     inside: dict[str, bool] = {}
     for name in files.names:
         directory, base = posixpath.split(name)
@@ -159,19 +163,20 @@ def _check_nothing_lost(files: Files, directories: set[str]) -> None:
         if not inside[directory] and _CHUNK.fullmatch(base):
             raise SourceError(
                 f"{shown(os.path.join(files.root, name))} looks like a chunk, "
-                f"but there is no {ARRAY_2} or {NODE_3} to say of which array",
+                f"but no {ARRAY_2} or {NODE_3} says of which array",
                 hint=DAMAGED,
             )
     for array in _consolidated(files):
         if array not in directories:
             raise SourceError(
-                f"`{shown(array)}` is in the consolidated metadata of {shown(files.root)}, but not there",
+                f"`{shown(array)}` is in the consolidated metadata of {shown(files.root)}, "
+                "but its own metadata is missing",
                 hint="Take another copy; if it was deleted on purpose, consolidate the metadata again.",
             )
 
 
 def _consolidated(files: Files) -> list[str]:
-    """The arrays that the group's consolidated metadata knows of; none where it has no such thing."""
+    """The arrays in the group's consolidated metadata; none where there is no such metadata."""
     if CONSOLIDATED_2 in files.stats:
         nodes = _members(files, read_json(os.path.join(files.root, CONSOLIDATED_2)))
         return [posixpath.dirname(name) for name in nodes if posixpath.basename(name) == ARRAY_2]

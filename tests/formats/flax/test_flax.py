@@ -39,9 +39,9 @@ from ckpt_surgery.core.protocols import (
     Sink,
 )
 from ckpt_surgery.formats.flax import FORMAT
-from ckpt_surgery.formats.flax.source import FlaxSource
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt
+from ckpt_surgery.formats.shared.msgpack_source import MsgpackSource
 from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.storage import reading as byte_ranges
 from tests.formats.bounds import bounded
@@ -77,9 +77,9 @@ def decoded(data: bytes) -> dict[str, Any]:
     return {"/".join(key): value for key, value in flat.items()}
 
 
-def opened(path: Path, step: int | None = None) -> FlaxSource:
+def opened(path: Path, step: int | None = None) -> MsgpackSource:
     source = open_source(os.fspath(path), "flax", step)
-    assert isinstance(source, FlaxSource)
+    assert isinstance(source, MsgpackSource)
     return source
 
 
@@ -210,7 +210,7 @@ class TestShards(conformance.Reading):
     dtypes = ("float32", "bfloat16", "bool")
     names = NAMES
     lies = (
-        index_lie("a file with a path", "no plain file name", {"b": "../x/" + SECOND}),
+        index_lie("a file with a path", "not a plain file name", {"b": "../x/" + SECOND}),
         index_lie("a file that is missing", "No such file", {"c": "flax_model-00003-of-00002.msgpack"}),
         index_lie("a name that its file lacks", "`c` is not in", {"c": FIRST}),
         index_lie("a name in the other file", "`b` is not in|elsewhere", {"b": FIRST}),
@@ -326,7 +326,7 @@ def test_steps_that_are_fractions_or_negative(tmp_path: Path) -> None:
     assert opened(path).step == 4
     assert opened(path, -3).step == -3
     with pytest.raises(
-        UsageError, match=r"has no step 0\s+It has checkpoint_-3.0, checkpoint_-0.5, checkpoint_0.25"
+        UsageError, match=r"has no step 0\s+It has `checkpoint_-3.0`, `checkpoint_-0.5`, `checkpoint_0.25`"
     ):
         opened(path, 0)
     (path / "checkpoint_4.0").unlink()
@@ -355,7 +355,7 @@ def test_the_usual_prefix_goes_first(tmp_path: Path) -> None:
 def test_a_step_twice(tmp_path: Path) -> None:
     path = save_steps(tmp_path / "x", [5, 5.0])
     for step in (None, 5):
-        with pytest.raises(SourceError, match=r"more than once: checkpoint_5, checkpoint_5\.0"):
+        with pytest.raises(SourceError, match=r"more than once: `checkpoint_5`, `checkpoint_5\.0`"):
             opened(path, step)
 
 
@@ -453,7 +453,7 @@ def opened_or_refused(path: Path) -> str:
 
 @pytest.mark.parametrize("path", ["../x", "/etc", "a/../../b", "", "a//b", ".", "nul\0"])
 def test_paths_out_of_a_checkpoint_are_refused(path: str, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"`a`: its array is said to be in .*no path below"):
+    with pytest.raises(SourceError, match=r"`a`: its array should be in .*not a path below"):
         opened(in_file("checkpoint_1", encoded({"a": f"//GDAPlaceholder:{path}"}), tmp_path))
 
 
@@ -599,7 +599,7 @@ def test_lists_of_messagepack(tmp_path: Path) -> None:
     assert leaves["none"].empty == "List"
 
 
-def copied(source: FlaxSource, directory: Path) -> Any:
+def copied(source: MsgpackSource, directory: Path) -> Any:
     """A checkpoint through source and sink; what flax restores."""
     directory.mkdir()
     sink = open_sink("flax", directory, SinkOptions(file_name="y.msgpack"))

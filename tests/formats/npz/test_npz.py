@@ -103,7 +103,7 @@ def written_size(count: int) -> Callable[[bytes], bytes]:
 
 NOISE = random.Random(0).randbytes(5000)
 LIES = (
-    lie("a member that is no .npy file", "`notes.txt` is no .npy file", b"text", "notes.txt"),
+    lie("a member that is no .npy file", "`notes.txt` is not a .npy file", b"text", "notes.txt"),
     lie("a member without the magic", r"x\.npy: it does not begin as", b"NUMPY" * 30),
     lie("an empty member", "does not begin as", b""),
     lie("a member that ends in its header", "its header has 68 bytes, of 60", npy("'<f4'", "(2,)")[:60]),
@@ -405,7 +405,7 @@ def test_a_flipped_bit_is_seen_by_the_checksum(compressed: bool, tmp_path: Path)
     data[200_000] ^= 1
     path.write_bytes(data)
     source = opened(path)
-    with pytest.raises(SourceError, match=r"`x`: .*(CRC-32|inflated|said to be)"):
+    with pytest.raises(SourceError, match=r"`x`: .*(CRC-32|inflated|should have)"):
         source.read(source.leaves()["x"], BIG)
 
 

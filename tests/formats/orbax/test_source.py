@@ -374,7 +374,7 @@ def test_leaves_that_cannot_be_told_apart(tmp_path: Path) -> None:
 def test_a_prng_key_whose_type_is_lost(checkpoint: Checkpoint, tmp_path: Path) -> None:
     path = copy_of(checkpoint("standard"), tmp_path / "c")
     shutil.rmtree(path / "array_metadatas")
-    assert "`key`: whether it is a PRNG key cannot be told" in refusal(path)
+    assert "`key`: whether it is a PRNG key is unknown" in refusal(path)
 
 
 @pytest.mark.parametrize(

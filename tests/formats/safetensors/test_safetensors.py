@@ -210,12 +210,12 @@ FILE_LIES = (
 )
 
 INDEX_LIES = (
-    index_lie("a file with a path", "no plain file name", {"a": "../x/model-00001-of-00002.safetensors"}),
-    index_lie("an absolute file", "no plain file name", {"a": "/etc/passwd"}),
-    index_lie("the directory itself", "no plain file name", {"a": "."}),
-    index_lie("a file without a name", "no plain file name", {"a": ""}),
-    index_lie("a file with a NUL", "no plain file name", {"a": "x\0y"}),
-    index_lie("a file that is a number", "no plain file name", {"a": 1}),
+    index_lie("a file with a path", "not a plain file name", {"a": "../x/model-00001-of-00002.safetensors"}),
+    index_lie("an absolute file", "not a plain file name", {"a": "/etc/passwd"}),
+    index_lie("the directory itself", "not a plain file name", {"a": "."}),
+    index_lie("a file without a name", "not a plain file name", {"a": ""}),
+    index_lie("a file with a NUL", "not a plain file name", {"a": "x\0y"}),
+    index_lie("a file that is a number", "not a plain file name", {"a": 1}),
     index_lie("a file that is missing", "No such file", {"c": "model-00003-of-00002.safetensors"}),
     index_lie("a name that its file lacks", "`c` is not in", {"c": FIRST}),
     index_lie("a name in the other file", "`a` is not in", {"a": SECOND}),

@@ -79,11 +79,11 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(SourceError, match="is not a file"):
+    with pytest.raises(SourceError, match="is not a regular file"):
         read_config(str(tmp_path))
     (tmp_path / "config.json").unlink()
     (tmp_path / "config.json").mkdir()
-    with pytest.raises(SourceError, match="is not a file"):
+    with pytest.raises(SourceError, match="is not a regular file"):
         read_config(str(tmp_path))
 
 

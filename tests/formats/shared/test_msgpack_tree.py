@@ -56,7 +56,7 @@ def chunked(shape: Any, chunks: Any) -> bytes:
 PIECE = packed_array([2], "uint8", b"ab")
 
 LIES = (
-    ("a number", "which is none of Flax's", one(msgpack.ExtType(7, b"ab"))),
+    ("a number", "which Flax does not use", one(msgpack.ExtType(7, b"ab"))),
     ("a time", "extension type 255", one(msgpack.Timestamp(1))),
     ("a byte that begins nothing", "0xc1 begins nothing", b"\x81\xa1a\xc1"),
     ("bytes after the document", "1 more bytes follow", one(1) + b"\0"),
@@ -89,16 +89,16 @@ LIES = (
     ("an axis that is a fraction", "not all of it integers", one(packed_array([2.0], "uint8", b"ab"))),
     ("an axis that is a truth", "not all numbers", one(packed_array([True, 2], "uint8", b"ab"))),
     ("a shape that is a number", "a list of at most 32", one(packed_array(2, "uint8", b"ab"))),
-    ("too many axes", "are 33 of them", one(packed_array([1] * 33, "uint8", b"a"))),
+    ("too many axes", "are a list of 33", one(packed_array([1] * 33, "uint8", b"a"))),
     ("elements that are a list", "a byte string belongs", one(packed_array([2], "uint8", [1, 2]))),
     (
         "elements past the array's end",
         "are left of the array",
         b"\x81\xa1a\xc7\x0a\x01\x93\x91\x02\xa5uint8\xc4\xff" + b"x" * 300,
     ),
-    ("an array of two parts", "no list of shape", one(msgpack.ExtType(1, msgpack.packb(([2], "uint8"))))),
-    ("an array that is a map", "no list of shape", one(msgpack.ExtType(1, b"\x83\1\1\2\2\3\3"))),
-    ("an array with more after it", "its contents do not", one(msgpack.ExtType(1, PIECE.data + b"\0"))),
+    ("an array of two parts", "not a list of shape", one(msgpack.ExtType(1, msgpack.packb(([2], "uint8"))))),
+    ("an array that is a map", "not a list of shape", one(msgpack.ExtType(1, b"\x83\1\1\2\2\3\3"))),
+    ("an array with more after it", "but its contents do not", one(msgpack.ExtType(1, PIECE.data + b"\0"))),
     ("an array without anything", "bytes are left|belong here", b"\x81\xa1a\xc7\x00\x01"),
     ("a complex number of one part", "has 1 parts", one(msgpack.ExtType(2, msgpack.packb([1.0])))),
     ("a complex number of strings", "not all numbers", one(msgpack.ExtType(2, msgpack.packb(["1", "2"])))),

@@ -121,7 +121,7 @@ def linked_away(path: Path) -> None:
     (path / "target.x").symlink_to(path.parent / "elsewhere")
 
 
-ELSEWHERE = "which is no path below the checkpoint"
+ELSEWHERE = "which is not a path below the checkpoint"
 
 SPEC_LIES = (
     spec_lie("a path upwards", f"`target/x`: .*`../../etc`, {ELSEWHERE}", kvstore("../../etc/")),
@@ -134,7 +134,7 @@ SPEC_LIES = (
     spec_lie("a path with a NUL", ELSEWHERE, kvstore("target.x\0/")),
     spec_lie("no path", ELSEWHERE, kvstore("")),
     spec_lie("a path upwards at the top", ELSEWHERE, kvstore("target.x") | {"path": "../../x"}),
-    spec_lie("a path that is a number", "a path that is no text", kvstore(7)),
+    spec_lie("a path that is a number", "a path that is not text", kvstore(7)),
     spec_lie("a path that leads nowhere", "`target/x`: .*No such file", kvstore("target.y")),
     spec_lie("another driver", "the driver 'n5', which cannot be read", {"driver": "n5"}),
     spec_lie("another store", "the kvstore 's3', which cannot be read", kvstore("target.x", "s3")),
@@ -168,7 +168,9 @@ SPEC_LIES = (
 
 TREE_LIES = (
     tree_lie(
-        "a version to come", "its version is 4, known are those up to 3", {"version": 4, "optimizer": {}}
+        "a version to come",
+        "its version is 4, and versions up to 3 are known",
+        {"version": 4, "optimizer": {}},
     ),
     tree_lie("a version that is a text", "its version is '3'", {"version": "3", "optimizer": {}}),
     tree_lie("a version that is true", "its version is True", {"version": True, "optimizer": {}}),
@@ -506,7 +508,7 @@ def test_items_of_a_legacy_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="several items with arrays: `default`, `ema`"):
         opened(tmp_path)
     assert opened(tmp_path, item="ema").item == "ema"
-    with pytest.raises(UsageError, match="no item `emma` with arrays; did you mean `ema`"):
+    with pytest.raises(UsageError, match=r"The item `emma` .* does not exist; did you mean `ema`"):
         opened(tmp_path, item="emma")
 
 

@@ -1,6 +1,7 @@
 """TensorFlow's checkpoints in: conformance against TensorFlow, and what only they have."""
 
 import os
+import shutil
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,8 +93,8 @@ LIES = (
     lie("a name that is not UTF-8", "not UTF-8", (b"\xff", entry())),
     one("a field beyond its message", "1 are left", b"\x12\x02\x12"[:2] + b"x"),
     one("a field of an unknown kind", "unknown kind 3", b"\x0b"),
-    one("a type that is no number", "no number", nested(1, b"")),
-    one("a shape that is no message", "no message", number(2, 1)),
+    one("a type that is no number", "not a number", nested(1, b"")),
+    one("a shape that is no message", "not a message", number(2, 1)),
     one("an axis of a negative length", "not known", entry((-1,))),
     one("a shape of unknown rank", "not known", entry(more=nested(2, number(3, 1)))),
     one("too many axes", "40 axes", entry([1] * 40)),
@@ -116,7 +117,11 @@ LIES = (
     lie("one place for two variables", "share bytes", (b"a", entry()), (b"b", entry())),
     lie("variables that overlap", "share bytes", (b"a", entry()), (b"b", entry((1,), offset=1, size=1))),
     Lie("a state without a latest checkpoint", state('all_model_checkpoint_paths: "x"\n'), "names no"),
-    Lie("a state that is no text", state("model_checkpoint_path: \x00\x01"), "none of a checkpoint's state"),
+    Lie(
+        "a state that is no text",
+        state("model_checkpoint_path: \x00\x01"),
+        "does not belong to a checkpoint's state",
+    ),
     Lie("a state of a megabyte", state('model_checkpoint_path: "x"\n' * 50_000), "too many for such a file"),
     Lie("a state without names", state('model_checkpoint_path: ""'), "names the checkpoint b''"),
     Lie("a state that leads out", state('model_checkpoint_path: ".."'), "names the checkpoint"),
@@ -417,7 +422,9 @@ def test_a_directory_has_steps(run: Path) -> None:
     assert step_of(run) == (15, 15)
     assert step_of(run, step=10) == (10, 10)
     assert step_of(run, step=5) == (5, 5)  # not in the state any more, but there
-    with pytest.raises(UsageError, match=r"no step 7\n  It has model.ckpt-10, model.ckpt-15, model.ckpt-5"):
+    with pytest.raises(
+        UsageError, match=r"no step 7\n  It has `model.ckpt-5`, `model.ckpt-10`, `model.ckpt-15`\."
+    ):
         step_of(run, step=7)
 
 
@@ -433,13 +440,19 @@ def test_a_prefix_or_a_file_is_one_checkpoint(name: str, run: Path, monkeypatch:
         step_of(run / name, item="default")
 
 
+def test_a_bundle_knows_its_files_that_are_missing(run: Path, tmp_path: Path) -> None:
+    shutil.copy(run / "model.ckpt-5.index", tmp_path / "x.index")
+    names = {os.path.basename(file) for file in open_source(str(tmp_path / "x")).files()}
+    assert names == {"x.index", "x.data-00000-of-00001", "x.meta"}
+
+
 def test_what_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         opened(tmp_path / "model.ckpt-1")
     with pytest.raises(SourceError, match="holds no TensorFlow checkpoint"):
         open_source(os.fspath(tmp_path), "tensorflow")
     (tmp_path / "x").write_text("something else")
-    with pytest.raises(SourceError, match="is no TensorFlow checkpoint"):
+    with pytest.raises(SourceError, match="is not a TensorFlow checkpoint"):
         open_source(os.fspath(tmp_path / "x"), "tensorflow")
 
 
@@ -491,7 +504,7 @@ def test_a_directory_of_several_checkpoints_without_a_state(run: Path, tmp_path:
         opened(path)
     assert step_of(path, step=10) == (10, 10)
     (path / "other-10.index").write_bytes((path / "model.ckpt-10.index").read_bytes())
-    with pytest.raises(SourceError, match=r"step 10 more than once: model\.ckpt-10, other-10"):
+    with pytest.raises(SourceError, match=r"step 10 more than once: `model\.ckpt-10`, `other-10`"):
         step_of(path, step=10)
 
 

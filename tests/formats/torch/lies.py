@@ -188,24 +188,24 @@ TENSOR_LIES = (
     ),
 )
 PICKLE_LIES = (
-    lie("a pickle of nothing", "no valid pickle", b""),
-    lie("a pickle without an end", "no valid pickle", b"\x80\x02}"),
+    lie("a pickle of nothing", "not a valid pickle", b""),
+    lie("a pickle without an end", "not a valid pickle", b"\x80\x02}"),
     lie("a pickle of a stop", "more values than there are", b"."),
-    lie("an unknown instruction", "no valid pickle", b"\x80\x02\xff."),
+    lie("an unknown instruction", "not a valid pickle", b"\x80\x02\xff."),
     lie("another pickle behind the first", "5 bytes follow its end", b"\x80\x02}.\x80\x02K\x01."),
     lie(
         "text longer than the file",
-        "no valid pickle",
+        "not a valid pickle",
         b"\x80\x04\x8d" + (2**62).to_bytes(8, "little") + b"x.",
     ),
     lie(
         "bytes longer than the file",
-        "no valid pickle",
+        "not a valid pickle",
         b"\x80\x05\x96" + (2**40).to_bytes(8, "little") + b"x.",
     ),
-    lie("an integer longer than the file", "no valid pickle", b"\x80\x02\x8b\xff\xff\xff\x7fx."),
-    lie("an integer of negative length", "no valid pickle", b"\x80\x02\x8b\xff\xff\xff\xffx."),
-    lie("a number of a million digits", "no valid pickle", b"L" + b"9" * 1_000_000 + b"L\n."),
+    lie("an integer longer than the file", "not a valid pickle", b"\x80\x02\x8b\xff\xff\xff\x7fx."),
+    lie("an integer of negative length", "not a valid pickle", b"\x80\x02\x8b\xff\xff\xff\xffx."),
+    lie("a number of a million digits", "not a valid pickle", b"L" + b"9" * 1_000_000 + b"L\n."),
     lie(
         "an integer of a million bytes",
         "`n`: is an integer of 7999999 bits",
@@ -243,7 +243,7 @@ PICKLE_LIES = (
     ),
     lie("a name that is no Unicode", "surrogate", {"\ud800": 1}),
     lie("a text that is no Unicode", "`a`: has half of a surrogate", {"a": "\ud800"}),
-    lie("one name twice", "`1`: two leaves are called so", {1: 2, "1": 3}),
+    lie("one name twice", "`1`: two leaves have this key", {1: 2, "1": 3}),
     lie("one name twice, in parts", "`a/b`: two leaves", {"a/b": 1, "a": {"b": 2}}),
     lie(
         "an ordered dictionary made of something",
@@ -271,5 +271,5 @@ FILE_LIES = (
     file_lie("a compressed storage", "`w`: `saved/data/0` is compressed", deflated_storage),
     file_lie("compressed members", "is compressed", deflated),
     lie("big endian", "byte order is big", {}, {"byteorder": b"big"}),
-    lie("a byte order of many words", "17 bytes, and 16 are the limit", {}, {"byteorder": b"l" * 17}),
+    lie("a byte order of many words", "17 bytes; 16 is the limit", {}, {"byteorder": b"l" * 17}),
 )

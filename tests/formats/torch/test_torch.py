@@ -239,7 +239,7 @@ def test_files_without_checksums(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: torch.float32, "`x/y`: is `torch.float32`, which is no leaf"),
+        (lambda: torch.float32, "`x/y`: is `torch.float32`, which cannot be a leaf"),
         (lambda: b"bytes", "asks for `_codecs.encode`"),
         (lambda: 1j, "asks for `__builtin__.complex`"),
         (lambda: {1, 2}, "asks for `__builtin__.set`"),
@@ -269,7 +269,7 @@ def test_bytes_and_sets_are_refused_by_key(protocol: int, tmp_path: Path) -> Non
         opened(saved(state, tmp_path / "saved.pt", pickle_protocol=protocol))
     told = [problem.message.partition(": ")[2] for problem in caught.value.problems]
     assert told == [
-        f"`{key}`: is {what}, which is no leaf of a checkpoint"
+        f"`{key}`: is {what}, which cannot be a leaf of a checkpoint"
         for key, what in (("a", "a set"), ("b", "a set"), ("c", "bytes"), ("d", "`torch.int8`"))
     ]
 
@@ -425,12 +425,12 @@ def test_a_model_in_one_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"a.weight": SECOND, "c": FIRST}, "has elsewhere"),
+        ({"a.weight": SECOND, "c": FIRST}, "places elsewhere"),
         ({"a.weight": SECOND}, "`a.weight` is not in"),
         ({"c": FIRST}, "`c` is not in"),
         ({"a.weight": "pytorch_model-00003-of-00002.bin"}, "cannot be read"),
-        ({"a.weight": "../x.bin"}, "no plain file name"),
-        ({"a.weight": 3}, "no plain file name"),
+        ({"a.weight": "../x.bin"}, "not a plain file name"),
+        ({"a.weight": 3}, "not a plain file name"),
     ],
 )
 def test_indexes_that_lie(changed: Mapping[str, Any], says: str, tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_two_models_in_a_directory(tmp_path: Path) -> None:
 def test_a_directory_without_a_model(tmp_path: Path) -> None:
     saved(nested(A), tmp_path / "rng_state.pth")
     assert not FORMAT.detect(tmp_path)
-    with pytest.raises(SourceError, match="holds 0 PyTorch checkpoints of those that are called"):
+    with pytest.raises(SourceError, match="holds 0 PyTorch checkpoints with a name such as"):
         opened(tmp_path)
 
 

@@ -210,7 +210,9 @@ LIES_2 = (
         "its chunk 0.0 is missing",
         {"fill_value": None, "shape": [2**50, 2**50], "chunks": [1, 1], "dimension_separator": "/"},
     ),
-    lie(2, "a group of another version", "no group of zarr v2", replaced("a/.zgroup", '{"zarr_format": 3}')),
+    lie(
+        2, "a group of another version", "not a group of zarr v2", replaced("a/.zgroup", '{"zarr_format": 3}')
+    ),
     lie(2, "chunks without an array", "looks like a chunk", removed("a/x/.zarray")),
     lie(
         2,
@@ -524,7 +526,7 @@ def test_what_is_taken_for_zarr(tmp_path: Path) -> None:
     (tmp_path / "damaged.zarr").mkdir()
     for name in ("two", "three", "two/x", "three/x", "damaged.zarr"):
         assert detect_format(os.fspath(tmp_path / name)).name == "zarr", name
-    with pytest.raises(SourceError, match="no zarr group"):
+    with pytest.raises(SourceError, match="not a zarr group"):
         opened(tmp_path / "damaged.zarr")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.safetensors").write_bytes(b"")
@@ -731,7 +733,7 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
         return Output(leaf, leaf.manifest.chunk_shape, replace(leaf.manifest, chunks=chunks), copied=True)
 
     sink.create([output(0, tmp_path / "gone")])
-    with pytest.raises(SourceError, match="gone cannot be looked at: No such file"):
+    with pytest.raises(SourceError, match="gone cannot be read: No such file"):
         sink.adopt(output(0, tmp_path / "gone"))
     with pytest.raises(StorageError, match="Is a directory"):
         sink.adopt(output(1, tmp_path))

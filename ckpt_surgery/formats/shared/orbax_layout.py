@@ -1,0 +1,62 @@
+"""What directories of Orbax are recognized by: items, checkpoints, and directories of steps.
+
+Source of the conventions: orbax-checkpoint 0.12.8. A step's directory is named `[PREFIX_]DIGITS`; an
+unfinished save has `.orbax-checkpoint-tmp` in its name.
+"""
+
+import os
+import re
+
+from ckpt_surgery.storage.listing import directory_names, has_entry, is_directory, real_path
+
+TREE_METADATA = "_METADATA"
+CHECKPOINT_METADATA = "_CHECKPOINT_METADATA"
+COMMIT_FILE = "commit_success.txt"
+V1_MARKER = "orbax.checkpoint"
+UNFINISHED = ".orbax-checkpoint-tmp"
+PROCESS_PREFIX = "ocdbt.process_"
+MANIFEST = "manifest.ocdbt"
+"""The file that every OCDBT database has at its root."""
+
+STEP_NAME = re.compile(r"(?:.*_)?([0-9]{1,18})")
+
+
+def is_orbax(path: str) -> bool:
+    """Whether a path is an Orbax checkpoint or a CheckpointManager's directory, whole or not."""
+    if not is_directory(path):
+        return False
+    directory = real_path(path)
+    return UNFINISHED in os.path.basename(directory) or is_checkpoint(directory) or bool(steps_in(directory))
+
+
+def is_item(directory: str) -> bool:
+    """Whether a directory holds a tree of arrays, perhaps a damaged one."""
+    if has_any(directory, TREE_METADATA, MANIFEST):
+        return True
+    return any(name.startswith(PROCESS_PREFIX) for name in directory_names(directory).directories)
+
+
+def is_checkpoint(directory: str) -> bool:
+    """Whether a directory is one checkpoint (flat, or of named items), perhaps a damaged one.
+
+    Flat checkpoints in `3` and `10` are steps of their parent and not its items.
+    """
+    if has_any(directory, CHECKPOINT_METADATA, V1_MARKER, COMMIT_FILE) or is_item(directory):
+        return True
+    names = (name for name in directory_names(directory).directories if not STEP_NAME.fullmatch(name))
+    return any(is_item(os.path.join(directory, name)) for name in names)
+
+
+def steps_in(directory: str) -> dict[str, int]:
+    """Step numbers by directory name, finished and damaged ones; temporary names are left out."""
+    matches = {name: STEP_NAME.fullmatch(name) for name in directory_names(directory).directories}
+    return {
+        name: int(match[1])
+        for name, match in matches.items()
+        if match and is_checkpoint(os.path.join(directory, name))
+    }
+
+
+def has_any(directory: str, *names: str) -> bool:
+    """Whether a directory has an entry of one of these names."""
+    return any(has_entry(os.path.join(directory, name)) for name in names)

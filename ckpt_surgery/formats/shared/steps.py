@@ -1,0 +1,116 @@
+"""Choosing a step among several checkpoints in a directory, and an item within a step.
+
+Every format finds its own steps and items; which of them is meant, and what to say where that is not
+clear, is decided here.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import natural_order
+from ckpt_surgery.core.text import did_you_mean, shown
+
+MOST_NAMES = 10
+"""Names that a message lists at most."""
+
+
+def choose_step(
+    directory: str,
+    steps: Mapping[str, int | float],
+    wanted: int | None,
+    finished: Iterable[str] | None = None,
+) -> str:
+    """The name of the step that is asked for, or of the latest one.
+
+    `steps`: step number by name; there is at least one. `finished`: the names among which the latest is
+    chosen; all of them by default. Raises UsageError where there is no step `wanted`, and SourceError where
+    several names have that number, or no save was finished.
+    """
+    number: int | float | None = wanted
+    if number is None:
+        candidates = [steps[name] for name in (steps if finished is None else finished)]
+        if not candidates:
+            raise SourceError(
+                f"No step of {shown(directory)} was ever committed: {_latest(steps)}",
+                hint="Every save was interrupted; use another checkpoint.",
+            )
+        number = max(candidates)
+    names = sorted(name for name, found in steps.items() if found == number)
+    if not names:
+        raise UsageError(
+            f"{shown(directory)} has no step {number}", hint=f"It has {_latest(steps) or 'no steps'}."
+        )
+    if len(names) > 1:
+        raise SourceError(
+            f"{shown(directory)} has step {number} more than once: {quoted(names)}",
+            hint="Name the path of the one that is meant.",
+        )
+    return names[0]
+
+
+def choose_item(
+    directory: str, items: Sequence[str], wanted: str | None, others: Iterable[str] = ()
+) -> str | None:
+    """The name of the item that is asked for, or of the only one; None where there is none to choose.
+
+    `items`: those with arrays. `others`: names of what is there without arrays. Raises UsageError where
+    `wanted` is not among the items, and where there are several and none is asked for.
+    """
+    if wanted is None:
+        if len(items) > 1:
+            raise UsageError(
+                f"{shown(directory)} has several items with arrays: {quoted(items)}",
+                hint="Choose one: `item=NAME`.",
+            )
+        return items[0] if items else None
+    if wanted not in items:
+        why = "has no arrays" if wanted in others else "does not exist"
+        raise UsageError(
+            f"The item `{shown(wanted)}` of {shown(directory)} {why}{did_you_mean(wanted, items)}",
+            hint=f"Items with arrays: {quoted(items) or 'none'}.",
+        )
+    return wanted
+
+
+def _latest(steps: Mapping[str, int | float]) -> str:
+    """The names of the latest steps in the order of their numbers."""
+    return quoted(sorted(steps, key=lambda name: (steps[name], natural_order(name))), last=True)
+
+
+def quoted(names: Sequence[str], last: bool = False) -> str:
+    """A list of names for a message: the first MOST_NAMES, or the `last`, and how many others there are."""
+    kept = names[-MOST_NAMES:] if last else names[:MOST_NAMES]
+    more = f" and {len(names) - len(kept)} more" if len(names) > len(kept) else ""
+    return ", ".join(f"`{shown(name)}`" for name in kept) + more
+
+
+# --- nothing to choose ------------------------------------------------------------------------------------
+
+
+def check_no_choice(what: str, step: int | None, item: str | None, prefix: Literal["", "dst_"] = "") -> None:
+    """Raise UsageError where a step or an item is asked of a format that has neither.
+
+    `what`: the beginning of the message, `x.npz is an .npz file, which has`. `prefix`: of the arguments'
+    names.
+    """
+    if step is not None or item is not None:
+        given = [] if step is None else [f"`{prefix}step={step}`"]
+        given += [] if item is None else [f"`{prefix}item={shown(item)}`"]
+        raise UsageError(f"{what} no steps or items", hint=f"Leave out {' and '.join(given)}.")
+
+
+def check_no_step(path: str, step: int | None) -> None:
+    """Raise UsageError where a step is asked of a path that is not a directory of steps."""
+    if step is not None:
+        raise UsageError(
+            f"{shown(path)} has no steps to choose from", hint=f"Leave out `step={step}`, or name its parent."
+        )
+
+
+def check_no_item(path: str, item: str | None) -> None:
+    """Raise UsageError where an item is asked of a path that does not hold several."""
+    if item is not None:
+        raise UsageError(
+            f"{shown(path)} has no items to choose from", hint=f"Leave out `item={shown(item)}`."
+        )
