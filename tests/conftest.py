@@ -23,7 +23,7 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 LONGEST_BYTES = 8
-"""In a test's name; the length stands for longer ones."""
+"""Bytes that are shown in the name of a test; of longer ones, only the length is."""
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -37,7 +37,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Nor by where an object lies in memory."""
+    """Refuse tests that are named by the address of an object, which differs in each process."""
     named = [item.nodeid for item in items if " object at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"give this test a name that every process comes to: {named[0]}")

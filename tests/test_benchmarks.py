@@ -1,4 +1,4 @@
-"""The benchmarks: peers and tool do the same work, inputs are what they are said to be, the tables."""
+"""The benchmarks: every tool does the same work, on inputs as they are described; and their tables."""
 
 import argparse
 import json
@@ -208,7 +208,7 @@ def in_a_fresh_interpreter(code: str) -> str:
 
 
 def test_peak_memory_is_that_of_the_process() -> None:
-    """Measured from a small process, as `make bench` does: the kernel hands on what the parent has."""
+    """Measured from a small process, as in `make bench`: a child starts with the peak of its parent."""
     code = (
         "import sys; from benchmarks.measure import run_once\n"
         f"for code in ('pass', 'x = bytearray({200 * MIB})'):\n"
@@ -244,7 +244,7 @@ def test_a_command_that_was_killed_is_told_apart() -> None:
     [
         (1e9, 1e9, 4, 3),  # a warm-up and three runs
         (0.0, 1e9, 3, 3),  # the first took long: it counts
-        (0.0, 0.0, 1, 1),  # and was enough
+        (0.0, 0.0, 1, 1),  # one long run is enough
         (1e9, 0.0, 2, 1),  # one run at least
     ],
 )
@@ -379,7 +379,7 @@ def test_the_document_has_everything() -> None:
 
 
 class Axes:
-    """Takes down what is drawn."""
+    """Records the calls that draw."""
 
     def __init__(self) -> None:
         self.drawn: list[tuple[str, Any, Any, str]] = []
@@ -432,7 +432,7 @@ def test_sizes_double_up_to_what_was_asked_for(nbytes: int, wanted: list[int], t
 
 
 def test_a_case_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest case that has both sides, growth and a copied checkpoint."""
+    """The smallest case with both tools, growing sizes and a copied checkpoint."""
     monkeypatch.setattr(os, "sync", lambda: None)
     monkeypatch.setattr(measuring, "LONG", 0.0)
     options = bench.parse(["--size", "1MB", "--runs", "1", "--scratch", str(tmp_path)])
@@ -448,7 +448,7 @@ def test_a_case_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_a_sparse_checkpoint_of_more_than_a_terabyte(tmp_path: Path) -> None:
-    """Llama 3.1 405B in stacked layers: every planted element in its place, next to no disk use."""
+    """Llama 3.1 405B in stacked layers: every marked element is in its place, on almost no disk space."""
     found = list(cases.sparse(cases.Bench(tmp_path, 10**9, (), 1)))
     apparent = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*") if path.is_file())
     used = machine.disk_use(tmp_path)

@@ -1,4 +1,4 @@
-"""Every example in README and docs is run, and what they say of commands and functions is so."""
+"""Every example in README and docs is run, and every command and function that they name exists."""
 
 import importlib.metadata
 import json
@@ -33,7 +33,7 @@ class Block:
     language: str
     text: str
     next: str = ""
-    """The text of the `text` block that follows directly: the leaves before and after."""
+    """The `text` block that directly follows a recipe: the leaves before and after."""
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -93,7 +93,7 @@ class Leaves:
     target: Mapping[str, str] | None
     result: Mapping[str, str]
     config: Mapping[str, Any] = field(default_factory=dict)
-    """What lies beside the first source as JSON."""
+    """The JSON files that lie beside the first source."""
 
 
 ROW = re.compile(r"(\w*)\s+(\S+)\s+(\S+)")
@@ -140,7 +140,7 @@ def value(text: str) -> np.ndarray | int:
 
 
 def whole(recipe: str) -> str:
-    """A list of rules becomes a recipe."""
+    """A whole recipe from an example that may be only a list of rules."""
     if recipe.startswith("version:"):
         return recipe
     return "version: 1\nrules:\n" + "".join(f"  {line}\n" for line in recipe.splitlines())
@@ -200,7 +200,7 @@ def code(first_line: str) -> str:
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The page's function and format, installed as another package would: by entry points."""
+    """Install the function and the format of the page as another package would: by entry points."""
     (tmp_path / "plugins").mkdir()
     entries = []
     for kind in ("functions", "formats"):

@@ -1,4 +1,4 @@
-"""A conversion notes what it did, and the way back reads it; the plan shows where params come from."""
+"""A conversion records what it did, and the conversion back reads it; plans show where params come from."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ RECIPES = {"forward": FORWARD, "back": BACK, "other": "version: 1\nparams: {n: 3
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A model as Hugging Face has them."""
+    """A model in the layout of Hugging Face."""
     directory = tmp_path / "model"
     directory.mkdir()
     save_file(ARRAYS, directory / "model.safetensors", {"format": "pt"})
@@ -84,7 +84,7 @@ def test_orbax_finds_it_among_its_custom_metadata(model: Path, recipe: Recipe, t
 
 
 def test_the_way_back_reads_it(model: Path, recipe: Recipe, tmp_path: Path) -> None:
-    """In every format that has a place for it: sizes from the config, layouts from the recipe before."""
+    """Every format with a place for it keeps sizes from the config and layouts from the recipe before."""
     for number, name in enumerate(["jax", "jax.safetensors", "jax.npz", "jax.zarr"]):
         api.apply(recipe("forward"), model, dst=tmp_path / name, set=["rope=interleaved"])
         plan = api.plan(recipe("back"), tmp_path / name)

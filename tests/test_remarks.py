@@ -1,4 +1,4 @@
-"""What plans tell besides their rows."""
+"""The remarks that plans print below their rows."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from ckpt_surgery.remarks import filled_chunks
 from tests.support import checkpoints
 
 SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
-"""Of `params/sparse`, 6 of 8 chunks are not stored, and of `zeros` the only one."""
+"""A checkpoint in which 6 of the 8 chunks of `params/sparse` and the only one of `zeros` are not stored."""
 
 
 def test_chunks_that_are_not_stored_are_counted(tmp_path: Path) -> None:

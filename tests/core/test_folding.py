@@ -263,7 +263,7 @@ def test_indexed_trees_are_exact(shape, indices, shift, several):
 
 
 def test_hostile_keys_stay_cheap():
-    """Many indices that are neither in step nor a product, in keys of 2 kB."""
+    """Keys of 2 kB with many indices that neither count up together nor form a product."""
     keys = ["/".join(["1"] * i + ["0"] * (1000 - i)) for i in range(1000)]
     entries = [ShownKey(key) for key in keys]
     lines = fold(entries)

@@ -1,4 +1,4 @@
-"""Small frozen values: what the decorator promises."""
+"""Small frozen values keep what the decorator promises."""
 
 import dataclasses
 

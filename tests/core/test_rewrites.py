@@ -1,4 +1,4 @@
-"""Manifests rewritten: grids, byte ranges and codecs, to the number."""
+"""Rewritten manifests have exactly the expected grids, byte ranges and codecs."""
 
 import json
 import math
@@ -33,7 +33,7 @@ U16 = np.dtype(np.uint16)
 
 
 def manifest(shape: Shape, chunk_shape: Shape, codec: Codec, dtype: np.dtype = U16) -> Manifest:
-    """Chunks one after another in `data`, from byte 100 on."""
+    """Chunks that lie one after another in the file `data`, from byte 100 on."""
     size = math.prod(chunk_shape) * dtype.itemsize
     regions = chunk_regions(shape, chunk_shape)
     starts = [tuple(a // c for a, c in zip(r.starts, chunk_shape, strict=True)) for r in regions]

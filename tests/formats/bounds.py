@@ -1,4 +1,4 @@
-"""What hostile and large files may cost: memory, calls and waiting. All is counted, nothing is timed."""
+"""Bounds on what hostile and large files cost: memory, calls and waiting. They are counted, not timed."""
 
 import contextlib
 import os
@@ -10,13 +10,13 @@ from types import FrameType
 from typing import Any
 
 CALLS = 2_000_000
-"""Function calls, of Python's and C's: a second or two of work. The longest files of the tests take half."""
+"""Calls of functions in Python and C: a second or two of work. The longest files of the tests take half."""
 EVENTS = 2
-"""What a profile function is told of each call: that it begins, and that it ends."""
+"""How often a profile function is called for each call: when it begins, and when it ends."""
 
 
 _watching = False
-"""Whether a pipe must not be waited for. Hooks of Python's audit cannot be taken away again."""
+"""Whether opening a pipe fails. A switch, because Python's audit hooks cannot be removed again."""
 
 
 def _refuse_to_wait(event: str, arguments: tuple[Any, ...]) -> None:
@@ -38,7 +38,7 @@ sys.addaudithook(_refuse_to_wait)
 
 @contextlib.contextmanager
 def bounded(nbytes: int, calls: int = CALLS) -> Iterator[None]:
-    """Fails where what happens inside allocates more than `nbytes`, makes more calls, or waits for a pipe."""
+    """Fail if the body allocates more than `nbytes`, makes more than `calls` calls, or waits for a pipe."""
     global _watching
     events, most, profile = 0, EVENTS * calls, sys.getprofile()
 

@@ -1,4 +1,4 @@
-"""What formats import on first use is imported before any test: it is no part of what a test measures."""
+"""All modules of the formats are imported before any test, so that no test measures their imports."""
 
 import importlib
 import pkgutil

@@ -19,7 +19,7 @@ ALL_DTYPES = (
 
 
 def array(shape: Sequence[int], dtype: str, seed: int = 0) -> np.ndarray:
-    """Values that differ from each other and from zero, as far as the type allows."""
+    """Values that are neither zero nor equal to each other, where the type has enough of them."""
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     rng = np.random.default_rng([seed, math.prod(shape), *shape])
     if kind == np.bool_:
@@ -39,7 +39,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def numbers(spec: str, seed: int = 0) -> np.ndarray:
-    """Random values for `float32[3,4]`: small, of both signs where there are, zeros among them."""
+    """Random small values for a spec such as `float32[3,4]`: zeros, and both signs if the type has them."""
     name, _, lengths = spec.rstrip("]").partition("[")
     shape = tuple(map(int, filter(None, lengths.split(","))))
     dtype = dtype_named(name)

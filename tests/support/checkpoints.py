@@ -24,7 +24,7 @@ from ckpt_surgery.formats.registry import SinkOptions, open_sink
 from tests.support.comparing import assert_same
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}
-"""Custom metadata of the layouts that can carry some."""
+"""Custom metadata, saved in every layout that has a place for it."""
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -42,7 +42,7 @@ def dtype(name: str) -> np.dtype[Any]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Orbax warns about what these tests do on purpose (restoring without a target, and so on)."""
+    """Ignore warnings: Orbax warns of what these tests do on purpose, such as restoring without a target."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -83,7 +83,7 @@ def tree(strings: bool = False) -> dict[str, Any]:
 
 
 def expected(strings: bool = False) -> dict[str, Any]:
-    """By key text: an array, a string, or the name of an empty node's kind in brackets."""
+    """What `tree` holds, by key: arrays, strings, and the kinds of empty nodes, such as `<Dict>`."""
     values = {
         "params/w": random((32, 64)),
         "params/b": np.arange(4).astype(ml_dtypes.bfloat16),
@@ -112,7 +112,7 @@ def save_pytree(
     zarr3: bool = False,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Save with PyTreeCheckpointHandler: the only v0 handler that takes strings."""
+    """Save with PyTreeCheckpointHandler, the only handler of Orbax's first interface that takes strings."""
     handler = ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt, use_zarr3=zarr3)
     custom = None if metadata is None else dict(metadata)
     with quiet(), ocp.Checkpointer(handler) as checkpointer:
@@ -196,7 +196,7 @@ LAYOUTS: dict[str, Callable[[Path], None]] = {
     "v1": lambda path: save_v1(path, tree(strings=True)),
     "processes": save_two_processes,
 }
-"""Builders by layout. All hold `tree()`, but for `processes`."""
+"""Functions that write a checkpoint, by layout. Each holds `tree()`, except for `processes`."""
 
 WITH_STRINGS = ("plain-zarr2", "plain-zarr3", "ocdbt-zarr2", "ocdbt-zarr3", "v1")
 
@@ -209,7 +209,7 @@ def expected_of(layout: str) -> dict[str, Any]:
 
 
 def rewrite(source: Source, directory: Path, options: SinkOptions | None = None) -> Path:
-    """Write everything in `source` with this package's own sink; chunks as they are in the source."""
+    """Write everything in `source` with this package's own sink, in the chunks of the source."""
     directory.mkdir(parents=True)
     options = SinkOptions(metadata=source.metadata) if options is None else options
     sink = open_sink("orbax", directory, options)
@@ -226,7 +226,7 @@ def rewrite(source: Source, directory: Path, options: SinkOptions | None = None)
 
 
 def restored_leaves(value: Any) -> dict[str, Any]:
-    """What Orbax restored, in the form of `expected`; sharded arrays gathered, PRNG keys as raw data."""
+    """A tree that Orbax restored, in the form of `expected`: sharded arrays whole, PRNG keys as raw data."""
     found = {}
     empty = lambda node: node is None or (isinstance(node, dict | list | tuple) and not node)  # noqa: E731
     for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=empty):
@@ -249,7 +249,7 @@ def restored(path: Path) -> dict[str, Any]:
 
 
 def restored_by_all(path: Path, with_strings: bool) -> dict[str, Any]:
-    """The same by every stock reader that takes such a tree; all must agree."""
+    """What every stock reader that takes such a tree restores; all of them must agree."""
     tree = restored(path)
     with quiet():
         assert_same(restored_leaves(v1.load(path)), tree)

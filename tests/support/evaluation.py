@@ -13,7 +13,7 @@ def spec_of(array: np.ndarray) -> ArraySpec:
 
 
 def evaluate(function: Function, arrays: Sequence[np.ndarray], region: Region | None = None) -> np.ndarray:
-    """A region of the result (all of it by default), from copies of just the regions that it needs."""
+    """A region of the result, by default all of it, from copies of only the regions that it needs."""
     specs = [spec_of(array) for array in arrays]
     result = function.infer(specs)
     region = Region.whole(result.shape) if region is None else region

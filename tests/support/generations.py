@@ -8,23 +8,23 @@ from ckpt_surgery.engine.staging import local, locks
 
 OLD, NEW = "old", "new"
 LINES = 3
-"""A checkpoint in one file names its generation so often."""
+"""How often a checkpoint in one file names its generation."""
 
 
 def fill(directory: Path, generation: str) -> None:
-    """A tiny checkpoint whose two files both name the generation: a mix of two would show."""
+    """Write a tiny checkpoint whose two files name the generation, so that a mix of two is noticed."""
     (directory / "d").mkdir()
     (directory / "d" / "data").write_text(generation)
     (directory / "_METADATA").write_text(generation)
 
 
 def fill_file(file: Path, generation: str) -> None:
-    """A tiny checkpoint in one file, which names the generation several times."""
+    """Write a tiny checkpoint in one file, which names the generation several times."""
     file.write_text(f"{generation}\n" * LINES)
 
 
 def found(destination: Path) -> str | None:
-    """The generation at the destination, None where nothing is there. Fails on anything but a whole one."""
+    """The generation at the destination, or None where nothing is. Fails if the checkpoint is not whole."""
     if not os.path.lexists(destination):
         return None
     if destination.is_file():
@@ -51,6 +51,6 @@ def lock_of(destination: Path) -> Path:
 
 
 def write_lock(destination: Path, **changes: object) -> None:
-    """A lock as this process would write it, with some fields changed."""
+    """Write a lock as this process does, but with some fields changed."""
     owner = {name: getattr(locks._this_process(), name) for name in locks._Owner.__dataclass_fields__}
     lock_of(destination).write_text(json.dumps(owner | changes))

@@ -26,7 +26,7 @@ LAYERS = 4
 
 
 def arrays() -> dict[str, np.ndarray]:
-    """By key. None compresses well, and but for `m/bias` each is too large to lie in an index."""
+    """Arrays by key. None compresses well, and each except `m/bias` is too large to be stored in an index."""
     generator = np.random.default_rng(11)
     layers = {f"m/layer_{i}/k": random((24, 16), 20 + i) for i in range(LAYERS)}
     return layers | {
@@ -59,7 +59,7 @@ def _pytree(ocdbt: bool, zarr3: bool, strings: bool) -> Callable[[Path], None]:
 
 
 def replace_array(path: Path, key: str, array: np.ndarray, **how: Any) -> None:
-    """Store one array of a plain checkpoint anew, by zarr-python: `how` goes to `zarr.create_array`."""
+    """Replace one array of a plain checkpoint by one of zarr-python; `how` goes to `zarr.create_array`."""
     directory = path / key.replace("/", ".")
     shutil.rmtree(directory)
     with checkpoints.quiet():
@@ -68,7 +68,7 @@ def replace_array(path: Path, key: str, array: np.ndarray, **how: Any) -> None:
 
 
 def foreign_zarr2(path: Path) -> None:
-    """Chunks with partial edges, and codecs and byte orders that Orbax itself does not write."""
+    """Save with partial chunks at the edges, and with codecs and byte orders that Orbax does not write."""
     checkpoints.save_pytree(path, tree(False), False, False)
     held = arrays()
     v2: dict[str, Any] = {"zarr_format": 2, "filters": None}
@@ -84,7 +84,7 @@ def foreign_zarr2(path: Path) -> None:
 
 
 def foreign_zarr3(path: Path) -> None:
-    """Partial edges, shards, transposes, gzip, Blosc and big-endian bytes under version 3."""
+    """Save in version 3 with partial chunks at edges, shards, transposes, gzip, Blosc and big endian."""
     from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec
 
     checkpoints.save_pytree(path, tree(False), False, True)
@@ -102,7 +102,7 @@ def foreign_zarr3(path: Path) -> None:
 
 
 def save_safetensors(path: Path, tensors: Arrays, shards: int) -> None:
-    """One file, or so many with their index, in a directory."""
+    """Save into a directory: one file, or `shards` of them and their index."""
     path.mkdir()
     if shards == 1:
         save_file(dict(tensors), path / "model.safetensors")
@@ -114,7 +114,7 @@ def save_safetensors(path: Path, tensors: Arrays, shards: int) -> None:
 
 
 def safetensors_header(tensors: Mapping[str, tuple[str, tuple[int, ...], int]]) -> bytes:
-    """What comes before the data of tensors that lie one after another: name → code, shape, bytes."""
+    """The header of tensors whose data lie one after another, from code, shape and bytes by name."""
     end, entries = 0, {}
     for name, (code, shape, nbytes) in tensors.items():
         entries[name] = {"dtype": code, "shape": shape, "data_offsets": [end, end + nbytes]}
@@ -138,7 +138,7 @@ WITH_STRINGS = ("plain-zarr3", "ocdbt-zarr2", "v1")
 
 
 def everything(layout: str) -> dict[str, Any]:
-    """All that a layout holds, in the form of `checkpoints.expected`."""
+    """Everything that a layout holds, in the form of `checkpoints.expected`."""
     if layout in ("safetensors", "shards"):
         return {**arrays()}
     key = {"x/key": np.array([0, 7], np.uint32)}
@@ -150,7 +150,7 @@ def everything(layout: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """A value as a recipe says it, and what it must be."""
+    """An expression of a recipe, and the array that it must give."""
 
     value: str
     wanted: Callable[[Arrays], np.ndarray]
@@ -217,7 +217,7 @@ RENAMED = "kept"
 
 
 def recipe(cases: Mapping[str, Case] = CASES, head: str = "version: 1") -> str:
-    """Every leaf under a new name, the rows of the cube one by one, and the cases."""
+    """A recipe that renames every leaf, and adds the rows of the cube one by one and the cases."""
     rules = [
         f"- {{match: '(?P<all>.*)', to: '{RENAMED}/${{all}}'}}",
         "- {add: 'rows/${i}', for: {i: 'range(8)'}, value: \"source['m/cube'][i]\"}",
@@ -227,7 +227,7 @@ def recipe(cases: Mapping[str, Case] = CASES, head: str = "version: 1") -> str:
 
 
 def results(layout: str, cases: Mapping[str, Case] = CASES) -> dict[str, Any]:
-    """What `recipe` makes of a layout."""
+    """What `recipe` must make of a layout, by key."""
     a = arrays()
     return (
         {f"{RENAMED}/{text}": value for text, value in everything(layout).items()}
@@ -240,7 +240,7 @@ def results(layout: str, cases: Mapping[str, Case] = CASES) -> dict[str, Any]:
 
 
 def layouts(folder: Callable[[str], Path]) -> Layout:
-    """Builds each checkpoint once, in a new `folder(name)`; they are read-only."""
+    """A function that writes each checkpoint once, in a new `folder(name)`. Tests must not change them."""
     built: dict[str, Path] = {}
 
     def of(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Plans made from listings in memory, for tests of claims and planner."""
+"""Plans made from listings in memory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ COMPUTED = Destination(
     holds_empty=True,
     device=None,
 )
-"""A destination that adopts nothing."""
+"""A destination that can link or copy no stored bytes."""
 
 
 def plan_of(
@@ -38,7 +38,7 @@ def plan_of(
     config: Mapping[str, Any] | None = None,
     flat: bool = False,
 ) -> Plan:
-    """The plan of a recipe's text over listings; `config` is what lies beside the first source."""
+    """The plan of a recipe's text for listings of sources; `config`: config.json of the first source."""
     loaded = parse_recipe(recipe, "recipe.yaml", overrides)
     names = loaded.recipe.source_names(len(sources))
     loaded = replace(loaded, configs=configs(config))
@@ -51,13 +51,13 @@ def plan_of(
 
 
 def configs(config: Mapping[str, Any] | None) -> Configs:
-    """Of one source, which has this config."""
+    """The config.json files of one source, which has this one, or none."""
     layers = [] if config is None else [Layer("config.json", config)]
     return Configs({"source": Config("config", "there is no config.json", lambda: layers)})
 
 
 def fates(plan: Plan) -> dict[str, str]:
-    """Output key → fate; dropped keys too, unless an output has the same name."""
+    """The fate of each output, by key; and of each dropped leaf, unless an output has its key."""
     gone = {d.leaf.key.text: "dropped" for d in plan.dropped}
     return {**gone, **{s.leaf.key.text: str(s.fate) for s in plan.steps}}
 

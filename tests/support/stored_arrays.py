@@ -38,7 +38,7 @@ def codec_of(name: str, permutation: tuple[int, ...]) -> Codec:
 
 
 def sharded_codec(inner: Shape, order: tuple[int, ...], permutation: tuple[int, ...]) -> Codec:
-    """Shards of chunks of the shape `inner`, in stored axes, each transposed by `order`."""
+    """The codec of shards of chunks of shape `inner` (in stored axes), which are transposed by `order`."""
     transpose = {"name": "transpose", "configuration": {"order": list(order)}}
     configuration = {
         "chunk_shape": list(inner),
@@ -50,7 +50,7 @@ def sharded_codec(inner: Shape, order: tuple[int, ...], permutation: tuple[int, 
 
 
 def store(array: np.ndarray, chunk_shape: Shape, codec: Codec, file: str, files: Files) -> Manifest:
-    """Chunks, one after another, in a file of their own; what is beyond the array's edges is 0xA5."""
+    """Store an array as chunks, one after another, in a file; bytes beyond its edges are 0xA5."""
     spec = ArraySpec(array.shape, array.dtype)
     data, chunks = bytearray(b"header"), {}
     for region, index in zip(
@@ -83,7 +83,7 @@ def encoded(chunk: np.ndarray, codecs: list[dict[str, Any]]) -> bytes:
 
 
 def decoded(manifest: Manifest, files: Mapping[str, bytes]) -> np.ndarray:
-    """The array. Every chunk has to be there, to decode to exactly its elements, and to have a place."""
+    """The array of a manifest. Fails unless every chunk is stored and decodes to exactly its elements."""
     spec, codec = manifest.spec, manifest.codec
     grid = itertools.product(*map(range, grid_counts(spec.shape, manifest.chunk_shape)))
     found: np.ndarray = np.empty(spec.shape, spec.dtype)
@@ -137,7 +137,7 @@ def joined_shards(
 
 
 def swapped(data: bytes, itemsize: int, codec: dict[str, Any]) -> bytes:
-    """Little endian to the codec's byte order, and back."""
+    """Elements turned from little endian to the byte order of the codec, or back."""
     if codec == bytes_codec("little"):
         return data
     return np.frombuffer(data, np.uint8).reshape(-1, itemsize)[:, ::-1].tobytes()

@@ -74,9 +74,9 @@ def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> N
     assert names(tmp_path) == ["out"]
 
 
-def test_every_file_and_directory_is_synced_before_the_rename(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files and directories that are synced, and `rename`, in that order."""
     done: list[str] = []
     sync, rename = local._sync, renaming._rename_in_one_step
 
@@ -90,10 +90,14 @@ def test_every_file_and_directory_is_synced_before_the_rename(
 
     monkeypatch.setattr(local, "_sync", recording_sync)
     monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
+    return done
+
+
+def test_every_file_and_directory_is_synced_before_the_rename(tmp_path: Path, synced: list[str]) -> None:
     with local.staged(tmp_path / "out") as staging:
         fill(staging.directory, NEW)
         local.publish(staging, overwrite=False)
-    assert done == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
+    assert synced == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
 
 
 def test_a_file_is_published_alone(tmp_path: Path) -> None:
@@ -149,26 +153,13 @@ def test_what_is_more_or_less_than_the_one_file_is_an_error(
 
 
 def test_a_file_is_synced_before_the_rename_and_both_directories_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, synced: list[str]
 ) -> None:
-    done: list[str] = []
-    sync, rename = local._sync, renaming._rename_in_one_step
-
-    def recording_sync(path: Path, flags: int) -> None:
-        done.append(path.name)
-        sync(path, flags)
-
-    def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
-        done.append("rename")
-        rename(source, target, way)
-
-    monkeypatch.setattr(local, "_sync", recording_sync)
-    monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
     with local.staged(tmp_path / "out.bin", one_file=True) as staging:
         fill_file(staging.product, NEW)
         local.publish(staging, overwrite=False)
     staged = staging.directory.name
-    assert done == ["out.bin", staged, "rename", tmp_path.name, staged]
+    assert synced == ["out.bin", staged, "rename", tmp_path.name, staged]
 
 
 def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
