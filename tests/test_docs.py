@@ -23,7 +23,10 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.functions import registry as functions
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 @dataclass(frozen=True)

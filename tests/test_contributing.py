@@ -1,0 +1,180 @@
+"""What CONTRIBUTING.md tells others to do, done in a copy of the package; and what they may import."""
+
+import ast
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import ckpt_surgery
+from tests.test_docs import blocks, code
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "CONTRIBUTING.md"
+PUBLIC = {
+    "ckpt_surgery",
+    *(f"ckpt_surgery.core.{name}" for name in ("arrays", "leaves", "keys", "errors", "protocols")),
+    "ckpt_surgery.functions.base",
+    "ckpt_surgery.formats.registry",
+}
+
+# --- what is public -------------------------------------------------------------------------------
+
+
+def imported(text: str) -> Iterator[str]:
+    """Modules that a piece of code imports, or imports names from."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                ours = node.module.startswith("ckpt_surgery")
+                yield name if ours and is_module(name) else node.module
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is a module, not a package
+        return False
+
+
+def test_extensions_import_public_modules_only() -> None:
+    found = {
+        module
+        for block in blocks(ROOT / "docs/extending.md")
+        if block.language == "python"
+        for module in imported(block.text)
+        if module.split(".")[0] == "ckpt_surgery"
+    }
+    assert found <= PUBLIC
+    assert len(found) >= 6
+
+
+def test_modules_are_told_from_names() -> None:
+    text = "import a.b\nfrom ckpt_surgery import api, plan\nfrom ckpt_surgery.core.keys import Key"
+    assert list(imported(text)) == ["a.b", "ckpt_surgery.api", "ckpt_surgery", "ckpt_surgery.core.keys"]
+
+
+def test_the_page_lists_the_public_modules() -> None:
+    text = (ROOT / "docs/extending.md").read_text().partition("## Public modules")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(ckpt_surgery[\w.]*)` \|", text, re.MULTILINE)) == PUBLIC
+
+
+# --- as a stranger would do it --------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The package and its recipes, with the page's function, format, command and recipe added."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("ckpt_surgery", "recipes"):
+        shutil.copytree(ROOT / name, tmp_path / "copy" / name, ignore=ignore)
+    files = {path: code(kind) for path, kind in places().items()}
+    (recipe,) = [block.text for block in blocks(PAGE) if block.language == "yaml"]
+    name, _, text = recipe.partition("\n")
+    files[name.removeprefix("# ")] = text
+    for path, text in files.items():
+        file = tmp_path / "copy" / path
+        assert not file.exists()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return tmp_path / "copy"
+
+
+def places() -> dict[str, str]:
+    """Where CONTRIBUTING.md says that the code of docs/extending.md is copied to."""
+    section = {"functions": "functions", "formats": "formats", "cli": "command"}
+    paths = re.findall(r"copied to\s+`(ckpt_surgery/(\w+)/[\w/]*\.py)`", PAGE.read_text())
+    assert len(paths) == len(section)
+    return {path: section[wing] for path, wing in paths}
+
+
+def ran(copy: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "ckpt_surgery", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(copy), "COLUMNS": "120"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nothing_but_the_new_files_is_needed(copy: Path) -> None:
+    (copy / "arrays" / "dense").mkdir(parents=True)
+    for name in ("kernel", "bias"):
+        with open(copy / "arrays" / "dense" / f"{name}.tensor", "wb") as file:
+            np.save(file, np.arange(4, dtype=np.float32))
+    assert ran(copy, "count", "arrays") == "2\n"
+    assert "tensors" in ran(copy, "inspect", "arrays")
+    assert "@zero-biases" in ran(copy, "recipes")
+    ran(copy, "lint", "@zero-biases")
+    ran(copy, "apply", "@zero-biases", "arrays", "zeroed.npz")
+    with np.load(copy / "zeroed.npz") as zeroed:
+        assert zeroed["dense/kernel"].tolist() == [0, 1, 2, 3]
+        assert zeroed["dense/bias"].tolist() == [0, 0, 0, 0]
+    (copy / "roll.yaml").write_text("{version: 1, rules: [{match: dense/kernel, value: 'roll(x, 1)'}]}")
+    ran(copy, "apply", "roll.yaml", "zeroed.npz", "rolled.npz")
+    with np.load(copy / "rolled.npz") as rolled:
+        assert rolled["dense/kernel"].tolist() == [3, 0, 1, 2]
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+def test_every_target_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)", PAGE.read_text()))
+    assert named <= targets
+    assert {"setup", "check", "test-all", "docs"} <= named
+
+
+def test_workflows_call_targets_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        jobs = yaml.safe_load(file.read_text())["jobs"].values()
+        commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+        assert commands
+        for command in commands:
+            program, *arguments = command.replace("${{ matrix.dependencies }}", "newest").split()
+            assert program == "make"
+            for target in (word for word in arguments if "=" not in word):
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{file.name}: {target}"
+
+
+def test_every_python_that_is_supported_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = {c.rpartition(" ")[2] for c in project["classifiers"] if re.search(r":: 3\.\d+$", c)}
+    workflow = yaml.safe_load((ROOT / ".github/workflows/check.yml").read_text())
+    assert set(workflow["jobs"]["test"]["strategy"]["matrix"]["python"]) == named
+    assert project["requires-python"] == f">={min(named)}"
+
+
+def test_the_lowest_versions_are_those_of_pyproject() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / ".ci/lowest.py")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (ROOT / "constraints-lowest.txt").read_text(), "run `make lowest`"
+
+
+def test_the_version_stands_in_one_place() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    assert ckpt_surgery.__version__ in (ROOT / project["tool"]["hatch"]["version"]["path"]).read_text()
+
+
+def test_the_changelog_begins_with_what_is_unreleased() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    kinds = set(re.findall(r"^### (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
