@@ -103,8 +103,8 @@ def write_holes(path: Path, format: str, nbytes: int) -> None:
     side = int((nbytes / 300 / 2) ** 0.5)
     spec = ArraySpec((side, side), np.dtype(ml_dtypes.bfloat16))
     keys = [Key.parse(f"model/layers_{i // 6}/{'qkvoud'[i % 6]}/kernel") for i in range(300)]
-    sink = open_sink(format, path.parent, SinkOptions(file_name=path.name))
-    sink.create([Output(Leaf(key, LeafKind.ARRAY, spec), spec.shape) for key in keys])
+    outputs = [Output(Leaf(key, LeafKind.ARRAY, spec), spec.shape) for key in keys]
+    open_sink(format, path.parent, SinkOptions(file_name=path.name), outputs).create()
 
 
 def build(kind: str, path: Path, size: int, seed: int = 0) -> None:

@@ -14,10 +14,11 @@ from typing import Unpack
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.destinations import is_file, open_sink, published_unit
+from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
 from ckpt_surgery.document_paths import check_documents
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import local
+from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.options import Prepared
@@ -63,8 +64,8 @@ def plan(
     if request.dst is None:
         prepared = prepare(request)
     else:
-        where = published_unit(request.dst, request.dst_step)
-        prepared = prepared_for(where, request.inputs, functools.partial(prepare, request), overwrite)
+        where = publication(request.dst, request.dst_step)
+        prepared = prepared_for(where.path, request.inputs, functools.partial(prepare, request), overwrite)
     if out is not None:
         document = _document(prepared)
         with failures.storage_errors(Path(out)):
@@ -144,25 +145,23 @@ def _applied(
     if dst is None:
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
     with signals.interruptible():
-        where = published_unit(dst, dst_step)
-        prepared = prepared_for(where, inputs, prepare, overwrite)
+        where = publication(dst, dst_step)
+        prepared = prepared_for(where.path, inputs, prepare, overwrite)
         if on_plan is not None:
             on_plan(prepared.plan)
-        notices = _carry_out(prepared, where, where != Path(dst), overwrite, progress)
+        notices = _carry_out(prepared, where, overwrite, progress)
     return Result(prepared.plan, time.monotonic() - started, dst, notices)
 
 
 def _carry_out(
     prepared: Prepared,
-    where: Path,
-    step_only: bool,
+    where: Publication,
     overwrite: bool,
     progress: Callable[[Progress], None] | None,
 ) -> tuple[str, ...]:
-    """`step_only`: what is published is one step of a directory that exists."""
-    plan = prepared.plan
-    with local.staged(where, is_file(prepared.destination)) as staging:
-        sink = open_sink(prepared.destination, plan.metadata, staging.directory, step_only)
+    plan, options = prepared.plan, prepared.destination
+    with local.staged(where.path, is_file(options)) as staging:
+        sink = open_sink(options, plan.metadata, staging.directory, outputs_of(plan), where.step_only)
         run(plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
         _check_unchanged(prepared)
         local.publish(staging, overwrite)

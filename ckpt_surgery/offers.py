@@ -36,4 +36,4 @@ def writable_formats() -> list[str]:
     """Names of the formats that can be written."""
     from ckpt_surgery.formats.registry import formats
 
-    return [name for name, known in formats().items() if known.open_sink is not None]
+    return [name for name, known in formats().items() if known.writable]

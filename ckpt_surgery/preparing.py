@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.protocols import LinkMode, Source
-from ckpt_surgery.destinations import destination
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.destinations import destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.language.loading import LoadedRecipe, OutputPolicy, TargetPolicy, parse_recipe
+from ckpt_surgery.language.loading import LoadedRecipe, TargetPolicy, parse_recipe
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input
@@ -58,8 +58,7 @@ def prepare(request: Request) -> Prepared:
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
     loaded = _loaded(request)
-    if request.dst is not None and request.format is None:
-        formats.check_name(request.dst)
+    options = resolved(request, loaded.recipe.output)
     if request.allow_hooks:
         loaded = _with_hooks(loaded)
     names = loaded.recipe.source_names(len(request.sources))
@@ -72,7 +71,7 @@ def prepare(request: Request) -> Prepared:
     target = None if request.target is None else _target(request.target, loaded, sources)
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    first, options = sources[names[0]], _destination_options(request, loaded)
+    first = sources[names[0]]
     metadata, notes = noted(first, None if request.recipe is None else loaded, options.format)
     plan = make_plan(
         loaded,
@@ -128,22 +127,6 @@ def _inputs(sources: Mapping[str, Source]) -> list[Input]:
     ]
 
 
-def _destination_options(request: Request, loaded: LoadedRecipe) -> DestinationOptions:
-    """The format is the request's, else the recipe's, else what the destination's name says, else Orbax."""
-    output = loaded.recipe.output or OutputPolicy()
-    options = DestinationOptions(
-        path=request.dst,
-        format=request.format or output.format or "",
-        step=request.dst_step,
-        item=request.dst_item,
-        zarr=output.zarr,
-        structure_file=output.structure_file,
-        shard_size=request.shard_size,
-        link_mode=request.link_mode or LinkMode.AUTO,
-    )
-    return replace(options, format=options.format or formats.format_for(options.name) or "orbax")
-
-
 # --- warnings ---------------------------------------------------------------------------------------------
 
 
@@ -169,7 +152,7 @@ def _files_of(source: Source) -> frozenset[str]:
 def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:
     """Warnings of custom metadata that the format cannot hold, and of a name that promises another format."""
     format = options.format
-    if first.metadata and not formats.holds_metadata(format):
+    if first.metadata and not formats.named(format).holds_metadata:
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
         more = ", …" if len(first.metadata) > MOST_NAMES else ""
         yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"

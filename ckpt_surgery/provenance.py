@@ -87,12 +87,12 @@ def noted(source: Source, loaded: LoadedRecipe | None, format: str) -> tuple[dic
 
     `loaded` is None where there is no recipe and every leaf is kept; `format` is the destination's.
     """
-    if not formats.holds_metadata(format):
+    if not formats.named(format).holds_metadata:
         return dict(source.metadata), []
     record, warnings = _record(source, loaded)
     users = own(source.metadata)
-    whole = {**formats.metadata_entries(format), **users, RECORD: record} if record else users
-    most = formats.most_metadata(format)
+    whole = {**formats.named(format).metadata_entries, **users, RECORD: record} if record else users
+    most = formats.named(format).metadata_bytes
     if record and most is not None and len(json.dumps(whole)) > most:
         return users, [
             *warnings,

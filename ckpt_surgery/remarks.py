@@ -20,7 +20,7 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     It is one sentence, or none where no chunk is missing. Chunks of formats that leave out chunks of the fill
     value as a rule (`Format.sparse`) do not count.
     """
-    dense = {i.name for i in plan.inputs if not formats.is_sparse(i.format)}
+    dense = {i.name for i in plan.inputs if not formats.named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}
     for step in plan.steps:
         for read in reads(step.value):

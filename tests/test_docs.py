@@ -247,6 +247,8 @@ def test_the_format_of_the_page(tmp_path: Path) -> None:
     api.apply(tmp_path / "recipe.yaml", tmp_path / "arrays", dst=tmp_path / "result")
     restored = ocp.PyTreeCheckpointer().restore(tmp_path / "result")
     np.testing.assert_array_equal(restored["dense"]["w"], kernel)
+    api.convert(tmp_path / "result", tmp_path / "again", format="tensors")
+    np.testing.assert_array_equal(np.load(tmp_path / "again" / "dense" / "w.tensor"), kernel)
 
 
 def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

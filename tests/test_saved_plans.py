@@ -21,8 +21,7 @@ from ckpt_surgery import api, checking, preparing, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
-from ckpt_surgery.engine.tasks import make_tasks
-from ckpt_surgery.engine.worker import output_of
+from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner import document as plan_document
 from ckpt_surgery.planner.cutting import WRITE_BUFFER
@@ -36,6 +35,7 @@ from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
+from tests.support.memory import MemoryEncoder
 from tests.support.models import ARRAYS
 from tests.support.plans import COMPUTED
 from tests.support.reading import values
@@ -69,11 +69,16 @@ def opened_again(path: Path, dst: Path, **options: Any) -> Prepared:
 
 def decided(plan: Plan) -> list[object]:
     """All that carrying a plan out goes by, but for the functions themselves."""
-    steps = [
-        (step.leaf, output_of(step), step.cut, step.rule, step.fate, step.sources) for step in plan.steps
+    steps = [(step.leaf, step.cut, step.rule, step.fate, step.sources) for step in plan.steps]
+    return [
+        steps,
+        outputs_of(plan),
+        list(make_tasks(plan)),
+        json.dumps(plan.metadata),
+        plan.inputs,
+        plan.dropped,
+        plan_json(plan),
     ]
-    tasks = [(task.step.leaf.key, task.region, task.working_set) for task in make_tasks(plan)]
-    return [steps, tasks, json.dumps(plan.metadata), plan.inputs, plan.dropped, plan_json(plan)]
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -239,7 +244,10 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
     here = os.stat(checkpoint("standard")).st_dev
     for device, transfer in ((here, Transfer.LINK), (here + 1, Transfer.COPY), (None, Transfer.COPY)):
         destination = replace(
-            COMPUTED, adopts=lambda leaf, manifest: True, data_file=data_file, device=device
+            COMPUTED,
+            encoder=MemoryEncoder(adopting=lambda leaf, manifest: True),
+            data_file=data_file,
+            device=device,
         )
         listings = {"source": source.leaves()}
         again = restored("plan.json", saved, listings, destination, None, saved.memory, saved.workers)
@@ -553,7 +561,7 @@ def test_whatever_the_file_says_is_a_plan_or_refused(
         assert error.exit_code in (1, 2)
         assert len(str(error)) < 2000
         return
-    assert sum(task.nbytes for task in make_tasks(plan)) == plan.costs.bytes_computed
+    assert sum(task.nbytes for task in make_tasks(plan)) == plan.costs.bytes_out
 
 
 def test_link_modes_are_those_of_the_command_line(model: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a format offers to the engine: sources that are read, sinks that are written."""
+"""The interfaces between formats and the rest: sources that are read, encoders and sinks that write."""
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,31 +15,32 @@ from ckpt_surgery.core.manifests import Manifest
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that chunks lie in."""
+    """A file that holds chunks."""
 
     path: str
-    """Absolute, and no link."""
+    """Absolute path, with symbolic links resolved."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     device: int
-    """The file system's number: links stay within one."""
+    """Number of the file system. A file can be linked only within its own."""
 
 
 class Source(Protocol):
     """A checkpoint that can be listed without reading data."""
 
     path: str
-    """As the user gave it."""
+    """Path as the user gave it."""
     format: str
+    """Name of the format."""
     step: int | None
-    """Which step of a CheckpointManager directory, None elsewhere."""
+    """Step that was chosen in a CheckpointManager directory; None elsewhere."""
     item: str | None
-    """Which item of a composite checkpoint, None elsewhere."""
+    """Item that was chosen in a composite checkpoint; None elsewhere."""
     metadata: Mapping[str, Any]
     """The user's custom metadata."""
 
     def leaves(self) -> Mapping[str, Leaf]:
-        """Every leaf by its key's text, in the checkpoint's own order. Reads no array."""
+        """Every leaf by the text of its key, in the checkpoint's own order. Reads no array."""
         ...
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
@@ -47,34 +48,35 @@ class Source(Protocol):
         ...
 
     def files(self) -> Iterable[str]:
-        """Paths of all files that the checkpoint consists of, as far as they are there."""
+        """Paths of the existing files that the checkpoint consists of."""
         ...
 
     def fingerprint(self) -> str:
-        """Changes whenever the checkpoint's files do; cheap: their names within it, sizes, times, versions.
+        """A text that changes whenever the checkpoint's files change, made from their names, sizes and times.
 
-        The same wherever the checkpoint lies, in any process: saved plans recognize their sources by it.
+        It does not depend on where the checkpoint lies nor on the process, so that saved plans recognize
+        their sources by it.
         """
         ...
 
 
 @runtime_checkable
 class OpaqueSource(Protocol):
-    """A source that lists arrays which no function can use, texts and dates say, and can tell them apart."""
+    """A source that also lists arrays that no function can use, such as texts and dates."""
 
     def opaque_elements(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of one region of such an array, in its dtype: equal bytes, equal elements.
+        """The elements of one region of such an array, in its dtype. Equal elements have equal bytes.
 
-        Raises SourceError where they cannot be had.
+        Raises SourceError where they cannot be read.
         """
         ...
 
 
 class LinkMode(enum.StrEnum):
-    """How bytes that need no change come into the destination."""
+    """How files whose bytes need no change get into the destination."""
 
     AUTO = "auto"
-    """Whatever the file system can: reflink, hard link, copy."""
+    """The first that the file system supports: reflink, hard link, copy."""
     REFLINK = "reflink"
     HARDLINK = "hardlink"
     COPY = "copy"
@@ -82,45 +84,97 @@ class LinkMode(enum.StrEnum):
 
 @frozen()
 class Output:
-    """A leaf to be written, and the chunk grid it is written on (empty where it has no array)."""
+    """A leaf that is to be written, and how."""
 
     leaf: Leaf
     chunks: Shape
+    """Shape of the chunks that the array is stored in; empty where the leaf has no array."""
     stored: Manifest | None = None
-    """Stored bytes that become it as they are; None: it is computed, and written in regions."""
+    """Stored bytes that become the leaf without being decoded. None where it is computed in regions."""
     copied: bool = False
-    """Whether the stored bytes are copied; else the files that they lie in are linked."""
+    """Whether the stored bytes are copied. Otherwise the files that hold them are linked."""
 
 
-class Sink(Protocol):
-    """A checkpoint being written into a directory that nobody else looks at yet."""
+class Encoder(Protocol):
+    """What a format can hold, and in which chunks.
+
+    An encoder is made from options alone. It opens nothing and reads no file, so plans can ask it before
+    there is a destination.
+    """
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why this format cannot hold these leaves, one sentence each with the key; empty: it can.
+        """Why this format cannot hold these leaves: one sentence for each problem, with the key.
 
-        No key is both a leaf and a container, and there are no empty nodes where the format holds none.
+        An empty list means that it can hold them. The leaves are a tree: no key is both a leaf and a
+        container. Empty nodes are passed only to formats that hold them.
         """
         ...
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """Whether stored bytes can become this leaf as they are. Decided from metadata alone."""
+        """Whether these stored bytes can become the leaf without being decoded."""
         ...
 
-    def create(self, outputs: Sequence[Output]) -> None:
-        """Called once, before the first byte: every spec is known, and what will be adopted."""
-        ...
+    def grid(self, leaf: Leaf, wanted: Shape) -> Shape:
+        """The chunk shape nearest to `wanted` whose chunks can be written independently of each other.
+
+        Two writers, in two threads or two processes, never touch the same byte when each writes whole
+        chunks of this grid. Leaves of equal spec, kind and sharding get equal answers, and an answer is
+        its own answer. `wanted` has no zeros. Any grid will do unless the format says otherwise.
+        """
+        return wanted
+
+
+class Writer(Protocol):
+    """One worker's access to a checkpoint that is being written. Safe to use from several threads."""
 
     def adopt(self, output: Output) -> None:
-        """Link or copy stored bytes. Called from several threads, once per output that has some."""
-        ...
+        """Link or copy the stored bytes of an output. Repeating it changes nothing.
 
-    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
-        """Write one region made of whole chunks. Called from several threads, once per region.
-
-        That no region is left out is for the engine to see to.
+        Raises StorageError, and SourceError where the stored bytes cannot be read.
         """
         ...
 
-    def finish(self) -> None:
-        """Everything is written: metadata, commit markers. Nothing is buffered afterwards."""
+    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
+        """Write one region, which consists of whole chunks of the output's grid.
+
+        `block` has the region's shape and the leaf's dtype, and must not change before `flush` returns.
+        Raises StorageError.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Returns once everything written so far is in the files: killing the process loses none of it.
+
+        Publication synchronizes the files with the disk. Raises StorageError.
+        """
+        ...
+
+
+class Sink(Protocol):
+    """A checkpoint that is being written into a directory of its own, as one process sees it.
+
+    Any number of processes open a sink on the same directory with the same options and outputs. Exactly
+    one of them calls `create` first, and exactly one calls `finish` last.
+    """
+
+    outputs: Sequence[Output]
+    """Every leaf of the checkpoint, in its order."""
+
+    def create(self) -> None:
+        """Make the files that all writers share: headers, full sizes, metadata of arrays. StorageError."""
+        ...
+
+    def attach(self, worker: int) -> Writer:
+        """A writer with this number, also for a worker that was killed and begins again.
+
+        Workers with different numbers write different chunks.
+        """
+        ...
+
+    def finish(self, workers: Sequence[int]) -> None:
+        """Complete the checkpoint from what these workers flushed: indexes, metadata, commit files.
+
+        Whether every element was written is the engine's responsibility, so formats do not check it.
+        Raises StorageError.
+        """
         ...

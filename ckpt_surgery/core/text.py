@@ -38,3 +38,8 @@ def bytes_text(count: float) -> str:
         unit += 1
     digits = 0 if unit == 0 or count >= 99.95 else 1 if count >= 9.995 else 2
     return f"{count:.{digits}f} {_UNITS[unit]}"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded as UTF-8: it has no half of a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

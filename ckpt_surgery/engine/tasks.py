@@ -1,46 +1,70 @@
-"""Plan → tasks: each one output region made of whole chunks, disjoint, together everything."""
+"""Plan -> tasks: disjoint output regions of whole chunks, which together are everything that is written."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.planner.plan import Plan, Step, Transfer
 
 T = TypeVar("T")
 
 MOST_TOGETHER = 64
 BYTES_TOGETHER = 1 << 20
-"""Larger items, and more of them, are handed out apart, so that all threads have work."""
+"""More items than these, or larger ones, are handed out apart, so that all threads have work."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen()
 class Task:
-    """One region of one output."""
+    """One region of one output. The plan alone decides which tasks there are, and their numbers."""
 
-    step: Step
+    number: int
+    """Position among all tasks of the plan."""
+    step: int
+    """Position of the output in `Plan.steps`."""
     region: Region
+    """What it writes: whole chunks, or the whole array where stored bytes are linked or copied."""
+    nbytes: int
+    """Size of the region in bytes, decoded."""
     working_set: int
-    """Bytes that it holds at most while it runs."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the output region."""
-        return self.region.size * self.step.value.spec.dtype.itemsize
+    """Upper bound of the bytes that it holds while it runs; 0 where stored bytes are linked or copied."""
 
 
 def make_tasks(plan: Plan) -> Iterator[Task]:
-    """The tasks of all steps that have an array, in the plan's order."""
-    for step in plan.steps:
+    """The tasks of all outputs that have an array: first those with stored bytes, then the computed ones.
+
+    Within each, in the order of the plan's steps, and of the regions in C order.
+    """
+    number = 0
+    for position, step in enumerate(plan.steps):
+        if step.stored is not None:
+            yield Task(number, position, Region.whole(step.value.spec.shape), step.leaf.nbytes, 0)
+            number += 1
+    for position, step in enumerate(plan.steps):
         if step.cut is not None:
-            for region in chunk_regions(step.value.spec.shape, step.cut.block):
-                yield Task(step, region, step.cut.working_set)
+            spec = step.value.spec
+            for region in chunk_regions(spec.shape, step.cut.block):
+                nbytes = region.size * spec.dtype.itemsize
+                yield Task(number, position, region, nbytes, step.cut.working_set)
+                number += 1
+
+
+def outputs_of(plan: Plan) -> list[Output]:
+    """What a sink is opened with: one output for each of the plan's steps, in their order."""
+    return list(map(_output, plan.steps))
+
+
+def _output(step: Step) -> Output:
+    if step.stored is not None:
+        return Output(step.leaf, step.stored.chunk_shape, step.stored, step.transfer is Transfer.COPY)
+    return Output(step.leaf, () if step.cut is None else step.cut.chunks)
 
 
 def batches(items: Iterable[T], nbytes: Callable[[T], int]) -> Iterator[list[T]]:
     """Consecutive items put together while they are small, to be done one after another by one thread.
 
-    Handing one to a thread takes a tenth of a millisecond, more than many a small one takes itself.
+    Handing an item to a thread takes a tenth of a millisecond, which is more than many small ones take.
     """
     batch: list[T] = []
     total = 0

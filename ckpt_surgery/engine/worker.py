@@ -1,7 +1,6 @@
-"""Evaluate one task; run all of them."""
+"""Carry out tasks: evaluate each one and hand it to a writer."""
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -12,19 +11,15 @@ from ckpt_surgery.core.cancellation import check_wanted
 from ckpt_surgery.core.errors import Problem, SurgeryError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Output, Sink, Source
+from ckpt_surgery.core.protocols import Sink, Source, Writer
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Plan, Step
 
-
-def output_of(step: Step) -> Output:
-    """What a sink is told of a step."""
-    if step.stored is not None:
-        return Output(step.leaf, step.stored.chunk_shape, step.stored, step.transfer is Transfer.COPY)
-    return Output(step.leaf, () if step.cut is None else step.cut.chunks)
+HERE = 0
+"""Number of the only worker of a run in this process."""
 
 
 def run(
@@ -35,44 +30,59 @@ def run(
     workers: int,
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Write every output of the plan. Raises SurgeryError, with the key, where values or files are bad.
+    """Write every output of the plan with threads of this process.
 
-    That every element was handed to the sink is checked before it finishes, whatever the format.
+    `sink` was opened with `outputs_of(plan)`; `memory` is in bytes; `workers` is the number of threads.
+
+    Raises SurgeryError, with the key, where values or files are bad, and VerificationError, before the sink
+    finishes, where an element was not written.
     """
-    outputs = {id(step): output_of(step) for step in plan.steps}
-    sink.create(list(outputs.values()))
-    written = _Written(plan.costs.bytes_out, progress)
+    sink.create()
+    writer = sink.attach(HERE)
+    written = _Written(plan, progress)
+    worker = _Worker(plan, sources, sink, writer)
 
-    def read(source: str, leaf: Leaf, region: Region) -> np.ndarray:
-        check_wanted()
-        return sources[source].read(leaf, region)
+    def work(batch: Sequence[Task]) -> None:
+        for task in batch:
+            worker.do(task)
+            written.add(task)
 
-    def compute(tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            with _told_of(task.step):
-                block = evaluate(task.step.value, task.region, read)
-                check_wanted()
-                sink.write(outputs[id(task.step)], task.region, block)
-            written.add(task.step, task.region)
-
-    def adopt(steps: Sequence[Step]) -> None:
-        for step in steps:
-            check_wanted()
-            with _told_of(step):
-                sink.adopt(outputs[id(step)])
-            written.add(step, Region.whole(step.value.spec.shape))
-
-    adopted = (step for step in plan.steps if step.stored is not None)
-    threads.run_all(adopt, batches(adopted, lambda step: step.leaf.nbytes), lambda steps: 0, memory, workers)
     tasks = batches(make_tasks(plan), lambda task: task.nbytes)
-    threads.run_all(compute, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
-    written.check(plan.steps)
-    sink.finish()
+    threads.run_all(work, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
+    writer.flush()
+    written.check()
+    sink.finish([HERE])
+
+
+class _Worker:
+    """Does one task at a time. Safe to use from several threads."""
+
+    def __init__(self, plan: Plan, sources: Mapping[str, Source], sink: Sink, writer: Writer):
+        self._steps = plan.steps
+        self._sources = sources
+        self._outputs = sink.outputs
+        self._writer = writer
+
+    def do(self, task: Task) -> None:
+        """Bring the stored bytes of an output, or compute and write one region. Raises SurgeryError."""
+        check_wanted()
+        step, output = self._steps[task.step], self._outputs[task.step]
+        with _about(step):
+            if output.stored is not None:
+                self._writer.adopt(output)
+                return
+            block = evaluate(step.value, task.region, self._read)
+            check_wanted()
+            self._writer.write(output, task.region, block)
+
+    def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
+        check_wanted()
+        return self._sources[source].read(leaf, region)
 
 
 @contextmanager
-def _told_of(step: Step) -> Iterator[None]:
-    """Add key and rule to what goes wrong inside."""
+def _about(step: Step) -> Iterator[None]:
+    """Adds the key and the rule of an output to the problems that are found inside."""
     try:
         yield
     except SurgeryError as error:
@@ -84,44 +94,46 @@ def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:
     return [Problem(f"`{step.leaf.key}`: {p.message}", p.place or place, p.hint) for p in problems]
 
 
-MOST_TOLD = 5
-"""Outputs that are named where something was not written."""
+MOST_NAMED = 5
+"""Number of outputs that are named where something was not written."""
 
 
 class _Written:
-    """Which regions of the outputs were written, and how many bytes. Thread-safe."""
+    """Which regions of the outputs were written, and how many bytes. Safe to use from several threads."""
 
-    def __init__(self, total: int, progress: Callable[[Progress], None] | None):
-        self._total = total
-        """Bytes of all outputs."""
+    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None):
+        self._steps = plan.steps
+        self._total = plan.costs.bytes_out
         self._progress = progress
         self._done = 0
-        self._regions: dict[int, dict[Shape, int]] = defaultdict(dict)
-        """By the step's identity: where its regions start, and their elements. The regions of a step are
+        self._regions: list[dict[Shape, int]] = [{} for _ in plan.steps]
+        """For each step, the number of elements of its regions by where they start. The regions of a step are
         cells of one grid, so that two that start in different places have no element in common."""
         self._lock = threading.Lock()
 
-    def add(self, step: Step, region: Region) -> None:
-        """Note that the sink has a region of an output, and tell of the progress."""
+    def add(self, task: Task) -> None:
+        """Note that the region of a task was written, and report the progress."""
         with self._lock:
-            self._regions[id(step)][region.starts] = region.size
-            self._done += region.size * step.value.spec.dtype.itemsize
+            self._regions[task.step][task.region.starts] = task.region.size
+            self._done += task.nbytes
             if self._progress is not None:
                 self._progress(Progress(self._done, self._total))
 
-    def check(self, steps: Sequence[Step]) -> None:
+    def check(self) -> None:
         """Raises VerificationError where an element of an array was never written."""
         counts = [
-            (step, sum(self._regions[id(step)].values())) for step in steps if step.leaf.spec is not None
+            (step, sum(regions.values()))
+            for step, regions in zip(self._steps, self._regions, strict=True)
+            if step.leaf.spec is not None
         ]
         lacking = [(step, count) for step, count in counts if count != step.value.spec.size]
         if lacking:
-            told = [
+            named = [
                 f"`{shown(step.leaf.key.text)}`: {count} of {step.value.spec.size} elements were written"
-                for step, count in lacking[:MOST_TOLD]
+                for step, count in lacking[:MOST_NAMED]
             ]
-            more = [f"and {len(lacking) - MOST_TOLD} more leaves"] if len(lacking) > MOST_TOLD else []
+            more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
             raise VerificationError(
-                "; ".join((*told, *more)),
+                "; ".join((*named, *more)),
                 hint="Nothing was published. This is a fault of ckpt-surgery itself: please report it.",
             )

@@ -1,9 +1,9 @@
 """Checkpoint formats: which one a path holds, how to list and read it, how to write one.
 
-A format is one folder of this package that has a `FORMAT`. Other packages add theirs under the
-entry point group `ckpt_surgery.formats`, whose entries name a module with one or a `Format` itself.
-Every one of them is imported to find out what a path holds, so each imports no more than that takes
-(`detect`); its source and its sink come with the first checkpoint that is opened.
+A format is a folder beside this module that has a `FORMAT`. Other packages add theirs under the
+entry point group `ckpt_surgery.formats`, whose entries name a module with a `FORMAT`, or a `Format`
+itself. All of them are imported to find out what a path holds, so each imports only what detection
+takes. Its source, encoder and sink are named in its `FORMAT`, and imported when a checkpoint is opened.
 """
 
 import functools
@@ -19,90 +19,109 @@ from typing import Any
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import LinkMode, Sink, Source
+from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.storage.listing import exists, is_directory, names_in
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which checkpoint of a directory that holds several."""
+    """Which checkpoint is meant in a directory that holds several."""
 
     step: int | None = None
-    """None: the latest committed one."""
+    """Number of the step; None: the latest committed one."""
     item: str | None = None
-    """None: the only one that holds arrays."""
+    """Name of the item; None: the only one that holds arrays."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """How a checkpoint is to be written. A format refuses what it cannot do: nothing asked for is ignored."""
+    """How a checkpoint is to be written. A format refuses what it cannot do, and ignores no option."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's custom metadata; must be JSON."""
     step: int | None = None
-    """Write into DIRECTORY/STEP/ITEM, a CheckpointManager's layout, instead of into DIRECTORY itself."""
+    """Step of a CheckpointManager layout, in which the item is DIRECTORY/STEP/ITEM. None: no such layout."""
     item: str | None = None
-    """Name of the item. With a step the default is `default`; alone, DIRECTORY is the step's directory."""
+    """Name of the item; with a step, None means `default`. Without one, DIRECTORY is the step's directory."""
     link_mode: LinkMode = LinkMode.AUTO
-    """How files with stored bytes that are adopted come in."""
+    """How files with stored bytes get into the checkpoint."""
     zarr: int = 3
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
     structure_file: bool = False
     """Whether the tree is also written as the MessagePack file that Orbax before 0.5.21 looks for."""
     shard_size: int | None = None
-    """Bytes of arrays per file at most, where a format spreads them over several. None: one file."""
+    """Bytes of arrays per file at most, for formats that can be spread over several. None: one file."""
     file_name: str | None = None
-    """The checkpoint is to be this one file inside the directory; None: it is the directory.
-    Never None where the format's `is_file` says so of the destination's name."""
+    """Name of the one file that the checkpoint consists of; None where it is a whole directory.
+    Never None where the format's `is_file` is true of the destination's name."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a module of this package offers."""
+    """A checkpoint format. Its parts are named `package.module:attribute`, and imported when needed."""
 
     name: str
     """What `--format` and the reports call it."""
     detect: Callable[[Path], bool]
-    """Whether a path looks like this format, damaged ones included. Reads names and a few bytes."""
-    open_source: Callable[[str, Selection], Source]
-    """Raises SourceError where the checkpoint is not whole, UsageError for a step it cannot have."""
-    open_sink: Callable[[Path, SinkOptions], Sink] | None = None
-    """Opens a sink on an empty directory that exists. None: this format is only read."""
+    """Whether a path looks like this format, even if damaged. Reads names and a few bytes."""
+    source: str
+    """Name of a function of a path and a `Selection` that opens a `Source`.
+    It raises SourceError for a damaged checkpoint, UsageError for a step or item that it cannot have."""
+    encoder: str | None = None
+    """Name of a function of `SinkOptions` that makes an `Encoder`, without touching the disk.
+    It raises UsageError for options that the format cannot follow. None: the format is only read."""
+    sink: str | None = None
+    """Name of a function of a directory, `SinkOptions` and the outputs that opens a `Sink`.
+    The options have been accepted by `encoder`. None: the format is only read."""
+    check: str | None = None
+    """Name of a function of a destination's path and `SinkOptions` that raises UsageError where the format
+    cannot be written there. The path need not exist. None: it can be written anywhere."""
     suffixes: tuple[str, ...] = ()
-    """A destination whose name ends so is meant to be of this format if nobody says otherwise."""
+    """Endings of names. A destination whose name ends so gets this format unless another one is chosen."""
     is_file: Callable[[str], bool] = lambda name: False
     """Whether a destination of that name is to be one file rather than a directory."""
     links: bool = False
-    """Whether its checkpoints can refer to bytes inside the files of others; else those are copied."""
+    """Whether a checkpoint can use whole data files of another one. Otherwise stored bytes are copied."""
     shards: bool = False
     """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
     metadata_bytes: int | None = None
-    """How much custom metadata there may be, as JSON; None: any amount."""
+    """Largest size of the custom metadata, as JSON; None: no limit."""
     metadata_entries: Mapping[str, str] = field(default_factory=dict)
-    """What readers of the format want among the custom metadata, where there is any."""
+    """Entries that readers of the format expect in the custom metadata, where there is any."""
     structure_file: bool = False
     """Whether it can be written with a file of the tree: `SinkOptions.structure_file`."""
     sparse: bool = False
-    """Whether arrays may lack chunks that have nothing but the fill value, and nobody wonders."""
-    restorable_by: Callable[[Iterable[Leaf], bool], Mapping[str, str]] = lambda leaves, structure_file: {}
-    """The oldest version of each package that is known to restore these leaves, with or without a structure
-    file; empty: none is told."""
+    """Whether arrays normally lack the chunks that hold nothing but the fill value."""
+    restorable_by: str | None = None
+    """Name of a function of the leaves and of whether there is a structure file, which returns the oldest
+    version of each package that restores them. None: that is not known."""
     holds_metadata: bool = True
-    """Whether it has a place for the user's custom metadata; else the plan says that it is left out."""
+    """Whether it has a place for custom metadata. Otherwise the plan says that it is left out."""
     flat: bool = False
-    """Whether names have no levels, and dots in them are the convention."""
+    """Whether names have no levels, so that dots in them are the convention."""
     holds_shardings: bool = False
     """Whether it has a place for the shardings of arrays."""
     holds_empty: bool = True
-    """Whether it has a place for None and empty containers; else they are left out, and the plan says so."""
+    """Whether it has a place for None and empty containers. Otherwise plans say that they are left out."""
     holds_lists: bool = True
-    """Whether lists are told from dicts with the keys `0`, `1`, …; else whatever is no list may be one."""
+    """Whether it tells lists from dicts with the keys `0`, `1`, …"""
+
+    @property
+    def writable(self) -> bool:
+        """Whether checkpoints of this format can be written."""
+        return self.sink is not None
+
+
+def _imported(name: str) -> Any:
+    """What the name `package.module:attribute` stands for."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 @functools.cache
 def formats() -> Mapping[str, Format]:
-    """Every known format by name: this package's, then those of entry points.
+    """Every known format by name: first this package's, then those of entry points.
 
     Raises UsageError where two have the same name.
     """
@@ -120,7 +139,7 @@ def formats() -> Mapping[str, Format]:
 
 
 def _offers() -> Iterator[tuple[str, Format]]:
-    """Every format and where it comes from: the folders beside this module that have a `FORMAT`."""
+    """Every format, with the module or entry point that it comes from."""
     for name in sorted(found.name for found in pkgutil.iter_modules(formats_package.__path__) if found.ispkg):
         module = importlib.import_module(f"{formats_package.__name__}.{name}")
         if hasattr(module, "FORMAT"):
@@ -130,7 +149,8 @@ def _offers() -> Iterator[tuple[str, Format]]:
         yield f"the entry point {shown(f'{entry.name} = {entry.value}')}", getattr(loaded, "FORMAT", loaded)
 
 
-def _named(name: str) -> Format:
+def named(name: str) -> Format:
+    """The format of that name. Raises UsageError."""
     known = formats()
     if name not in known:
         raise UsageError(
@@ -153,7 +173,7 @@ def detect_format(path: str) -> Format:
 
 
 def _claims(path: Path) -> list[Format]:
-    """The formats that take a path for theirs, damaged or not."""
+    """The formats whose detection recognizes a path, damaged or not."""
     return [known for known in formats().values() if known.detect(path)]
 
 
@@ -189,11 +209,11 @@ def _unknown(path: str) -> SourceError:
 
 
 MOST_ENTRIES = 1000
-"""So many names of a directory are looked at for what they are; two of a kind are told."""
+"""Number of names of a directory that are looked at, in order to say which formats are inside it."""
 
 
 def _claimed_inside(path: str) -> dict[str, list[str]]:
-    """What a directory holds, by the format that it is taken for: the first names, printable."""
+    """The first names in a directory that are checkpoints, printable, by their format."""
     if not is_directory(path):
         return {}
     found: dict[str, list[str]] = {}
@@ -214,15 +234,16 @@ def open_source(
     # TensorFlow's checkpoints go by the prefix of their files' names.
     if not exists(path) and not _claims(Path(path)):
         raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
-    chosen = _named(format) if format else detect_format(path)
+    chosen = named(format) if format else detect_format(path)
     try:
-        return chosen.open_source(path, Selection(step, item))
+        source: Source = _imported(chosen.source)(path, Selection(step, item))
+        return source
     except SourceError as error:
         raise _explained(path, chosen, error) from error
 
 
 def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
-    """What could not be read may be something else: a placeholder for it, or another format."""
+    """The error to raise: what could not be read may be a placeholder for it, or another format."""
     from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in
 
     told = "; ".join(problem.message for problem in error.problems)
@@ -244,9 +265,9 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
 
 
 def format_for(name: str) -> str | None:
-    """The format whose files are named so, by the longest suffix; None: no name says anything.
+    """The format with the longest suffix that a name ends with; None: there is none.
 
-    It may be one that is only read.
+    It may be a format that is only read.
     """
     endings = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
     fitting = [suffix for suffix in endings if name.lower().endswith(suffix)]
@@ -254,16 +275,16 @@ def format_for(name: str) -> str | None:
 
 
 def promised(name: str) -> str | None:
-    """What a name says of a file: one of the formats, or what other programs write; None: nothing."""
+    """What a name says about a file: a format, or a kind of file of other programs. None: nothing."""
     from ckpt_surgery.formats.foreign_names import foreign
 
     return format_for(name) or foreign(name)
 
 
 def check_name(path: str) -> None:
-    """Refuse a destination that is named like what is not written here: whoever opens it expects that.
+    """Refuse a destination that is named like something that cannot be written here.
 
-    For where nobody says which format is meant. Raises UsageError.
+    To be asked where the format is not given. Raises UsageError.
     """
     name = os.path.basename(os.path.abspath(path))
     format = format_for(name)
@@ -276,73 +297,35 @@ def check_name(path: str) -> None:
 
 
 def _writable() -> list[str]:
-    return [name for name, known in formats().items() if known.open_sink is not None]
+    return [name for name, known in formats().items() if known.writable]
 
 
 def _formats_to_write() -> str:
     return f"Formats to write: {', '.join(_writable())}."
 
 
-def is_file(format: str, name: str) -> bool:
-    """Whether a destination of that format and name is one file. Raises UsageError."""
-    return _named(format).is_file(name)
-
-
-def holds_metadata(format: str) -> bool:
-    """Whether checkpoints of a format have a place for custom metadata. Raises UsageError."""
-    return _named(format).holds_metadata
-
-
-def metadata_entries(format: str) -> Mapping[str, str]:
-    """What readers of a format want among the custom metadata, where there is any. Raises UsageError."""
-    return _named(format).metadata_entries
-
-
-def most_metadata(format: str) -> int | None:
-    """How many bytes of custom metadata, as JSON, a format holds; None: any number. Raises UsageError."""
-    return _named(format).metadata_bytes
-
-
-def is_sparse(format: str) -> bool:
-    """Whether arrays of a format lack chunks of the fill value as a matter of course. Raises UsageError."""
-    return _named(format).sparse
-
-
 def restorable_by(format: str, leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
-    """The oldest version of each package that restores these leaves; empty: none is told.
+    """The oldest version of each package that is known to restore these leaves; empty: none is known.
 
     Raises UsageError.
     """
-    return _named(format).restorable_by(leaves, structure_file)
+    chosen = named(format)
+    if chosen.restorable_by is None:
+        return {}
+    found: Mapping[str, str] = _imported(chosen.restorable_by)(leaves, structure_file)
+    return found
 
 
-def is_flat(format: str) -> bool:
-    """Whether names of a format have no levels, and dots in them are the convention. Raises UsageError."""
-    return _named(format).flat
+def encoder(format: str, options: SinkOptions) -> Encoder:
+    """What a format can hold with these options. Touches no disk.
 
-
-def holds_shardings(format: str) -> bool:
-    """Whether checkpoints of a format have a place for shardings. Raises UsageError."""
-    return _named(format).holds_shardings
-
-
-def holds_empty(format: str) -> bool:
-    """Whether checkpoints of a format have a place for None and empty containers. Raises UsageError."""
-    return _named(format).holds_empty
-
-
-def can_link(format: str) -> bool:
-    """Whether checkpoints of a format can share the data files of others. Raises UsageError."""
-    return _named(format).links
-
-
-def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
-    """A sink that writes `format` into `directory`, which exists and is empty. Raises UsageError."""
-    chosen = _named(format)
-    if chosen.open_sink is None:
+    Raises UsageError for a format that is only read, and for options that it cannot follow.
+    """
+    chosen = named(format)
+    if chosen.encoder is None:
         raise UsageError(f"The format `{format}` can be read but not written", hint=_formats_to_write())
     if options.shard_size is not None and not chosen.shards:
-        several = ", ".join(name for name, known in formats().items() if known.open_sink and known.shards)
+        several = ", ".join(name for name, known in formats().items() if known.writable and known.shards)
         raise UsageError(
             f"{format} checkpoints have no shards",
             hint=f"Leave out `shard_size=SIZE`; formats with it: {several}.",
@@ -352,4 +335,25 @@ def open_sink(format: str, directory: Path, options: SinkOptions) -> Sink:
             f"{format} checkpoints have no structure file",
             hint="Leave `structure_file` out of the recipe's `output`, or write orbax.",
         )
-    return chosen.open_sink(directory, options)
+    made: Encoder = _imported(chosen.encoder)(options)
+    return made
+
+
+def check_destination(format: str, path: Path, options: SinkOptions) -> None:
+    """Raises UsageError where a format cannot be written at a path, which need not exist."""
+    check = named(format).check
+    if check is not None:
+        _imported(check)(path, options)
+
+
+def open_sink(format: str, directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
+    """A sink that writes these outputs into a directory that exists.
+
+    Raises UsageError where the format or the options make no sense.
+    """
+    encoder(format, options)
+    check_destination(format, directory, options)
+    chosen = named(format)
+    assert chosen.sink is not None
+    sink: Sink = _imported(chosen.sink)(directory, options, outputs)
+    return sink

@@ -15,30 +15,30 @@ from ckpt_surgery.graph.nodes import Apply, Node, Read
 MAX_CHUNK = 32 << 20
 """Bytes of an output chunk at most: small enough to stream, large enough to keep files and indexes few."""
 SMALL_CHUNK = 1 << 20
-"""Source chunks below this are not imitated: many tiny chunks make many requests."""
+"""Source chunks with fewer bytes are not imitated: many tiny chunks make many requests."""
 WRITE_BUFFER = 64 << 20
-"""Bytes that a sink may hold back in its open batch."""
+"""Bytes that a writer may hold back before it flushes them."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How one output is cut."""
+    """How one output is cut into chunks and tasks."""
 
     chunks: Shape
-    """The grid that it is stored on."""
+    """Shape of the chunks that it is stored in."""
     block: Shape
-    """What one task computes: whole chunks."""
+    """Shape of what one task computes: whole chunks."""
     working_set: int
-    """Bytes that the largest task holds at most."""
+    """Upper bound of the bytes that a task holds while it runs."""
     read: int
     """Decoded bytes that all tasks read together."""
 
 
 def signature(node: Node) -> Hashable:
-    """Equal for values that are cut alike: what decides is shapes, types, grids and functions, not names.
+    """Equal for values that are cut alike: what counts are shapes, dtypes, grids and functions, not names.
 
-    Of a slice it is its extent, and where it begins in the chunks of what it reads, not in the array: the
-    thousands of slices of a stack have one signature.
+    A slice counts by its extent and by where it begins within the chunks that it reads, not by where it
+    begins in the array, so that the thousands of slices of a stack have one signature.
     """
     if isinstance(node, Read):
         manifest = node.leaf.manifest
@@ -47,7 +47,7 @@ def signature(node: Node) -> Hashable:
 
 
 def _form(node: Apply) -> Hashable:
-    """What of a function decides how its value is cut."""
+    """The part of a function that decides how its value is cut."""
     window = node.function.window([n.spec for n in node.inputs])
     if window is None:
         return node.function
@@ -57,7 +57,7 @@ def _form(node: Apply) -> Hashable:
 
 
 def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
-    """What of the place of start:stop along an axis decides what reading a part of it costs."""
+    """The part of a range start:stop along an axis that decides what reading some of it costs."""
     if (start, stop) == (0, node.spec.shape[axis]):
         return "everywhere"
     if isinstance(node, Apply):
@@ -75,26 +75,35 @@ def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
 
 
 def _stored_order(manifest: Manifest) -> Shape | None:
-    """What decides how long the runs of bytes are where chunks are read in parts."""
+    """The order of axes in storage where chunks are read in parts: it decides how long runs of bytes are."""
     return manifest.long_axes if manifest.supports_partial_reads else None
 
 
 def room_of(budget: int) -> int:
-    """Bytes of a budget that are for computing; the rest is for what sinks hold back."""
+    """Bytes of a budget that are for computing. The rest is for what writers hold back."""
     return max(budget - WRITE_BUFFER, budget // 2)
 
 
-def cut(value: Node, budget: int) -> Cut:
-    """Choose chunks and tasks for one output. Raises PlanError where not even the smallest task fits."""
+def as_wanted(wanted: Shape) -> Shape:
+    """The grid of a format that can write any chunks."""
+    return wanted
+
+
+def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted) -> Cut:
+    """Choose chunks and tasks for one output within a budget in bytes.
+
+    `grid` gives the chunk shape in which the destination's format can write that is nearest to a wanted one.
+    Raises PlanError where not even the smallest task fits.
+    """
     spec = value.spec
     room = room_of(budget)
     periods = grid_of(value)
-    # A quarter, so that tasks run side by side. What the smallest block costs no smaller one would save.
+    # A quarter, so that tasks run side by side. What even the smallest block costs cannot be saved.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
     block = _shrink(value, spec.shape, periods, max(room // 4, least + (room - least) // 4))
     if task_bytes(value, _first_block(spec.shape, block)) > room:
         block = _shrink(value, block, (1,) * spec.ndim, room)
-    chunks = output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8)))
+    chunks = grid(output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8))))
     block = tuple(
         max(-(-b // c) if b >= n else b // c, 1) * c
         for b, c, n in zip(block, chunks, spec.shape, strict=True)
@@ -110,7 +119,7 @@ def cut(value: Node, budget: int) -> Cut:
 
 
 def measured(value: Node, chunks: Shape, block: Shape) -> Cut:
-    """A cut that was chosen before, with what it costs."""
+    """The cut into given chunks and blocks, with what it costs."""
     worst = task_bytes(value, _first_block(value.spec.shape, block))
     return Cut(chunks, block, worst, _reading(value, value.spec.shape, block))
 
@@ -127,21 +136,21 @@ def _why_so_much(value: Node) -> str:
 
 
 def budget_for(room: int) -> str:
-    """The budget that leaves so many bytes for computing, as callers write it."""
+    """The smallest budget that leaves `room` bytes for computing, as callers write it: `512MiB`."""
     least = min(room + WRITE_BUFFER, 2 * room)
     return f"{math.ceil(least / 2**20)}MiB" if least < 2**30 else f"{math.ceil(least / 2**30)}GiB"
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether something in it is computed as a whole."""
+    """Whether a part of the value is computed as a whole."""
     return isinstance(node, Apply) and (node.function.full_copies > 0 or any(map(_is_whole, node.inputs)))
 
 
 def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Shape:
-    """The grid that an output is stored on: the source's where it is of a good size, else whole rows.
+    """The chunk shape of an output: that of the source, `near`, where it is of a good size, else whole rows.
 
-    Rows are whole as long as one fits: the leading axes are what sharded readers cut. Chunks divide
-    `block`, what one task computes, on every axis that it does not cover.
+    Rows are whole while one fits into `limit` bytes, because sharded readers cut the leading axes. Chunks
+    divide `block`, which is what one task computes, on every axis that it does not cover.
     """
     fits = all(b % n == 0 or b >= s for n, b, s in zip(near, block, spec.shape, strict=True))
     good = fits and math.prod(near) * spec.dtype.itemsize >= SMALL_CHUNK
@@ -155,7 +164,7 @@ def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Sha
 
 
 def _even(length: int, most: int, last_may_be_short: bool) -> int:
-    """At most `most`, such that the pieces of `length` are as equal as can be."""
+    """A length of at most `most` that divides `length` into pieces as equal as possible."""
     pieces = -(-length // most)
     return -(-length // pieces) if last_may_be_short else max(1, length // pieces)
 
@@ -163,9 +172,10 @@ def _even(length: int, most: int, last_may_be_short: bool) -> int:
 def grid_of(node: Node) -> Shape:
     """For each axis of the output, the period after which it reads other chunks of its sources.
 
-    Found by looking where one step along the axis moves what is needed: along one axis of an input,
-    one for one, forwards or backwards, it has that axis' period; to another input, every step is a period
-    of its own. A function that does anything else (a reshape, say) has one period over the whole axis.
+    It is found by looking at what one step along the axis changes. Where the step moves what is needed along
+    one axis of an input, one for one, forwards or backwards, the period is that of the input's axis. Where it
+    leads to another input, the period is 1. Any other function, such as a reshape, has one period over the
+    whole axis.
     """
     shape = tuple(max(1, n) for n in node.spec.shape)
     if isinstance(node, Read):
@@ -180,7 +190,7 @@ def grid_of(node: Node) -> Shape:
 
 
 def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
-    """`grid` gives the periods of an input by its number."""
+    """The period along one axis; `grid` gives the periods of an input by its number."""
     length = node.spec.shape[axis]
     if length < 2:
         return 1
@@ -195,7 +205,7 @@ def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
 
 
 def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:
-    """Which inputs one element needs, and from where: at index `at` of one axis, 0 of the others."""
+    """Which inputs, and where, the element needs that has the index `at` on one axis and 0 on the others."""
     starts = tuple(at if a == axis else 0 for a in range(node.spec.ndim))
     region = Region(starts, tuple(n + 1 for n in starts))
     return [(i, part.starts) for i, part in node.function.needs(region, [n.spec for n in node.inputs])]
@@ -206,7 +216,10 @@ def _first_block(shape: Shape, block: Shape) -> Region:
 
 
 def _shrink(value: Node, block: Shape, periods: Shape, share: int) -> Shape:
-    """Halve the block, in whole periods, until one task fits; along the axis that reads least in all."""
+    """Halve the block, in whole periods, until a task needs at most `share` bytes.
+
+    Each time along the axis for which all tasks together read least.
+    """
     shape = value.spec.shape
     while task_bytes(value, _first_block(shape, block)) > share:
         halves = [
@@ -221,7 +234,7 @@ def _shrink(value: Node, block: Shape, periods: Shape, share: int) -> Shape:
 
 
 def _reading(value: Node, shape: Shape, block: Shape) -> int:
-    """Decoded bytes that all tasks of this block shape read, taken to cost what the first one does."""
+    """Decoded bytes that all tasks of this block shape read, if each reads as much as the first."""
     tasks = math.prod(grid_counts(shape, block))
     return tasks * sum(
         decoded_bytes(read, region) for read, region in needed(value, _first_block(shape, block))

@@ -168,7 +168,7 @@ def _metadata(text: str) -> Mapping[str, Any]:
 
 def _check_destination(steps: Sequence[Step], destination: Destination) -> None:
     problems = ambiguous(steps, lambda rule: rule.value)
-    refused = destination.unsupported([step.leaf for step in steps])
+    refused = destination.encoder.unsupported([step.leaf for step in steps])
     if not destination.holds_empty:
         refused += [
             f"`{shown(step.leaf.key.text)}` is an empty node, and {destination.format} holds none"
@@ -239,6 +239,8 @@ class _StepMaker:
             _check_uncut(form)
             return None
         chunks, block = _grid(form, leaf.spec.shape)
+        if self._destination.encoder.grid(leaf, chunks) != chunks:
+            _refuse("chunks", f"{self._destination.format} cannot write chunks of {list(chunks)} one by one")
         alike = (signature(value), chunks, block)
         if alike not in self._cuts:
             self._cuts[alike] = measured(value, chunks, block)

@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ckpt_surgery.core.errors import Place, PlanError, Problem
@@ -12,6 +13,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, merged, sentences
+from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -46,9 +48,9 @@ def make_plan(
     decisions = without_empty(decide(loaded, listings, target), destination)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination.holds_shardings)
     steps, dead = _steps(decisions.outputs, sharded.leaves, destination)
-    steps, problems = _cut_all(steps, loaded, memory)
+    steps, problems = _cut_all(steps, loaded, destination.encoder, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
-    refused = destination.unsupported([step.leaf for step in steps])
+    refused = destination.encoder.unsupported([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, decisions, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
@@ -196,7 +198,10 @@ def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
     return Fate.TRANSFORMED if any(source != TARGET for source, _ in found) else Fate.ADDED, found
 
 
-def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[list[Step], list[Problem]]:
+def _cut_all(
+    steps: Sequence[Step], loaded: LoadedRecipe, encoder: Encoder, memory: int
+) -> tuple[list[Step], list[Problem]]:
+    """The steps with chunks and tasks where they are computed, and what does not fit into the memory."""
     done: list[Step] = []
     problems: list[Problem] = []
     known: dict[Hashable, Cut] = {}
@@ -205,9 +210,9 @@ def _cut_all(steps: Sequence[Step], loaded: LoadedRecipe, memory: int) -> tuple[
             done.append(step)
             continue
         try:
-            alike = signature(step.value)
+            alike = signature(step.value), step.leaf.kind, step.leaf.sharding
             if alike not in known:
-                known[alike] = cut(step.value, memory)
+                known[alike] = cut(step.value, memory, partial(encoder.grid, step.leaf))
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
             place = _place(loaded, step.rule)

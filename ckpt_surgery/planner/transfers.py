@@ -1,6 +1,6 @@
-"""How each output's value comes about: by stored bytes that are linked or copied as they are, or computed.
+"""How each output gets its value: from stored bytes that are linked or copied, or by being computed.
 
-Decided from manifests alone, for the cheapest that the destination can take over.
+It is decided from manifests alone: the cheapest way that the destination supports.
 """
 
 from collections import defaultdict
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.protocols import DataFile
+from ckpt_surgery.core.protocols import DataFile, Encoder
 from ckpt_surgery.graph.nodes import Node, relinked
 
 Range = tuple[int, int]
@@ -18,56 +18,55 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Destination:
-    """What a plan has to know of where the result goes."""
+    """What a plan has to know about the place that the result is written to."""
 
-    unsupported: Callable[[Sequence[Leaf]], list[str]]
-    """What its format cannot hold, one sentence each."""
-    adopts: Callable[[Leaf, Manifest], bool]
-    """Whether stored bytes can become a leaf as they are."""
+    encoder: Encoder
+    """What its format can hold, and in which chunks."""
     wholly_stored: Callable[[Manifest], bool]
-    """Whether every element of an array has stored bytes. May read the indexes of shards, and nothing else.
+    """Whether every element of an array has stored bytes. Reads nothing but the indexes of shards.
     Raises SourceError where a file is gone."""
     data_file: Callable[[str], DataFile]
-    """What is known of a file, by its path. Raises SourceError where it is gone."""
+    """Size and file system of a file, by its path. Raises SourceError where it is gone."""
     format: str
+    """Name of the format."""
     holds_empty: bool
-    """Whether it has a place for None and empty containers; else they are left out."""
+    """Whether it has a place for None and empty containers. Otherwise they are left out."""
     device: int | None
-    """Number of its file system, which files can be linked within; None: everything is copied."""
+    """Number of its file system, within which files can be linked; None: everything is copied."""
     restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
     """The oldest version of each package that restores these leaves, where that is known."""
     flat: bool = False
-    """Whether names have no levels there, so that dots in them are as good as slashes."""
+    """Whether names have no levels there, so that dots in them are the convention."""
     holds_shardings: bool = False
     """Whether it has a place for shardings."""
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """How the value of every output comes about."""
+    """How every output gets its value."""
 
     stored: Sequence[Manifest | None]
-    """For each output the stored bytes that become it; None: it is computed."""
+    """For each output, the stored bytes that become it; None: it is computed."""
     copied: Sequence[bool]
-    """For each output whether stored bytes are copied; else the files that they lie in are linked."""
+    """For each output, whether stored bytes are copied. Otherwise the files that hold them are linked."""
     dead: int
     """Bytes in linked files that no output uses."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
-    """Outputs whose stored bytes lie in the same files. There are as a rule few such sets of files."""
+class _SharedFiles:
+    """Files that together hold the stored bytes of one or more outputs. There are usually few such sets."""
 
     files: frozenset[str]
-    """Paths, as chunks have them."""
+    """Paths of the files, as chunks have them."""
     ranges: Mapping[str, list[Range]]
-    """What is used of each file, in no order."""
+    """The ranges of each file that the outputs use, in no order."""
 
 
 def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> Transfers:
-    """How each output comes about.
+    """Decide for each output whether it is linked, copied or computed.
 
-    A file of which less than half would be used is not linked: what is used of it is copied.
+    A file of which less than half would be used is not linked: the used ranges are copied.
     """
     stored = [adopted(leaf, node, destination) for leaf, node in values]
     group_of = _grouped(stored)
@@ -91,19 +90,19 @@ def dead_bytes(linked: Iterable[Manifest], data_file: Callable[[str], DataFile])
 
 
 def adopted(leaf: Leaf, node: Node, destination: Destination) -> Manifest | None:
-    """The stored bytes that become a leaf as they are. None where it has to be computed."""
+    """The stored bytes that become a leaf as they are; None where it has to be computed."""
     if leaf.spec is None:
         return None
     manifest = relinked(node)
-    if manifest is None or not manifest.complete or not destination.adopts(leaf, manifest):
+    if manifest is None or not manifest.complete or not destination.encoder.adopts(leaf, manifest):
         return None
     return manifest if destination.wholly_stored(manifest) else None
 
 
-def _grouped(manifests: Iterable[Manifest | None]) -> list[_Group | None]:
-    """The group of each manifest."""
-    groups: dict[frozenset[str], _Group] = {}
-    found: list[_Group | None] = []
+def _grouped(manifests: Iterable[Manifest | None]) -> list[_SharedFiles | None]:
+    """For each manifest, the set of files that holds its bytes."""
+    groups: dict[frozenset[str], _SharedFiles] = {}
+    found: list[_SharedFiles | None] = []
     for manifest in manifests:
         if manifest is None:
             found.append(None)
@@ -112,7 +111,7 @@ def _grouped(manifests: Iterable[Manifest | None]) -> list[_Group | None]:
         files = frozenset([chunk.file for chunk in chunks if chunk.inline is None])
         group = groups.get(files)
         if group is None:
-            group = groups[files] = _Group(files, {path: [] for path in files})
+            group = groups[files] = _SharedFiles(files, {path: [] for path in files})
         ranges = group.ranges
         for chunk in chunks:
             if chunk.inline is None:
@@ -121,10 +120,13 @@ def _grouped(manifests: Iterable[Manifest | None]) -> list[_Group | None]:
     return found
 
 
-def _linked(groups: Collection[_Group], files: Mapping[str, DataFile], device: int | None) -> dict[str, int]:
-    """The files that are linked, with their bytes that linked outputs use: at least half of each.
+def _linked(
+    groups: Collection[_SharedFiles], files: Mapping[str, DataFile], device: int | None
+) -> dict[str, int]:
+    """The files that are linked, with the number of bytes that linked outputs use: at least half of each.
 
-    An output is linked where all of its files are, so that one file's going may take others with it.
+    An output is linked only where all of its files are. Not linking one file can therefore leave another
+    with less than half of its bytes in use, so this is repeated until nothing changes.
     """
     used = [(g.files, {path: _joined(ranges) for path, ranges in g.ranges.items()}) for g in groups]
     linked = {path for path, file in files.items() if file.device == device}
@@ -142,7 +144,7 @@ def _linked(groups: Collection[_Group], files: Mapping[str, DataFile], device: i
 
 
 def _joined(ranges: Iterable[Range]) -> list[Range]:
-    """The same bytes in as few ranges as can be, in order: no byte is in two of them."""
+    """The same bytes in as few ranges as possible, in order, without overlaps."""
     joined: list[Range] = []
     for start, stop in sorted(ranges):
         if joined and start <= joined[-1][1]:

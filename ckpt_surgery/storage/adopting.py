@@ -1,23 +1,25 @@
 """Bytes that exist already, brought into a new checkpoint: whole files by link, ranges of them by copy.
 
-Nothing is decoded. A linked file is complete on its own: the source may be deleted.
+Nothing is decoded. A linked file does not depend on its source, which can be deleted.
 """
 
 import errno
 import fcntl
+import hashlib
 import os
-import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 from ckpt_surgery.core.cancellation import check_wanted
-from ckpt_surgery.core.errors import SourceError, StorageError
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.protocols import LinkMode, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage import system_calls
+from ckpt_surgery.storage.failures import DAMAGED, storage_error, storage_errors
 from ckpt_surgery.storage.listing import data_file
 
 FICLONE = 0x40049409
@@ -32,55 +34,99 @@ UNSUPPORTED = (
     errno.EPERM,
     errno.EMLINK,
 )
-"""What a file system says that cannot link, or cannot link these two."""
+"""Errors by which a file system says that it cannot link at all, or cannot link these two files."""
 PIECE = 16 << 20
-"""Bytes that one request copies at most: between requests a run that is stopped is noticed."""
+"""Bytes that one request copies at most. Between requests, the copy ends if the run was cancelled."""
 
 
-class DataFiles:
-    """The data files of a new checkpoint that come from others. Thread-safe."""
+class AdoptedFiles:
+    """The files of a new checkpoint that take stored bytes of others: linked files, and one of copied ranges.
 
-    def __init__(self, directory: Path, mode: LinkMode):
+    Which file holds which bytes follows from the outputs alone, so every process that opens the same
+    checkpoint finds the same. Safe to use from several threads.
+    """
+
+    def __init__(self, directory: Path, mode: LinkMode, outputs: Iterable[Output]):
         self._directory = directory
-        """Where the paths of our chunks are relative to."""
+        """Directory that the paths of the new chunks are relative to."""
         self._mode = mode
+        self._copied = [o.stored for o in outputs if o.stored is not None and o.copied]
         self._real: dict[str, str] = {}
-        """The files themselves, by the paths that were asked for."""
-        self._linked: dict[str, str] = {}
-        self._copied: dict[tuple[str, int, int], Chunk] = {}
-        self._packed: Path | None = None
-        self._packed_size = 0
+        """Resolved paths by the paths that were asked for."""
+        self._linked: set[str] = set()
+        """Resolved paths of the files that are linked already."""
+        self._done: set[Chunk] = set()
+        """Copied ranges, where they are in the new checkpoint."""
         self._lock = threading.Lock()
 
-    def linked(self, chunk: Chunk) -> Chunk:
-        """The same bytes in a file of ours, which shares its blocks or its inode with the source's file."""
-        with self._lock:
-            real = self._resolved(chunk.file)
-            if real not in self._linked:
-                name = self._new_name()
-                with _errors(chunk.file):
-                    link(Path(real), self._directory / name, self._mode)
-                self._linked[real] = name
-            return Chunk(self._linked[real], chunk.offset, chunk.length)
+    def create(self) -> None:
+        """Make the file of copied ranges, in its full size. Raises StorageError, SourceError."""
+        offsets, size = self._layout
+        if offsets:
+            path = self._directory / PACKED
+            with storage_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("xb") as file:
+                    file.truncate(size)
 
-    def copied(self, chunk: Chunk) -> Chunk:
-        """The same bytes in a file of ours, as they are stored."""
+    def located(self, chunk: Chunk, copied: bool) -> Chunk:
+        """Where the bytes of a stored chunk are in the new checkpoint. SourceError where its file is gone."""
+        real = self._resolved(chunk.file)
+        if not copied:
+            return Chunk(_name_for(real), chunk.offset, chunk.length)
+        offsets, _ = self._layout
+        return Chunk(PACKED, offsets[real, chunk.offset, chunk.length], chunk.length)
+
+    def bring(self, chunk: Chunk, copied: bool, worker: int) -> None:
+        """Copy the bytes of a chunk, or link the file that holds them, unless that was done before.
+
+        Workers with different numbers may bring the same file at the same time. Raises StorageError, and
+        SourceError where the source's file is gone or too short.
+        """
+        if copied:
+            place = self.located(chunk, copied)
+            if place not in self._done:
+                copy_chunk(chunk, self._directory / PACKED, place.offset)
+                self._done.add(place)
+            return
+        real = self._resolved(chunk.file)
         with self._lock:
-            place = (self._resolved(chunk.file), chunk.offset, chunk.length)
-            if place in self._copied:  # tied weights, say
-                return self._copied[place]
-            if self._packed is None:
-                self._packed = self._directory / self._new_name()
-                self._packed.touch()
-            offset = self._packed_size
-            self._packed_size += chunk.length
-            name = os.fspath(self._packed.relative_to(self._directory))
-            self._copied[place] = Chunk(name, offset, chunk.length)
-        copy_chunk(chunk, self._packed, offset)
-        return self._copied[place]
+            if real not in self._linked:
+                with _errors(chunk.file):
+                    self._link(Path(real), self._directory / _name_for(real), worker)
+                self._linked.add(real)
+
+    def _link(self, real: Path, path: Path, worker: int) -> None:
+        """Link under another name first: a file that has its name is whole, also after a crash."""
+        if path.exists():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.worker-{worker}")
+        unfinished.unlink(missing_ok=True)
+        link(real, unfinished, self._mode)
+        unfinished.rename(path)
+        # Renaming does nothing where another worker has made a hard link to the same file meanwhile.
+        unfinished.unlink(missing_ok=True)
+
+    @cached_property
+    def _layout(self) -> tuple[Mapping[tuple[str, int, int], int], int]:
+        """Offsets in the file of copied ranges, by resolved path, offset and length; and the file's size.
+
+        Bytes that several outputs share, as tied weights do, are there once.
+        """
+        offsets: dict[tuple[str, int, int], int] = {}
+        size = 0
+        for manifest in self._copied:
+            for chunk in manifest.chunks.values():
+                if chunk.inline is None:
+                    range_ = (self._resolved(chunk.file), chunk.offset, chunk.length)
+                    if range_ not in offsets:
+                        offsets[range_] = size
+                        size += chunk.length
+        return offsets, size
 
     def _resolved(self, path: str) -> str:
-        """The file itself: a hard link to a link, as a Hugging Face cache has them, would hang in the air.
+        """The file itself: a hard link to one of a Hugging Face cache's symbolic links would lead nowhere.
 
         Raises SourceError where it is gone.
         """
@@ -88,9 +134,14 @@ class DataFiles:
             self._real[path] = data_file(path).path
         return self._real[path]
 
-    def _new_name(self) -> str:
-        (self._directory / "d").mkdir(parents=True, exist_ok=True)
-        return f"d/{secrets.token_hex(16)}"
+
+def _name_for(real: str) -> str:
+    """The name of a linked file in the new checkpoint."""
+    return f"d/{hashlib.blake2b(os.fsencode(real), digest_size=16).hexdigest()}"
+
+
+PACKED = _name_for("")
+"""The name of the file of copied ranges."""
 
 
 def copy_chunk(chunk: Chunk, destination: Path, at: int) -> None:
@@ -104,9 +155,9 @@ def copy_chunk(chunk: Chunk, destination: Path, at: int) -> None:
 
 
 def link(source: Path, destination: Path, mode: LinkMode) -> None:
-    """Make `destination` a file with the bytes of `source`, without copying where the mode allows.
+    """Make `destination` a file with the bytes of `source`, in the way that the mode names.
 
-    `auto` takes what the file system can: reflink, hard link, copy. Raises OSError.
+    `auto` takes the first that the file system supports: reflink, hard link, copy. Raises OSError.
     """
     ways = {
         LinkMode.AUTO: (_reflink, os.link, _copy_file),
@@ -147,7 +198,10 @@ def _copy_file(source: Path, destination: Path) -> None:
 
 
 def copy_range(source: Path, offset: int, length: int, destination: Path, at: int) -> None:
-    """Copy bytes between files, inside the kernel where it can. OSError; EOFError for a short source."""
+    """Copy bytes between files, inside the kernel where it can.
+
+    Raises OSError, and EOFError where the source is too short.
+    """
     with source.open("rb") as reader, destination.open("r+b") as writer:
         done = 0
         while done < length:
@@ -180,11 +234,10 @@ def _errors(source: str) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise SourceError(f"{shown(str(error))}: it is shorter than its index says") from error
+        raise SourceError(f"{shown(str(error))}: it is shorter than its index says", hint=DAMAGED) from error
     except OSError as error:
         if source:
-            data_file(source)  # where it is gone, that is what to tell
-        raise StorageError(
-            f"{shown(source)} could not be linked or copied: {error.strerror or error}",
-            hint='Check the free space and the file systems; `link_mode="copy"` works between any two.',
+            data_file(source)  # where it is gone, its own error says more
+        raise storage_error(
+            f"{shown(source) or 'Stored bytes'} could not be linked or copied", error
         ) from error

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ckpt_surgery.core.errors import (
-    SourceError,
-    StorageError,
-)
+from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.paths import path_text
@@ -51,6 +48,9 @@ def about(path: str) -> Iterator[None]:
 
 # --- writing ----------------------------------------------------------------------------------------------
 
+CHECK = "Check the free space and the permissions of the destination."
+"""What to do where the system gives no better clue."""
+COPY = 'Check that both are on one file system; `link_mode="copy"` works between any two.'
 _HINTS = {
     errno.ENOSPC: "Free some space, or choose a destination on another file system.",
     errno.EDQUOT: "Free some of your quota, or choose a destination on another file system.",
@@ -60,16 +60,24 @@ _HINTS = {
     errno.EROFS: "The file system is mounted read-only: choose another destination.",
     errno.EIO: "The device reports an error: look into the system's log before trusting it again.",
     errno.ENAMETOOLONG: "Choose a shorter name: the temporary directory's is 31 bytes longer.",
+    errno.EXDEV: COPY,
+    errno.EMLINK: COPY,
+    errno.EOPNOTSUPP: COPY,
+    errno.ENOTTY: COPY,
 }
+
+
+def storage_error(what: str, error: OSError) -> StorageError:
+    """The error to raise where the system refuses to write; `what` is a path, or says what failed."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return StorageError(f"{what}: {reason}", hint=_HINTS.get(error.errno or 0, CHECK))
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn any OSError into StorageError with the path that it names, else with this one."""
+    """Turn any OSError into StorageError with the path that it names, or else with this one."""
     try:
         yield
     except OSError as error:
         named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
-        where = named if named.is_absolute() else path
-        reason = error.strerror or str(error) or type(error).__name__
-        raise StorageError(f"{path_text(where)}: {reason}", hint=_HINTS.get(error.errno or 0)) from error
+        raise storage_error(path_text(named if named.is_absolute() else path), error) from error

@@ -1,73 +1,78 @@
-"""Arrays that are written at known places of files: in regions, in any order, from several threads."""
+"""Arrays whose place in a file is known before they are written.
+
+They are written in regions, in any order, from several threads and processes.
+"""
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.storage.adopting import copy_chunk
+from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import write_region
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an array is written: raw, little endian, in C order."""
+class PreallocatedArray:
+    """Room for an array in a file that has its full size: little endian, in C order, not compressed."""
 
     path: Path
     offset: int
-    """In the file, which has its full size already."""
+    """Offset of the first element in the file, in bytes."""
     spec: ArraySpec
 
+    def write(self, region: Region, block: np.ndarray) -> None:
+        """Write the elements of a region of any form. Raises StorageError."""
+        assert (block.dtype, block.shape) == (self.spec.dtype, region.shape)
+        with storage_errors(self.path):
+            # Opened for each block: many files do not exhaust the descriptors, and failures leave none open.
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                write_region(descriptor, self.offset, self.spec, region, block)
+            finally:
+                os.close(descriptor)
 
-class Places:
-    """The places of all arrays by their keys' text. Thread-safe."""
+    def copy(self, manifest: Manifest) -> None:
+        """Copy the stored bytes of an array whose chunks `are_contiguous`, inside the kernel where it can.
 
-    def __init__(self, places: Mapping[str, Place]):
-        self._places = places
-
-    def __getitem__(self, text: str) -> Place:
-        return self._places[text]
-
-    def adopt(self, text: str, chunks: Mapping[Shape, Chunk]) -> None:
-        """Copy stored bytes that are `in_one_piece`, inside the kernel where it can.
-
-        Raises StorageError, SourceError.
+        Raises StorageError, and SourceError where the stored bytes cannot be read.
         """
-        place = self._places[text]
-        at = place.offset
-        for index in sorted(chunks):
-            copy_chunk(chunks[index], place.path, at)
-            at += chunks[index].length
-
-    def write(self, text: str, region: Region, block: np.ndarray) -> None:
-        """Write one region; regions may be of any form. Raises StorageError."""
-        place = self._places[text]
-        assert (block.dtype, block.shape) == (place.spec.dtype, region.shape)
-        put(place, region, block)
+        at = self.offset
+        for chunk in in_order(manifest):
+            copy_chunk(chunk, self.path, at)
+            at += chunk.length
 
 
-def put(place: Place, region: Region, block: np.ndarray) -> None:
-    """Write the elements of a region. Raises StorageError."""
-    with storage_errors(place.path):
-        # Opened for each block: no number of files exhausts the descriptors, and a failure leaves none open.
-        descriptor = os.open(place.path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            write_region(descriptor, place.offset, place.spec, region, block)
-        finally:
-            os.close(descriptor)
+class PreallocatedWriter:
+    """A `Writer` of preallocated arrays. It holds nothing back. Safe to use from several threads."""
+
+    def __init__(self, arrays: Mapping[str, PreallocatedArray]):
+        self._arrays = arrays
+        """By the text of the leaf's key."""
+
+    def adopt(self, output: Output) -> None:
+        """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
+        assert output.stored is not None
+        self._arrays[output.leaf.key.text].copy(output.stored)
+
+    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
+        """Write one region, which may have any form. Raises StorageError."""
+        self._arrays[output.leaf.key.text].write(region, block)
+
+    def flush(self) -> None:
+        """Return at once: everything is in the files already."""
 
 
-def in_one_piece(manifest: Manifest) -> bool:
-    """Whether chunks, one after another, are the array: raw, in C order, cut along one axis at most.
+def are_contiguous(manifest: Manifest) -> bool:
+    """Whether the chunks, one after another, are the array's elements in C order, not compressed.
 
-    The axes before that one have length 1.
+    That is so where the array is cut along one axis at most, and the axes before it have length 1.
     """
     shape, chunks = manifest.spec.shape, manifest.chunk_shape
     axes = manifest.long_axes
@@ -82,13 +87,6 @@ def in_one_piece(manifest: Manifest) -> bool:
     return whole and (not cut or (len(cut) == 1 and all(n == 1 for n in shape[: cut[0]])))
 
 
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turns what the system refuses while a file is written into StorageError."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"Writing {shown(os.fspath(path))} failed: {error.strerror}",
-            hint="Check the free space and the permissions of the destination.",
-        ) from error
+def in_order(manifest: Manifest) -> Sequence[Chunk]:
+    """The chunks of an array in C order."""
+    return [manifest.chunks[index] for index in sorted(manifest.chunks)]

@@ -183,7 +183,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_every_format_of_the_registry_takes_part() -> None:
     known = formats.formats()
     assert set(known) == {here.format for here in ORIGINS.values()}
-    assert {name for name, known in known.items() if known.open_sink} == set(DESTINATIONS)
+    assert {name for name, known in known.items() if known.writable} == set(DESTINATIONS)
     for format, (name, _) in DESTINATIONS.items():
         assert (formats.format_for(name) or "orbax") == format
 
@@ -224,7 +224,7 @@ def test_what_one_library_wrote_another_reads_after_conversion(
     assert (difference.only_b, difference.changed) == ((), ())
     assert all(value.equal for value in difference.values or ())
     assert difference.common == len(arrays)
-    assert out.is_file() == formats.is_file(format, called)
+    assert out.is_file() == formats.named(format).is_file(called)
     assert [path.name for path in tmp_path.iterdir()] == [called]
     assert result.plan.warnings == ()
 
@@ -330,7 +330,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
     assert difference.only_b == ()
     assert {change.key: change.b.kind for change in difference.changed} == CHANGED[format]
     assert all(value.equal for value in difference.values or ())
-    forgetful = not formats.holds_metadata(format)
+    forgetful = not formats.named(format).holds_metadata
     told = ["the custom metadata (`run`, `tokens`) is left out: flax checkpoints have no place for it"]
     told = told if forgetful else []
     if LEFT_OUT[format]:
@@ -344,7 +344,7 @@ def test_what_a_format_cannot_hold_is_refused_by_key(
         assert plan_json(result.plan)["warnings"] == told
     assert list(result.plan.warnings) == told
     kept = {key: value if format != "safetensors" else str(value) for key, value in CUSTOM.items()}
-    kept |= formats.metadata_entries(format)
+    kept |= formats.named(format).metadata_entries
     assert own(ckpt_surgery.inspect(out).metadata) == ({} if forgetful else kept)
 
 

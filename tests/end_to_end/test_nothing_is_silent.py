@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import DataError, SurgeryError
+from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language.loading import parse_recipe
@@ -172,8 +173,9 @@ def test_errors_that_only_the_values_show_name_the_key_and_the_rule(
     """It ends the run with the key and the line of the rule, and exit code 1."""
     line = f'  - {{match: a, value: "{value}"}}'
     loaded = parse_recipe(f"version: 1\nrules:\n{line}\n", "recipe.yaml")
-    source, sink = MemorySource({"a": array}), MemorySink()
+    source = MemorySource({"a": array})
     plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
+    sink = MemorySink(outputs_of(plan))
     with pytest.raises(DataError) as caught:
         run(plan, {"source": source}, sink, MEMORY, 2)
     place = f"recipe.yaml:3:23  rules[0].value\n    {line}\n{' ' * 26}{'^' * (len(value) + 2)}"

@@ -12,22 +12,25 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
-from ckpt_surgery.engine.tasks import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks
+from ckpt_surgery.engine.tasks import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks, outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
-from ckpt_surgery.planner.target import Target
+from ckpt_surgery.planner.transfers import Destination
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.strategies import chunk_shapes, shapes
 
 
-def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
+def planned(recipe: str, source: MemorySource, memory: int, destination: Destination = COMPUTED) -> Plan:
     loaded = parse_recipe(recipe, "recipe.yaml")
-    sink = MemorySink()
-    none: Target | None = None
-    plan = make_plan(loaded, {"source": source.leaves()}, none, [], {}, COMPUTED, memory, 2)
+    return make_plan(loaded, {"source": source.leaves()}, None, [], {}, destination, memory, 2)
+
+
+def carried_out(recipe: str, source: MemorySource, memory: int, progress=None) -> tuple[Plan, MemorySink]:
+    plan = planned(recipe, source, memory)
+    sink = MemorySink(outputs_of(plan))
     run(plan, {"source": source}, sink, memory, 2, progress)
     assert sink.finished
     assert all((count == 1).all() for count in sink.writes.values())
@@ -164,20 +167,11 @@ def test_a_region_that_is_never_written_is_told_before_the_sink_finishes(
     """Two outputs lack a region each, one of which is a whole output; the second is written twice in part."""
     arrays = {"a": np.ones((4, 10)), "b": np.ones((4, 10)), "c": np.ones(3), "none": np.ones((0, 3))}
     source = MemorySource(arrays, {"a": (1, 10), "b": (1, 10)})
-    plan = make_plan(
-        parse_recipe("version: 1\n", "recipe.yaml"),
-        {"source": source.leaves()},
-        None,
-        [],
-        {},
-        COMPUTED,
-        900,
-        2,
-    )
+    plan = planned("version: 1\n", source, 900)
     tasks = list(make_tasks(plan))
-    assert [task.step.leaf.key.text for task in tasks] == ["a"] * 4 + ["b"] * 4 + ["c"]
+    assert [task.step for task in tasks] == [0] * 4 + [1] * 4 + [2]
     monkeypatch.setattr(execute, "make_tasks", lambda plan: [*tasks[1:4], *tasks[5:8], tasks[7]])
-    sink = MemorySink()
+    sink = MemorySink(outputs_of(plan))
     with pytest.raises(VerificationError) as caught:
         run(plan, {"source": source}, sink, 900, 2)
     assert str(caught.value).splitlines()[0] == (
@@ -189,8 +183,7 @@ def test_a_region_that_is_never_written_is_told_before_the_sink_finishes(
 
 def test_of_many_outputs_that_were_not_written_some_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     source = MemorySource({f"w{i}": np.ones(3) for i in range(9)})
-    loaded = parse_recipe("version: 1\n", "recipe.yaml")
-    plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, 1 << 20, 2)
+    plan = planned("version: 1\n", source, 1 << 20)
     monkeypatch.setattr(execute, "make_tasks", lambda plan: [])
     with pytest.raises(VerificationError, match="`w4`: 0 of 3 elements were written; and 4 more leaves"):
-        run(plan, {"source": source}, MemorySink(), 1 << 20, 2)
+        run(plan, {"source": source}, MemorySink(outputs_of(plan)), 1 << 20, 2)

@@ -1,19 +1,23 @@
 """Which format a path has, what is said of others, and formats from elsewhere."""
 
 import importlib.metadata
-import os
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ckpt_surgery.core.errors import SourceError, UsageError
+import ckpt_surgery.formats as formats_package
+from ckpt_surgery import api
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.foreign_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
+from tests.support.toy_format import WRITABLE, toy
+from tests.support.writing import leaf_of, output_of
 
 
 class Entry:
@@ -26,19 +30,6 @@ class Entry:
 
     def load(self) -> Format:
         return self.offer
-
-
-def refuse(path: str, *_: Any) -> Any:
-    raise SourceError(f"{os.path.basename(path)} has no wheels")
-
-
-def toy(name: str, **more: Any) -> Format:
-    """Takes files that are called so, and directories that hold one."""
-
-    def detect(path: Path) -> bool:
-        return any(path.glob(f"*.{name}")) if path.is_dir() else path.suffix == f".{name}"
-
-    return Format(name, detect, refuse, **more)
 
 
 @pytest.fixture
@@ -71,7 +62,7 @@ def car(install: Callable[..., None]) -> Format:
 
 
 def test_orbax_is_known() -> None:
-    assert formats.formats()["orbax"].open_sink is not None
+    assert formats.formats()["orbax"].writable
 
 
 def test_entry_points_add_formats(car: Format, tmp_path: Path) -> None:
@@ -82,7 +73,7 @@ def test_entry_points_add_formats(car: Format, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"`car` can be read but not written\n  Formats to write: .*orbax, safetensors"
     ):
-        formats.open_sink("car", tmp_path, SinkOptions())
+        formats.open_sink("car", tmp_path, SinkOptions(), [])
 
 
 @pytest.mark.parametrize(
@@ -109,7 +100,7 @@ def test_every_folder_with_a_format_is_found() -> None:
 
 def test_an_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no format `orbaks`; did you mean `orbax`\?"):
-        formats.open_sink("orbaks", tmp_path, SinkOptions())
+        formats.encoder("orbaks", SinkOptions())
     with pytest.raises(UsageError, match="no format `orbaks`"):
         formats.open_source(str(tmp_path), "orbaks")
 
@@ -218,10 +209,9 @@ def test_a_format_that_reads_what_others_claim_is_obeyed(tmp_path: Path) -> None
 
 @pytest.fixture
 def named(install: Callable[..., None], tmp_path: Path) -> None:
-    opens = {"open_sink": lambda directory, options: (directory, options)}
     install(
-        toy("car", suffixes=(".car", ".race.car"), is_file=lambda name: name.endswith(".car"), **opens),
-        toy("lorry", suffixes=(".long.car",), shards=True, holds_metadata=False, **opens),
+        toy("car", suffixes=(".car", ".race.car"), is_file=lambda name: name.endswith(".car"), **WRITABLE),
+        toy("lorry", suffixes=(".long.car",), shards=True, holds_metadata=False, **WRITABLE),
         toy("wreck", suffixes=(".truly.long.car",)),
     )
 
@@ -279,26 +269,180 @@ def test_endings_of_other_programs_are_no_formats_own() -> None:
 
 @pytest.mark.usefixtures("named")
 def test_what_is_asked_of_a_format() -> None:
-    assert formats.is_file("car", "x.car")
-    assert not formats.is_file("car", "x")
-    assert (formats.holds_metadata("car"), formats.holds_metadata("lorry")) == (True, False)
-    for question in (lambda name: formats.is_file(name, "x"), formats.holds_metadata, formats.can_link):
-        with pytest.raises(UsageError, match="no format `plane`"):
-            question("plane")
+    assert formats.named("car").is_file("x.car")
+    assert not formats.named("car").is_file("x")
+    assert (formats.named("car").holds_metadata, formats.named("lorry").holds_metadata) == (True, False)
+    leaf = leaf_of("door", np.ones(2))
+    assert formats.restorable_by("car", [leaf], True) == {"wheels": "1.0"}
+    assert formats.restorable_by("wreck", [leaf], True) == {}
+    with pytest.raises(UsageError, match="no format `plane`"):
+        formats.named("plane")
 
 
 @pytest.mark.usefixtures("named")
-def test_shards_are_for_formats_that_have_them(tmp_path: Path) -> None:
+def test_what_an_encoder_is_asked() -> None:
+    made = formats.encoder("car", SinkOptions())
+    assert made.unsupported([leaf_of("door", np.ones(2))]) == ["`door` is too heavy"]
+    with pytest.raises(UsageError, match="it has no zarr"):
+        formats.encoder("car", SinkOptions(zarr=2))
+    with pytest.raises(UsageError, match="`wreck` can be read but not written"):
+        formats.encoder("wreck", SinkOptions())
+
+
+@pytest.mark.usefixtures("named")
+def test_sinks_are_opened_once_options_and_destination_are_accepted(tmp_path: Path) -> None:
+    outputs = [output_of("door", np.ones(2))]
+    assert formats.open_sink("car", tmp_path, SinkOptions(), outputs) == (tmp_path, SinkOptions(), outputs)
+    with pytest.raises(UsageError, match="it has no zarr"):
+        formats.open_sink("car", tmp_path, SinkOptions(zarr=2), outputs)
+    with pytest.raises(UsageError, match="it cannot swim"):
+        formats.open_sink("car", tmp_path / "river", SinkOptions(), outputs)
+    formats.check_destination("wreck", tmp_path / "river", SinkOptions())  # it has no objections
+
+
+@pytest.mark.usefixtures("named")
+def test_shards_are_for_formats_that_have_them() -> None:
     options = SinkOptions(shard_size=1000)
-    assert formats.open_sink("lorry", tmp_path, options) == (tmp_path, options)
-    assert formats.open_sink("car", tmp_path, SinkOptions())
+    assert formats.encoder("lorry", options)
+    assert formats.encoder("car", SinkOptions())
     with pytest.raises(
         UsageError,
         match=r"^car checkpoints have no shards\n  Leave out `shard_size=SIZE`; .*safetensors.*lorry\.$",
     ):
-        formats.open_sink("car", tmp_path, options)
+        formats.encoder("car", options)
 
 
 def test_every_suffix_is_one_formats_own() -> None:
     owners = [(suffix, known.name) for known in formats.formats().values() for suffix in known.suffixes]
     assert len({suffix for suffix, _ in owners}) == len(owners)
+
+
+# --- a format that is a folder ----------------------------------------------------------------------
+
+PARTS = {
+    "__init__.py": """
+        from ckpt_surgery.formats.registry import Format
+
+        FORMAT = Format(
+            name="memmaps",
+            detect=lambda path: (path / "memmaps").is_file(),
+            source="ckpt_surgery.formats.memmaps.source:MemmapSource",
+            encoder="ckpt_surgery.formats.memmaps.encoder:MemmapEncoder",
+            sink="ckpt_surgery.formats.memmaps.sink:MemmapSink",
+            suffixes=(".memmaps",),
+            holds_metadata=False,
+            holds_empty=False,
+            holds_lists=False,
+        )
+        """,
+    "source.py": """
+        import os
+
+        import numpy as np
+
+        from ckpt_surgery.core.arrays import ArraySpec
+        from ckpt_surgery.core.keys import Key
+        from ckpt_surgery.core.leaves import Leaf, LeafKind
+
+
+        class MemmapSource:
+            format, step, item, metadata = "memmaps", None, None, {}
+
+            def __init__(self, path, selection):
+                self.path = path
+
+            def leaves(self):
+                return {leaf.key.text: leaf for leaf in map(self._leaf, self.files()) if leaf}
+
+            def _leaf(self, file):
+                array = np.load(file, mmap_mode="r")
+                name = os.path.basename(file).removesuffix(".npy")
+                return Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
+
+            def read(self, leaf, region):
+                file = os.path.join(self.path, f"{leaf.key.text}.npy")
+                return np.array(np.load(file, mmap_mode="r")[region.slices])
+
+            def files(self):
+                names = sorted(os.listdir(self.path))
+                return [os.path.join(self.path, name) for name in names if name.endswith(".npy")]
+
+            def fingerprint(self):
+                return repr([os.stat(file).st_mtime_ns for file in self.files()])
+        """,
+    "encoder.py": """
+        from ckpt_surgery.core.protocols import Encoder
+
+
+        class MemmapEncoder(Encoder):
+            def __init__(self, options):
+                pass
+
+            def unsupported(self, leaves):
+                texts = [leaf.key.text for leaf in leaves if "/" in leaf.key.text]
+                return [f"`{text}` is no name of a file; rename it." for text in texts]
+
+            def adopts(self, leaf, manifest):
+                return False
+        """,
+    "sink.py": """
+        from numpy.lib.format import open_memmap
+
+
+        class MemmapSink:
+            def __init__(self, directory, options, outputs):
+                self.directory, self.outputs = directory, outputs
+
+            def create(self):
+                for output in self.outputs:
+                    spec = output.leaf.spec
+                    open_memmap(self._file(output), "w+", spec.dtype, spec.shape)
+
+            def attach(self, worker):
+                return self
+
+            def write(self, output, region, block):
+                array = open_memmap(self._file(output), "r+")
+                array[region.slices] = block
+                array.flush()
+
+            def flush(self):
+                pass
+
+            def finish(self, workers):
+                (self.directory / "memmaps").touch()
+
+            def _file(self, output):
+                return self.directory / f"{output.leaf.key.text}.npy"
+        """,
+}
+
+
+@pytest.fixture
+def memmaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One more folder beside those of the package's formats."""
+    folder = tmp_path / "folders" / "memmaps"
+    folder.mkdir(parents=True)
+    for name, text in PARTS.items():
+        (folder / name).write_text(textwrap.dedent(text))
+    monkeypatch.setattr(formats_package, "__path__", [*formats_package.__path__, str(folder.parent)])
+    formats.formats.cache_clear()
+    yield
+    formats.formats.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("ckpt_surgery.formats.memmaps")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("memmaps")
+def test_a_format_is_added_as_a_folder_and_nothing_else(tmp_path: Path) -> None:
+    arrays = {"a": np.arange(600.0).reshape(20, 30), "b": np.arange(3, dtype=np.int16)}
+    np.savez(tmp_path / "x.npz", **arrays)
+    assert "ckpt_surgery.formats.memmaps.sink" not in sys.modules
+    api.convert(tmp_path / "x.npz", tmp_path / "x.memmaps")  # its name says the format
+    assert api.inspect(tmp_path / "x.memmaps").format == "memmaps"
+    api.convert(tmp_path / "x.memmaps", tmp_path / "back.npz")
+    with np.load(tmp_path / "back.npz") as back:
+        assert {name: back[name].tolist() for name in back} == {n: v.tolist() for n, v in arrays.items()}
+    np.savez(tmp_path / "y.npz", **{"a/b": np.ones(2)})
+    with pytest.raises(PlanError, match="`a/b` is no name of a file"):
+        api.plan(None, tmp_path / "y.npz", format="memmaps")

@@ -21,7 +21,7 @@ from tests.support.leaves import listing
 from tests.support.plans import COMPUTED, MEMORY, plan_of
 
 HEAD = "version: 1\n"
-WRITTEN = [name for name, offer in formats().items() if offer.open_sink is not None]
+WRITTEN = [name for name, offer in formats().items() if offer.writable]
 
 
 # --- a leaf and a container -------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
+from tests.support.memory import MemoryEncoder
 from tests.support.plans import transfers_of
 
 HERE, ELSEWHERE = 7, 8
@@ -58,8 +59,7 @@ def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Seque
         return DataFile(f"/real/{path}", sizes[path], ELSEWHERE if path in away else HERE)
 
     return Destination(
-        unsupported=lambda leaves: [],
-        adopts=lambda leaf, manifest: True,
+        encoder=MemoryEncoder(adopting=lambda leaf, manifest: True),
         wholly_stored=lambda manifest: manifest.complete,
         data_file=data_file,
         format="memory",
@@ -145,7 +145,7 @@ def test_what_the_destination_does_not_adopt_is_computed() -> None:
         told.append((one.key.text, manifest.spec.shape))
         return one.key.text != "b"
 
-    where = replace(destination({"f": 800}), adopts=adopts)
+    where = replace(destination({"f": 800}), encoder=MemoryEncoder(adopting=adopts))
     leaves = [matrix("a", "f", (10, 10)), matrix("b", "f", (10, 10), 400)]
     plan = planned("version: 1\nrules: [{match: '(.)', value: 'x[2:]'}]", leaves, where)
     assert told == [("a", (8, 10)), ("b", (8, 10))]

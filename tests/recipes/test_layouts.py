@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import load_recipe
 from ckpt_surgery.planner.plan import Plan
@@ -197,8 +198,9 @@ def test_the_names_that_the_tests_make_are_the_published_ones(
 
 def converted(recipe: Path, arrays: Mapping[str, np.ndarray], given: list[str]) -> Arrays:
     loaded = load_recipe(recipe, given)
-    source, sink = MemorySource(arrays), MemorySink()
+    source = MemorySource(arrays)
     plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, 1 << 26, 2)
+    sink = MemorySink(outputs_of(plan))
     run(plan, {"source": source}, sink, 1 << 26, 2)
     assert all((count == 1).all() for count in sink.writes.values())
     return sink.arrays

@@ -14,6 +14,7 @@ import transformers
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, PlanError
+from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
@@ -47,8 +48,9 @@ def result(plan: Plan) -> dict[str, str]:
 
 def carried_out(name: str, arrays: Arrays, *overrides: str) -> Arrays:
     loaded = parse_recipe(text_of(name), f"{name}.yaml", overrides)
-    source, sink = MemorySource(arrays), MemorySink()
+    source = MemorySource(arrays)
     plan = make_plan(loaded, {"source": source.leaves()}, None, [], {}, COMPUTED, MEMORY, 2)
+    sink = MemorySink(outputs_of(plan))
     run(plan, {"source": source}, sink, MEMORY, 2)
     assert all((count == 1).all() for count in sink.writes.values())
     return sink.arrays

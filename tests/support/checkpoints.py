@@ -20,7 +20,7 @@ from orbax.checkpoint import v1
 
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
-from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink
 from tests.support.comparing import assert_same
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}
@@ -212,16 +212,18 @@ def rewrite(source: Source, directory: Path, options: SinkOptions | None = None)
     """Write everything in `source` with this package's own sink, in the chunks of the source."""
     directory.mkdir(parents=True)
     options = SinkOptions(metadata=source.metadata) if options is None else options
-    sink = open_sink("orbax", directory, options)
     leaves = list(source.leaves().values())
-    assert sink.unsupported(leaves) == []
+    assert encoder("orbax", options).unsupported(leaves) == []
     outputs = [Output(leaf, leaf.manifest.chunk_shape if leaf.manifest else ()) for leaf in leaves]
-    sink.create(outputs)
+    sink = open_sink("orbax", directory, options, outputs)
+    sink.create()
+    writer = sink.attach(0)
     for output in outputs:
         if output.leaf.spec is not None:
             for region in chunk_regions(output.leaf.spec.shape, output.chunks):
-                sink.write(output, region, source.read(output.leaf, region))
-    sink.finish()
+                writer.write(output, region, source.read(output.leaf, region))
+    writer.flush()
+    sink.finish([0])
     return directory
 
 

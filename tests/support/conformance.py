@@ -6,15 +6,14 @@ dtypes that it can hold, how its own library saves and loads, and how its files 
 
 import contextlib
 import os
-import random
 import re
 import resource
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -24,18 +23,15 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import Output, Sink, Source
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.registry import detect_format, open_source
 from ckpt_surgery.storage.listing import data_file
 from tests.formats.bounds import bounded
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
-
-Arrays = Mapping[str, np.ndarray]
-"""Arrays by name; names are key paths joined with `/`."""
-
+from tests.support.writing import Arrays, Workers, leaf_of, output_of, write_all, write_chunks
 
 NAMES = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "~", "a\\b", "C:\\x", "%2e%2e", "a b"),
@@ -337,36 +333,18 @@ class Reading:
             aside.rename(file)
 
 
-class Writing(Reading):
+class Writing(Workers, Reading):
     """What every sink must do besides."""
 
     refused_kinds: ClassVar[Sequence[LeafKind]] = (LeafKind.STRING, LeafKind.PRNG_KEY)
     refused_names: ClassVar[Sequence[str]] = ()
     """Of NAMES, what the format can read but not write."""
 
-    def load(self, path: Path) -> dict[str, np.ndarray]:
-        """Let the format's own library read the directory that a sink wrote."""
-        raise NotImplementedError
-
-    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Sink:
-        directory.mkdir(exist_ok=True)
-        return open_sink(self.format, directory, SinkOptions(metadata=metadata or {}))
-
     def write(self, arrays: Arrays, directory: Path) -> Path:
         """Write arrays in regions of a few elements, from several threads, in no order."""
-        sink = self.sink(directory)
-        outputs = [output_of(name, value) for name, value in arrays.items()]
-        assert sink.unsupported([output.leaf for output in outputs]) == []
-        sink.create(outputs)
-        work = [
-            (output, region, value[region.slices])
-            for output, value in zip(outputs, arrays.values(), strict=True)
-            for region in chunk_regions(value.shape, output.chunks)
-        ]
-        random.Random(0).shuffle(work)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(sink.write, *zip(*work, strict=True)))
-        sink.finish()
+        outputs = self.outputs(arrays)
+        assert self.encoder().unsupported([output.leaf for output in outputs]) == []
+        write_chunks(self.sink(directory, outputs), arrays)
         return directory
 
     def test_the_library_reads_what_the_sink_wrote(self, tmp_path: Path) -> None:
@@ -388,15 +366,14 @@ class Writing(Reading):
         assert_same(self.load(path), arrays)
         assert_same(values(self.open(path)), arrays)
 
-    def test_other_dtypes_are_refused_by_key(self, other_dtype: str, tmp_path: Path) -> None:
-        leaf = output_of("layer/x", array((4,), other_dtype)).leaf
-        told = "\n".join(self.sink(tmp_path / "sink").unsupported([leaf]))
+    def test_other_dtypes_are_refused_by_key(self, other_dtype: str) -> None:
+        told = "\n".join(self.encoder().unsupported([leaf_of("layer/x", array((4,), other_dtype))]))
         assert "`layer/x`" in told
         assert other_dtype in told
 
-    def test_other_kinds_are_refused_by_key(self, tmp_path: Path) -> None:
+    def test_other_kinds_are_refused_by_key(self) -> None:
         leaves = [_leaf_of_kind(kind) for kind in self.refused_kinds]
-        told = self.sink(tmp_path / "sink").unsupported(leaves)
+        told = self.encoder().unsupported(leaves)
         assert len(told) == len(leaves)
         assert all(f"`a/{kind}`" in sentence for kind, sentence in zip(self.refused_kinds, told, strict=True))
 
@@ -408,53 +385,41 @@ class Writing(Reading):
         assert_same(values(self.open(path)), arrays)
         assert sorted(tmp_path.iterdir()) == [path]
 
-    def test_names_that_cannot_be_written_are_refused(self, tmp_path: Path) -> None:
-        sink = self.sink(tmp_path / "sink")
+    def test_names_that_cannot_be_written_are_refused(self) -> None:
         for name in (*self.refused_names, "lone\ud800surrogate"):
-            assert len(sink.unsupported([output_of(name, array((2,), "float32")).leaf])) == 1, name
+            assert len(self.encoder().unsupported([leaf_of(name, array((2,), "float32"))])) == 1, name
+
+    def test_grids_are_close_to_what_is_wanted(self, dtype: str) -> None:
+        """No axis gets shorter, or longer by more than one element; what was given is given again."""
+        leaf, encoder = leaf_of("x", array((4, 6), dtype)), self.encoder()
+        for wanted in ((1, 1), (3, 5), (4, 6), (2, 2)):
+            found = encoder.grid(leaf, wanted)
+            assert all(n in (w, w + 1) for n, w in zip(found, wanted, strict=True))
+            assert encoder.grid(leaf, found) == found
 
     def test_blocks_may_lie_anyhow_in_memory(self, tmp_path: Path) -> None:
         value = array((6, 8), "float32")
         for i, block in enumerate(
             (np.asfortranarray(value), np.repeat(value, 2, axis=1)[:, ::2], value[::-1][::-1])
         ):
-            sink, output = self.sink(tmp_path / str(i)), output_of("x", value)
-            sink.create([output])
-            sink.write(output, Region((0, 0), (6, 8)), block)
-            sink.finish()
+            write_all(self.sink(tmp_path / str(i), [output_of("x", value)]), {"x": block})
             assert_same(self.load(tmp_path / str(i)), {"x": value})
 
     def test_metadata_is_kept(self, tmp_path: Path) -> None:
-        sink, output = (
-            self.sink(tmp_path / "written", {"author": "a\nλ", "note": ""}),
-            output_of("x", np.ones(3)),
-        )
-        sink.create([output])
-        sink.write(output, Region((0,), (3,)), np.ones(3))
-        sink.finish()
+        metadata, arrays = {"author": "a\nλ", "note": ""}, {"x": np.ones(3)}
+        write_all(self.sink(tmp_path / "written", self.outputs(arrays), metadata), arrays)
         assert self.open(tmp_path / "written").metadata == {"author": "a\nλ", "note": ""}
 
     def test_a_full_disk_is_a_storage_error(self, tmp_path: Path) -> None:
         value = array((2**20,), "uint8")
         with pytest.raises(StorageError), _file_size_limit(2**18):
-            sink, output = self.sink(tmp_path / "written"), output_of("x", value, (2**20,))
-            sink.create([output])
-            sink.write(output, Region((0,), (2**20,)), value)
-            sink.finish()
+            write_all(self.sink(tmp_path / "written", [output_of("x", value, (2**20,))]), {"x": value})
 
     def test_a_vanished_directory_is_a_storage_error(self, tmp_path: Path) -> None:
-        sink, output = self.sink(tmp_path / "written"), output_of("x", np.ones(3))
+        sink = self.sink(tmp_path / "written", [output_of("x", np.ones(3))])
         (tmp_path / "written").rmdir()
         with pytest.raises(StorageError):
-            sink.create([output])
-            sink.write(output, Region((0,), (3,)), np.ones(3))
-            sink.finish()
-
-
-def output_of(name: str, value: np.ndarray, chunks: tuple[int, ...] | None = None) -> Output:
-    """An array as a sink is told of it; in chunks of three by default, which divide nothing evenly."""
-    leaf = Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec(value.shape, value.dtype))
-    return Output(leaf, tuple(max(1, min(3, n)) for n in value.shape) if chunks is None else chunks)
+            write_all(sink, {"x": np.ones(3)})
 
 
 def _stored(chunk: Chunk) -> bytes:

@@ -1,31 +1,17 @@
-"""A source and a sink in memory: what is planned and carried out without a file."""
+"""A source, an encoder and a sink in memory: what is planned and carried out without a file."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    ArraySpec,
-    Region,
-    Shape,
-    covering_chunks,
-)
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, covering_chunks
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import (
-    Leaf,
-    LeafKind,
-)
-from ckpt_surgery.core.manifests import (
-    Codec,
-    Manifest,
-    raw_codec,
-)
-from ckpt_surgery.core.protocols import (
-    Output,
-)
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Codec, Manifest, raw_codec
+from ckpt_surgery.core.protocols import Encoder, Output
 
 
 @dataclass
@@ -67,44 +53,69 @@ class MemorySource:
         return "memory"
 
 
-class MemorySink:
-    """Collects what is written, and holds the protocol's promises against the engine."""
+@dataclass(frozen=True)
+class MemoryEncoder(Encoder):
+    """Answers with functions: by default it holds everything in any chunks, and adopts nothing."""
 
-    def __init__(self) -> None:
-        self.arrays: dict[str, np.ndarray] = {}
-        self.writes: dict[str, np.ndarray] = {}
-        self.created = self.finished = False
-        self.lock = threading.Lock()
+    refuses: Callable[[Sequence[Leaf]], list[str]] = lambda leaves: []
+    adopting: Callable[[Leaf, Manifest], bool] = lambda leaf, manifest: False
+    cuts: Callable[[Leaf, Shape], Shape] = lambda leaf, wanted: wanted
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        return []
+        return self.refuses(leaves)
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        return False
+        return self.adopting(leaf, manifest)
 
-    def adopt(self, output: Output) -> None:
-        raise AssertionError("it adopts nothing")
+    def grid(self, leaf: Leaf, wanted: Shape) -> Shape:
+        return self.cuts(leaf, wanted)
 
-    def create(self, outputs: Sequence[Output]) -> None:
+
+class MemorySink:
+    """Collects what is written, and checks that the engine keeps to the protocol. It is its only writer."""
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        self.outputs = outputs
+        self.arrays: dict[str, np.ndarray] = {}
+        self.writes: dict[str, np.ndarray] = {}
+        self.created = self.flushed = self.finished = False
+        self.attached: list[int] = []
+        self.lock = threading.Lock()
+
+    def create(self) -> None:
         assert not self.created
         self.created = True
-        for output in outputs:
+        for output in self.outputs:
             spec = output.leaf.spec
             assert spec is not None
             self.arrays[output.leaf.key.text] = np.zeros(spec.shape, spec.dtype)
             self.writes[output.leaf.key.text] = np.zeros(spec.shape, int)
 
-    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
+    def attach(self, worker: int) -> "MemorySink":
         assert self.created
+        self.attached.append(worker)
+        return self
+
+    def adopt(self, output: Output) -> None:
+        raise AssertionError("it adopts nothing")
+
+    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
+        assert self.attached
         assert not self.finished
         spec = output.leaf.spec
         assert spec is not None
         assert (block.shape, block.dtype) == (region.shape, spec.dtype)
         assert covering_chunks(region, spec.shape, output.chunks) == region
         with self.lock:
+            self.flushed = False
             self.arrays[output.leaf.key.text][region.slices] = block
             self.writes[output.leaf.key.text][region.slices] += 1
 
-    def finish(self) -> None:
+    def flush(self) -> None:
+        self.flushed = True
+
+    def finish(self, workers: Sequence[int]) -> None:
+        assert self.flushed
         assert not self.finished
+        assert list(workers) == self.attached
         self.finished = True

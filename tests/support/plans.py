@@ -13,11 +13,11 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.transfers import Destination
 from tests.support.leaves import listing
+from tests.support.memory import MemoryEncoder
 
 MEMORY = 1 << 30
 COMPUTED = Destination(
-    unsupported=lambda leaves: [],
-    adopts=lambda leaf, manifest: False,
+    encoder=MemoryEncoder(),
     wholly_stored=lambda manifest: manifest.complete,
     data_file=lambda path: DataFile(path, 0, 0),
     format="memory",
@@ -34,7 +34,7 @@ def plan_of(
     readable: bool = True,
     overrides: Sequence[str] = (),
     memory: int = MEMORY,
-    unsupported: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.unsupported,
+    unsupported: Callable[[Sequence[Leaf]], list[str]] = COMPUTED.encoder.unsupported,
     config: Mapping[str, Any] | None = None,
     flat: bool = False,
 ) -> Plan:
@@ -46,7 +46,7 @@ def plan_of(
     wanted = None
     if target is not None:
         wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
-    destination = replace(COMPUTED, unsupported=unsupported, flat=flat)
+    destination = replace(COMPUTED, encoder=MemoryEncoder(unsupported), flat=flat)
     return make_plan(loaded, listings, wanted, [], {}, destination, memory, 2)
 
 

@@ -1,8 +1,8 @@
 """A MessagePack file as Flax writes it, laid out before its arrays are there.
 
-Everything but the elements is known at once: the file's text, in stretches, and the gaps that arrays fill.
-The bytes are those of flax 0.12.8's `flax.serialization.to_bytes`, but for Python's integers, which take the
-full width here, so that their values need not be known.
+Everything but the elements is known at once: the file's text, and the gaps that elements fill. The bytes
+are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that Python's integers always take
+64 bits, so that their values need not be known.
 """
 
 from collections import defaultdict
@@ -19,31 +19,31 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.shared.msgpack_nodes import ARRAY, CHUNKED, COMPLEX, SCALAR, BytesAt
 
 PIECE_BYTES = 2**30
-"""Arrays of more bytes are cut into pieces of so many: `flax.serialization.MAX_CHUNK_SIZE`."""
+"""Larger arrays are cut into pieces of this many bytes: `flax.serialization.MAX_CHUNK_SIZE`."""
 
 Tree: TypeAlias = "dict[str, Tree | Leaf]"
 
 
 @dataclass
 class Draft:
-    """A file that grows at its end."""
+    """The layout of a file, which grows at its end."""
 
     texts: list[tuple[int, bytearray]] = field(default_factory=list)
-    """Stretches and their offsets."""
+    """Everything but elements, in runs of bytes with their offsets."""
     gaps: dict[str, list[BytesAt]] = field(default_factory=lambda: defaultdict(list))
-    """By key text: where elements go, one piece after another."""
+    """Where the elements of each leaf go, one piece after another, by the text of its key."""
     size: int = 0
-    """Bytes so far, gaps included."""
+    """Size of the file so far, gaps included, in bytes."""
 
     def put(self, data: bytes) -> None:
-        """Go on with these bytes."""
+        """Append these bytes."""
         if not self.texts or self.texts[-1][0] + len(self.texts[-1][1]) != self.size:
             self.texts.append((self.size, bytearray()))
         self.texts[-1][1].extend(data)
         self.size += len(data)
 
     def gap(self, text: str, length: int) -> None:
-        """Leave room for elements of the leaf with this key."""
+        """Append room for elements of the leaf with this key; `length` in bytes."""
         self.gaps[text].append(BytesAt(self.size, length))
         self.size += length
 
@@ -61,11 +61,11 @@ _NATIVE: Mapping[np.dtype[Any], tuple[int, Callable[[Any], bytes]]] = {
         lambda value: _COMPLEX.pack(0xC7, 19, COMPLEX, 0x92, 0xCB, value.real, 0xCB, value.imag),
     ),
 }
-"""Bytes in the file, and how to make them."""
+"""For each dtype of Python's numbers, their length in the file and how to encode them."""
 
 
 def is_native(leaf: Leaf) -> bool:
-    """Whether it is written as Python's bool, int, float or complex; other scalars stay NumPy's."""
+    """Whether a leaf is written as Python's bool, int, float or complex. Other scalars stay NumPy's."""
     return (
         leaf.kind is LeafKind.SCALAR
         and leaf.spec is not None
@@ -75,7 +75,7 @@ def is_native(leaf: Leaf) -> bool:
 
 
 def native_bytes(value: np.ndarray) -> bytes:
-    """An array without axes as MessagePack writes the Python number."""
+    """The bytes of a 0-d array's element as MessagePack writes the Python number."""
     _, encode = _NATIVE[value.dtype]
     return encode(value.item())
 
@@ -84,7 +84,7 @@ def native_bytes(value: np.ndarray) -> bytes:
 
 
 def draft_of(leaves: Iterable[Leaf]) -> Draft:
-    """The file of these leaves: maps by key components, in the order in which they come first."""
+    """The file of these leaves: nested maps by key components, in the order in which those first occur."""
     draft = Draft()
     _put_tree(draft, _tree(leaves))
     return draft
@@ -164,6 +164,6 @@ def _extension_head(code: int, length: int) -> bytes:
 
 
 def _sized(first: int, length: int) -> bytes:
-    """The shortest of three forms, whose first bytes follow one another: 1, 2 or 4 bytes of length."""
+    """The shortest form of a head: `first`, `first + 1` or `first + 2`, and the length in 1, 2 or 4 bytes."""
     width, more = (1, 0) if length < 2**8 else (2, 1) if length < 2**16 else (4, 2)
     return bytes((first + more,)) + length.to_bytes(width, "big")

@@ -1,4 +1,4 @@
-"""What an Orbax checkpoint cannot hold, said before the first byte is written."""
+"""What an Orbax checkpoint cannot hold: one sentence for each problem, before the first byte is written."""
 
 import functools
 from collections import defaultdict
@@ -9,16 +9,16 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.orbax.tree import EMPTY_KINDS, array_name, array_prefix
-from ckpt_surgery.formats.shared.limits import not_held
+from ckpt_surgery.formats.shared.unsupported import NOT_UNICODE, dtype_problem
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 
 _HELD = frozenset((*NATIVE, *EXTENDED))
 
 
 def unsupported(leaves: Sequence[Leaf]) -> list[str]:
-    """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold all."""
+    """One sentence for each thing that Orbax would refuse, lose or mix up; empty: it can hold everything."""
     if not leaves:
         return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
     keys = [leaf.key for leaf in leaves]
@@ -43,7 +43,7 @@ def _of_leaf(leaf: Leaf) -> Sequence[str]:
 
 
 def _is_plain(key: Key) -> bool:
-    """Nothing in `_of_key` can be wrong with it: what most keys are."""
+    """Whether a key is one of the many that cannot have any of the problems in `_of_key`."""
     text = key.text
     odd = ".." in text or text.startswith("/") or "" in key.names or True in key.sequences
     return text.isascii() and not odd
@@ -51,14 +51,14 @@ def _is_plain(key: Key) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _complaints(spec: ArraySpec, kind: LeafKind) -> tuple[str, ...]:
-    """What is wrong with arrays like that, as predicates."""
+    """The problems of arrays with this spec and kind, as predicates."""
     complaints = []
     if spec.size == 0:
         complaints.append(
             f"has the shape {list(spec.shape)}: Orbax refuses arrays without elements; drop it."
         )
     if spec.dtype.name not in _HELD:
-        complaints.append(not_held(spec.dtype, "Orbax cannot store"))
+        complaints.append(dtype_problem(spec.dtype, "Orbax cannot store"))
     if kind is LeafKind.SCALAR and np.issubdtype(spec.dtype, np.complexfloating):
         complaints.append("is a complex scalar, which Orbax refuses; reshape it to an array of one element.")
     return tuple(complaints)
@@ -70,16 +70,11 @@ def _of_key(key: Key) -> Iterator[str]:
     name = array_name(key)
     if name.startswith("/") or ".." in name.split("/"):
         yield f"{_tick(key)} would be stored as a path that leaves the checkpoint; rename it."
-    if not _is_unicode(name):
-        yield f"{_tick(key)} is not valid Unicode, so it cannot be stored as UTF-8; rename it."
+    if not is_unicode(name):
+        yield f"{_tick(key)} {NOT_UNICODE}; rename it."
     for part, in_sequence in zip(key.names, key.sequences, strict=True):
         if in_sequence and not _is_index(part):
             yield f"{_tick(key)} has the list index `{shown(part)}`, which is no decimal number; rename it."
-
-
-def _is_unicode(text: str) -> bool:
-    """Free of lone surrogates."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_index(text: str) -> bool:
@@ -87,7 +82,7 @@ def _is_index(text: str) -> bool:
 
 
 def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
-    """Array names join the components with `.`, so that `a.b` and `a/b` are one array."""
+    """Keys that would share a stored array: its name joins components with `.`, so `a.b` and `a/b` do."""
     keys = [leaf.key for leaf in leaves if leaf.spec is not None]
     names = [array_prefix(array_name(key)) for key in keys]
     if len(set(names)) == len(names):
@@ -102,7 +97,7 @@ def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
 
 
 def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
-    """Orbax looks strings up by their names as JSON pointers: `/` nests, `~` escapes."""
+    """Strings that Orbax would not find by their JSON pointers, in which `/` nests and `~` escapes."""
     names = {array_name(leaf.key): leaf.key for leaf in leaves if leaf.kind is LeafKind.STRING}
     for name, key in names.items():
         if "~" in name:
@@ -114,7 +109,7 @@ def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
 
 
 def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
-    """A container is a dict, or a list without gaps."""
+    """Containers that are neither a dict nor a list without gaps."""
     dicts, lists = _containers(keys)
     members = _members(keys, lists)
     for names in lists:
@@ -125,13 +120,13 @@ def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
 
 
 Paths = dict[tuple[str, ...], None]
-"""A set that keeps its order."""
+"""A set of paths that keeps its order."""
 
 
 def _containers(keys: Sequence[Key]) -> tuple[Paths, Paths]:
-    """The paths of all containers of which a child says that they are dicts, and lists.
+    """The paths of all containers that have a child by name (dicts), and by index (lists).
 
-    From the leaves to the root: containers are few, and each is looked at once.
+    Collected from the leaves to the root, so that each container is visited once.
     """
     dicts: Paths = {}
     level = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])

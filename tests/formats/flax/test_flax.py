@@ -39,7 +39,7 @@ from ckpt_surgery.core.protocols import (
     Sink,
 )
 from ckpt_surgery.formats.flax import FORMAT
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt
 from ckpt_surgery.formats.shared.msgpack_source import MsgpackSource
 from ckpt_surgery.formats.shared.msgpack_tree import read_tree
@@ -49,11 +49,12 @@ from tests.formats.shared.test_msgpack_tree import LIES, one, packed_array
 from tests.support import conformance
 from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same
-from tests.support.conformance import Arrays, Lie, output_of
+from tests.support.conformance import Lie
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
 from tests.support.strategies import named_arrays, unicode
 from tests.support.trees import nested
+from tests.support.writing import Arrays, output_of, write_all
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
 """Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
@@ -131,10 +132,8 @@ class TestOneFile(conformance.Writing):
 
     def test_metadata_is_kept(self, tmp_path: Path) -> None:
         """It has no place in the file, which the format says."""
-        sink, output = self.sink(tmp_path / "written", {"author": "a"}), output_of("x", np.ones(3))
-        sink.create([output])
-        sink.write(output, Region((0,), (3,)), np.ones(3))
-        sink.finish()
+        outputs = [output_of("x", np.ones(3))]
+        write_all(self.sink(tmp_path / "written", outputs, {"author": "a"}), {"x": np.ones(3)})
         assert self.open(tmp_path / "written").metadata == {}
         assert not FORMAT.holds_metadata
 
@@ -164,22 +163,14 @@ class TestPieces(TestOneFile):
             patch.setattr(serialization, "MAX_CHUNK_SIZE", most)
             return super().save(arrays, path)
 
-    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Sink:
-        directory.mkdir(exist_ok=True)
-        return CutSink(super().sink(directory, metadata))
-
-
-class CutSink:
-    """A sink that cuts arrays into small pieces."""
-
-    def __init__(self, sink: Sink):
-        self.unsupported, self.adopts, self.adopt = sink.unsupported, sink.adopts, sink.adopt
-        self.write, self.finish, self._sink = sink.write, sink.finish, sink
-
-    def create(self, outputs: Sequence[Output]) -> None:
+    def sink(
+        self, directory: Path, outputs: Sequence[Output], metadata: Mapping[str, Any] | None = None
+    ) -> Sink:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", 40)
-            self._sink.create(outputs)
+            made = super().sink(directory, outputs, metadata)
+            made.attach(0)  # which is when the file is laid out
+            return made
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------
@@ -602,15 +593,11 @@ def test_lists_of_messagepack(tmp_path: Path) -> None:
 def copied(source: MsgpackSource, directory: Path) -> Any:
     """A checkpoint through source and sink; what flax restores."""
     directory.mkdir()
-    sink = open_sink("flax", directory, SinkOptions(file_name="y.msgpack"))
-    outputs = [Output(leaf, leaf.spec.shape if leaf.spec else ()) for leaf in source.leaves().values()]
-    assert sink.unsupported([output.leaf for output in outputs]) == []
-    sink.create(outputs)
-    for output in outputs:
-        if output.leaf.spec is not None:
-            region = Region.whole(output.leaf.spec.shape)
-            sink.write(output, region, source.read(output.leaf, region))
-    sink.finish()
+    options, leaves = SinkOptions(file_name="y.msgpack"), source.leaves()
+    assert encoder("flax", options).unsupported(list(leaves.values())) == []
+    outputs = [Output(leaf, leaf.spec.shape if leaf.spec else ()) for leaf in leaves.values()]
+    arrays = {k: source.read(leaf, Region.whole(leaf.spec.shape)) for k, leaf in leaves.items() if leaf.spec}
+    write_all(open_sink("flax", directory, options, outputs), arrays)
     assert [file.name for file in directory.iterdir()] == ["y.msgpack"]
     return restored((directory / "y.msgpack").read_bytes())
 
@@ -691,8 +678,8 @@ def leaf(
     )
 
 
-def test_what_cannot_be_written_is_refused_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ckpt_surgery.formats.flax.sink.MOST_TEXT_BYTES", 40)
+def test_what_cannot_be_written_is_refused_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpt_surgery.formats.flax.encoder.MOST_TEXT_BYTES", 40)
     leaves = [
         leaf(Key.of(["a", "b"])),
         leaf(Key(("a", "b"), (False, True))),
@@ -703,23 +690,23 @@ def test_what_cannot_be_written_is_refused_by_key(tmp_path: Path, monkeypatch: p
         leaf(Key.of(["t"]), None, LeafKind.STRING, "lone\ud800"),
         leaf(Key.of(["long"]), None, LeafKind.STRING, "x" * 11),
     ]
-    assert open_sink("flax", tmp_path, SinkOptions()).unsupported(leaves) == [
+    assert encoder("flax", SinkOptions()).unsupported(leaves) == [
+        "`t` is a string that is not valid Unicode, so it cannot be stored as UTF-8; drop it.",
         "`x/__msgpack_chunked_array__/y` has the component `__msgpack_chunked_array__`, "
         "by which Flax knows arrays in pieces; rename it.",
         f"`{'/'.join(['d'] * 101)}` is nested 101 deep, and 100 is the limit; rename it.",
-        "`t` is not valid Unicode, so it cannot be stored as UTF-8; rename it, or drop it.",
         "`long` is a string of 11 characters, too long to be read back; drop it.",
-        "2 leaves would have the key `a/b`; rename all but one.",
+        "2 leaves would have the name `a/b`; rename all but one.",
     ]
 
 
 def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exactly where the source would refuse to read them."""
     for most, fine in ((6, True), (5, False)):
-        for module in ("flax.sink", "shared.msgpack_tree"):
+        for module in ("flax.encoder", "shared.msgpack_tree"):
             monkeypatch.setattr(f"ckpt_surgery.formats.{module}.MOST_VALUES", most)
         leaves = [output_of(name, np.ones(3)).leaf for name in ("a/b/c", "a/b/d", "e")]
-        told = open_sink("flax", tmp_path, SinkOptions()).unsupported(leaves)
+        told = encoder("flax", SinkOptions()).unsupported(leaves)
         assert told == (
             []
             if fine
@@ -736,12 +723,9 @@ def test_too_many_leaves_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_sequences_become_dicts(tmp_path: Path) -> None:
     """As in flax: what was a list comes back as one where the target has one."""
     value, key = array((3,), "float32"), Key(("l", "0"), (False, True))
-    sink = open_sink("flax", tmp_path, SinkOptions())
     output = Output(Leaf(key, LeafKind.ARRAY, ArraySpec((3,), value.dtype)), (3,))
     empty = Output(Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Tuple"), ())
-    sink.create([output, empty])
-    sink.write(output, Region((0,), (3,)), value)
-    sink.finish()
+    write_all(open_sink("flax", tmp_path, SinkOptions(), [output, empty]), {"l/0": value})
     data = (tmp_path / "flax_model.msgpack").read_bytes()
     assert restored(data)["e"] == {}
     back = serialization.from_bytes({"l": [np.zeros(3, np.float32)], "e": ()}, data)
@@ -770,28 +754,23 @@ def test_stored_bytes_are_adopted(
         at += len(data)
     manifest = Manifest(ArraySpec(shape, value.dtype), grid, raw_codec(len(shape)), chunks)
     (tmp_path / "x").mkdir()
-    sink = open_sink("flax", tmp_path / "x", SinkOptions())
     output = replace(output_of("a/b", value), stored=manifest)
-    assert sink.adopts(output.leaf, manifest)
-    sink.create([output])
-    sink.adopt(output)
-    sink.finish()
+    assert encoder("flax", SinkOptions()).adopts(output.leaf, manifest)
+    write_all(open_sink("flax", tmp_path / "x", SinkOptions(), [output]), {})
     assert_same(decoded((tmp_path / "x" / "flax_model.msgpack").read_bytes()), {"a/b": value})
 
 
-def test_python_s_numbers_are_not_adopted(tmp_path: Path) -> None:
+def test_python_s_numbers_are_not_adopted() -> None:
     """They are big endian in the file."""
     spec = ArraySpec((), np.dtype(np.int64))
     manifest = Manifest(spec, (), raw_codec(0), {(): Chunk("", 0, 8, b"12345678")})
-    sink = open_sink("flax", tmp_path, SinkOptions())
-    assert not sink.adopts(Leaf(Key.parse("a"), LeafKind.SCALAR, spec), manifest)
-    assert sink.adopts(Leaf(Key.parse("a"), LeafKind.ARRAY, spec), manifest)
+    made = encoder("flax", SinkOptions())
+    assert not made.adopts(Leaf(Key.parse("a"), LeafKind.SCALAR, spec), manifest)
+    assert made.adopts(Leaf(Key.parse("a"), LeafKind.ARRAY, spec), manifest)
 
 
 def test_a_checkpoint_without_leaves(tmp_path: Path) -> None:
-    sink = open_sink("flax", tmp_path, SinkOptions())
-    sink.create([])
-    sink.finish()
+    write_all(open_sink("flax", tmp_path, SinkOptions(), []), {})
     assert restored((tmp_path / "flax_model.msgpack").read_bytes()) == {}
     assert opened(tmp_path).leaves() == {}
     assert detect_format(os.fspath(tmp_path)).name == "flax"
@@ -800,14 +779,14 @@ def test_a_checkpoint_without_leaves(tmp_path: Path) -> None:
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "flax_model.msgpack").write_bytes(b"precious")
     with pytest.raises(StorageError, match="File exists"):
-        open_sink("flax", tmp_path, SinkOptions()).create([])
+        open_sink("flax", tmp_path, SinkOptions(), []).create()
     assert (tmp_path / "flax_model.msgpack").read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=5)])
 def test_options_that_make_no_sense(options: SinkOptions, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        open_sink("flax", tmp_path, options)
+        open_sink("flax", tmp_path, options, [])
 
 
 def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
@@ -817,8 +796,8 @@ def test_large_arrays_are_cut_as_flax_cuts_them(tmp_path: Path) -> None:
         "fits": ArraySpec((2**28,), np.dtype(np.float32)),
         "rows": ArraySpec((100_003, 12_288), np.dtype(np.float16)),
     }
-    sink = open_sink("flax", tmp_path, SinkOptions())
-    sink.create([Output(leaf(Key.parse(name), spec), spec.shape) for name, spec in specs.items()])
+    outputs = [Output(leaf(Key.parse(name), spec), spec.shape) for name, spec in specs.items()]
+    open_sink("flax", tmp_path, SinkOptions(), outputs).create()
     list(opened(tmp_path).leaves())
     with bounded(2**20):
         source = opened(tmp_path)

@@ -22,14 +22,15 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.npz import FORMAT
-from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
 from tests.formats.bounds import bounded
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import NAMES, Arrays, Lie, output_of, random_regions
+from tests.support.conformance import NAMES, Lie, random_regions
 from tests.support.reading import values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
+from tests.support.writing import Arrays, output_of, write_all
 
 DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -482,9 +483,7 @@ def test_destinations(tmp_path: Path) -> None:
     assert FORMAT.suffixes == (".npz",)
     assert FORMAT.is_file("x.npz")
     assert FORMAT.is_file("x")  # there is no other way to write it
-    sink = open_sink("npz", tmp_path, SinkOptions(file_name="some.name"))
-    sink.create([])
-    sink.finish()
+    write_all(open_sink("npz", tmp_path, SinkOptions(file_name="some.name"), []), {})
     assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
     assert loaded(tmp_path / "some.name") == {}
 
@@ -505,10 +504,8 @@ def test_a_file_is_what_numpy_writes_but_for_its_zip_headers(tmp_path: Path) -> 
 def test_strings_go_round(tmp_path: Path) -> None:
     texts = {"a": "text", "b": "", "c/d": "é λ 🙂\n", "e": "inner\0nul"}
     outputs = [Output(Leaf(Key.parse(k), LeafKind.STRING, string=v), ()) for k, v in texts.items()]
-    sink = open_sink("npz", tmp_path, SinkOptions())
-    assert sink.unsupported([output.leaf for output in outputs]) == []
-    sink.create(outputs)
-    sink.finish()
+    assert encoder("npz", SinkOptions()).unsupported([output.leaf for output in outputs]) == []
+    write_all(open_sink("npz", tmp_path, SinkOptions(), outputs), {})
     assert {name: str(v) for name, v in loaded(tmp_path / "checkpoint.npz").items()} == texts
     leaves = opened(tmp_path).leaves()
     assert {text: leaf.string for text, leaf in leaves.items()} == texts
@@ -516,10 +513,9 @@ def test_strings_go_round(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["ends\0", "lone\ud800", "x" * 2**20])
-def test_strings_that_would_not_come_back_are_refused(text: str, tmp_path: Path) -> None:
-    (told,) = open_sink("npz", tmp_path, SinkOptions()).unsupported(
-        [Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)]
-    )
+def test_strings_that_would_not_come_back_are_refused(text: str) -> None:
+    leaf = Leaf(Key.parse("a/b"), LeafKind.STRING, string=text)
+    (told,) = encoder("npz", SinkOptions()).unsupported([leaf])
     assert "`a/b`" in told
     assert len(told) < 200
 
@@ -532,9 +528,9 @@ def test_strings_that_would_not_come_back_are_refused(text: str, tmp_path: Path)
         (["x" * 70_000], "has 70004 bytes, too many for a name"),
     ],
 )
-def test_names_that_would_be_mixed_up(names: list[str], says: str, tmp_path: Path) -> None:
+def test_names_that_would_be_mixed_up(names: list[str], says: str) -> None:
     leaves = [Leaf(Key.parse(name), LeafKind.ARRAY, ArraySpec((), np.dtype("i4"))) for name in names]
-    (told,) = open_sink("npz", tmp_path, SinkOptions()).unsupported(leaves)
+    (told,) = encoder("npz", SinkOptions()).unsupported(leaves)
     assert says.replace("\\", "") in told
     assert len(told) < 1000
 
@@ -548,7 +544,7 @@ def test_a_name_that_ends_as_members_do(tmp_path: Path) -> None:
 
 def test_wide_numbers_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As beyond 4 GiB and 65535 arrays, with lower limits."""
-    import ckpt_surgery.formats.npz.sink as module
+    import ckpt_surgery.formats.npz.archive as module
 
     arrays = {f"x{i}": array((20 * i + 1,), "uint8", i) for i in range(20)}
     monkeypatch.setattr(module, "WIDE_FROM", 400)
@@ -565,9 +561,7 @@ def test_wide_numbers_where_they_are_needed(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("metadata", [{"a": {"b": [1, 2.5, None, True]}, "end": "PK\x05\x06"}, {}])
 def test_metadata_of_any_form(metadata: dict[str, Any], tmp_path: Path) -> None:
-    sink = open_sink("npz", tmp_path, SinkOptions(metadata=metadata))
-    sink.create([])
-    sink.finish()
+    write_all(open_sink("npz", tmp_path, SinkOptions(metadata=metadata), []), {})
     assert opened(tmp_path).metadata == metadata
 
 
@@ -582,15 +576,15 @@ def test_comments_of_others_are_no_metadata(comment: bytes, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (SinkOptions(metadata={"a": "x" * 70_000}), "take 70008 bytes; an .npz file holds 65535"),
+        (SinkOptions(metadata={"a": "x" * 70_000}), "takes 70008 bytes; an .npz file holds 65535"),
         (SinkOptions(metadata={"a": object()}), "cannot be stored as JSON"),
         (SinkOptions(step=1), "no steps or items"),
         (SinkOptions(item="default"), "no steps or items"),
     ],
 )
-def test_options_that_make_no_sense(options: SinkOptions, says: str, tmp_path: Path) -> None:
+def test_options_that_make_no_sense(options: SinkOptions, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        open_sink("npz", tmp_path, options)
+        encoder("npz", options)
 
 
 @pytest.mark.parametrize("options", [{"step": 3}, {"item": "default"}])
@@ -602,29 +596,27 @@ def test_there_are_no_steps_or_items(options: Mapping[str, Any], tmp_path: Path)
 def test_stored_bytes_are_copied(tmp_path: Path) -> None:
     value = array((6, 8), "float32")
     (tmp_path / "bytes").write_bytes(b"before" + value.tobytes())
-    sink = open_sink("npz", tmp_path, SinkOptions())
+    made = encoder("npz", SinkOptions())
     source = opened(
         saved(tmp_path / "x", {"x": value, "t": np.asfortranarray(value), "b": value.astype(">f4")})
     )
     leaves = source.leaves()
     manifests = {text: leaf.manifest for text, leaf in leaves.items()}
-    adopted = [text for text, m in manifests.items() if m is not None and sink.adopts(leaves[text], m)]
+    adopted = [text for text, m in manifests.items() if m is not None and made.adopts(leaves[text], m)]
     assert adopted == ["x"]
     (tmp_path / "out").mkdir()
-    sink = open_sink("npz", tmp_path / "out", SinkOptions())
     assert manifests["x"] is not None
     chunks = {(0, 0): Chunk(os.fspath(tmp_path / "bytes"), 6, value.nbytes)}
     output = Output(leaves["x"], (6, 8), replace(manifests["x"], chunks=chunks), copied=True)
-    sink.create([output])
-    sink.adopt(output)
-    sink.finish()
+    write_all(open_sink("npz", tmp_path / "out", SinkOptions(), [output]), {})
     assert_same(loaded(tmp_path / "out" / "checkpoint.npz"), {"x": value})
 
 
 def test_what_was_never_finished_is_no_archive(tmp_path: Path) -> None:
-    sink, output = open_sink("npz", tmp_path, SinkOptions()), output_of("x", np.ones(6))
-    sink.create([output])
-    sink.write(output, Region((0,), (6,)), np.ones(6))
+    output = output_of("x", np.ones(6))
+    sink = open_sink("npz", tmp_path, SinkOptions(), [output])
+    sink.create()
+    sink.attach(0).write(output, Region((0,), (6,)), np.ones(6))
     with pytest.raises(SourceError):
         opened(tmp_path)
 

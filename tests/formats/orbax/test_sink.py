@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -23,12 +23,13 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import Output, Sink
-from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read, values
 from tests.support.strategies import chunk_shapes, shapes
+from tests.support.writing import Workers, leaf_of, write_all
 
 Checkpoint = Callable[[str], Path]
 
@@ -62,20 +63,28 @@ def numbers(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
 
 
-def array_leaf(text: str, array: np.ndarray) -> Leaf:
-    return Leaf(Key.parse(text), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
-
-
 def write(path: Path, arrays: dict[str, np.ndarray], options: SinkOptions | None = None) -> Path:
     """Arrays by key text, each in one chunk."""
     path.mkdir()
-    sink = open_sink("orbax", path, options or SinkOptions())
-    outputs = [Output(array_leaf(text, array), array.shape) for text, array in arrays.items()]
-    sink.create(outputs)
-    for output, array in zip(outputs, arrays.values(), strict=True):
-        sink.write(output, Region.whole(array.shape), array)
-    sink.finish()
+    outputs = [Output(leaf_of(text, array), array.shape) for text, array in arrays.items()]
+    write_all(open_sink("orbax", path, options or SinkOptions(), outputs), arrays)
     return path
+
+
+class TestWorkers(Workers):
+    """Several workers, whose chunks come together in one item."""
+
+    format = "orbax"
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        return restored(by_pytree, path)
+
+
+class TestWorkersOfZarr2(TestWorkers):
+    more_options: ClassVar = {"zarr": 2, "item": "state", "step": 3}
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        return restored(by_pytree, path / "3" / "state")
 
 
 @pytest.mark.parametrize("layout", ["ocdbt-zarr2", "v1"])
@@ -205,9 +214,7 @@ def test_only_empty_nodes_and_strings(tmp_path: Path) -> None:
         Leaf(Key.parse("a/b"), LeafKind.STRING, string="text"),
     ]
     (tmp_path / "c").mkdir()
-    sink = open_sink("orbax", tmp_path / "c", SinkOptions())
-    sink.create([Output(leaf, ()) for leaf in leaves])
-    sink.finish()
+    write_all(open_sink("orbax", tmp_path / "c", SinkOptions(), [Output(leaf, ()) for leaf in leaves]), {})
     wanted = {"nothing": "<None>", "a/b": "text"}
     assert_same(restored(by_pytree, tmp_path / "c"), wanted)
     assert_same(read(tmp_path / "c"), wanted)
@@ -217,11 +224,8 @@ def test_a_prng_key_without_a_sharding(tmp_path: Path) -> None:
     spec = ArraySpec((2,), np.dtype("uint32"))
     leaf = Leaf(Key.parse("key"), LeafKind.PRNG_KEY, spec, prng_impl="threefry2x32")
     (tmp_path / "c").mkdir()
-    sink = open_sink("orbax", tmp_path / "c", SinkOptions())
-    output = Output(leaf, (2,))
-    sink.create([output])
-    sink.write(output, Region((0,), (2,)), np.array([0, 7], np.uint32))
-    sink.finish()
+    sink = open_sink("orbax", tmp_path / "c", SinkOptions(), [Output(leaf, (2,))])
+    write_all(sink, {"key": np.array([0, 7], np.uint32)})
     with checkpoints.quiet():
         key = by_standard(tmp_path / "c")["key"]
     assert jax.random.key_data(key).tolist() == jax.random.key_data(jax.random.key(7)).tolist()
@@ -238,12 +242,14 @@ def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
     chunks = data.draw(chunk_shapes(shape))
     array = np.asarray(numbers(shape, data.draw(st.sampled_from(["int16", "float64"]))))
     path = tmp_path_factory.mktemp("grid")
-    sink = open_sink("orbax", path, SinkOptions(zarr=data.draw(st.sampled_from([2, 3]))))
-    output = Output(array_leaf("x", array), chunks)
-    sink.create([output])
+    output = Output(leaf_of("x", array), chunks)
+    sink = open_sink("orbax", path, SinkOptions(zarr=data.draw(st.sampled_from([2, 3]))), [output])
+    sink.create()
+    writer = sink.attach(0)
     for region in data.draw(st.permutations(list(chunk_regions(shape, chunks)))):
-        sink.write(output, region, array[region.slices])
-    sink.finish()
+        writer.write(output, region, array[region.slices])
+    writer.flush()
+    sink.finish([0])
     source = open_source(str(path))
     manifest = source.leaves()["x"].manifest
     assert manifest is not None
@@ -254,62 +260,68 @@ def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
 def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
     small = {f"small/{i}": np.full(5, i, np.int32) for i in range(300)}
     large = checkpoints.random((48, 1 << 16))  # chunks of 3 MiB, regions of 9 and of 3
-    sink = open_sink("orbax", tmp_path, SinkOptions())
-    outputs = {text: Output(array_leaf(text, array), array.shape) for text, array in small.items()}
-    big = Output(array_leaf("large", large), (12, 1 << 16))
+    outputs = {text: Output(leaf_of(text, array), array.shape) for text, array in small.items()}
+    big = Output(leaf_of("large", large), (12, 1 << 16))
     regions = [Region((0, 0), (36, 1 << 16)), Region((36, 0), (48, 1 << 16))]
     tasks = [(outputs[text], Region.whole(array.shape), array) for text, array in small.items()]
     tasks += [(big, region, large[region.slices]) for region in regions]
-    sink.create([*outputs.values(), big])
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [*outputs.values(), big])
+    sink.create()
+    writer = sink.attach(0)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda task: sink.write(*task), tasks))
-    sink.finish()
+        list(pool.map(lambda task: writer.write(*task), tasks))
+    writer.flush()
+    sink.finish([0])
     assert_same(read(tmp_path), small | {"large": large})
-    assert len(list((tmp_path / "d").iterdir())) < len(small) / 5  # not one file per leaf
+    assert len(list(tmp_path.rglob("d/*"))) < len(small) / 5  # not one file per leaf
 
 
 def test_flush_leaves_nothing_gathered(tmp_path: Path) -> None:
-    sink: Any = open_sink("orbax", tmp_path, SinkOptions())
     array = checkpoints.random((40, 40))
-    output = Output(array_leaf("x", array), array.shape)
-    sink.create([output])
+    output = Output(leaf_of("x", array), array.shape)
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
+    sink.create()
+    writer = sink.attach(0)
     before = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    sink.write(output, Region.whole(array.shape), array)
-    sink.flush()
+    writer.write(output, Region.whole(array.shape), array)
+    writer.flush()
     after = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     assert after - before > array.nbytes * 0.9
 
 
 def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
     array = np.arange(4.0)
-    sink = open_sink("orbax", tmp_path, SinkOptions())
-    output = Output(array_leaf("x", array), (4,))
-    sink.create([output])
-    sink.write(output, Region((0,), (4,)), array)
-    with pytest.raises(SourceError, match="has no _METADATA"):
+    output = Output(leaf_of("x", array), (4,))
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
+    sink.create()
+    writer = sink.attach(0)
+    writer.write(output, Region((0,), (4,)), array)
+    writer.flush()
+    with pytest.raises(SourceError):
         open_source(str(tmp_path))
-    sink.finish()
+    sink.finish([0])
     assert open_source(str(tmp_path)).leaves()
 
 
 def test_a_failing_disk_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "d").write_bytes(b"")  # where the data files' directory belongs
-    sink = open_sink("orbax", tmp_path, SinkOptions())
     array = checkpoints.random((2048, 1100))
-    with pytest.raises(StorageError, match="Writing"):
-        sink.create([Output(array_leaf("x", array), array.shape)])
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [Output(leaf_of("x", array), array.shape)])
+    with pytest.raises(StorageError, match=f"{tmp_path}/d: File exists"):
+        write_all(sink, {"x": array})
 
 
 def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
-    sink = open_sink("orbax", tmp_path, SinkOptions())
     array = checkpoints.random((2048, 1100))
-    output = Output(array_leaf("x", array), array.shape)
-    sink.create([output])
+    output = Output(leaf_of("x", array), array.shape)
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
+    sink.create()
+    writer = sink.attach(0)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
         with pytest.raises(StorageError, match="`x` failed"):
-            sink.write(output, Region.whole(array.shape), array)
+            writer.write(output, Region.whole(array.shape), array)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -348,13 +360,15 @@ rows = {mebibytes} << 8
 block = np.random.default_rng(0).integers(0, 2**32, (rows, 1024), np.uint32)
 leaf = Leaf(Key.parse("x"), LeafKind.ARRAY, ArraySpec((1 << 18, 1024), block.dtype))
 output = Output(leaf, block.shape)
-sink = open_sink("orbax", Path(sys.argv[1]), SinkOptions())
-sink.create([output])
+sink = open_sink("orbax", Path(sys.argv[1]), SinkOptions(), [output])
+sink.create()
+writer = sink.attach(0)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 starts = range(0, 1 << 18, rows)
 with ThreadPoolExecutor(2) as pool:
-    list(pool.map(lambda i: sink.write(output, Region((i, 0), (i + rows, 1024)), block), starts))
-sink.finish()
+    list(pool.map(lambda i: writer.write(output, Region((i, 0), (i + rows, 1024)), block), starts))
+writer.flush()
+sink.finish([0])
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
     run = subprocess.run(
@@ -407,13 +421,13 @@ def in_list(*names: str, kinds: str) -> Leaf:
         ([Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Set")], ["`e`", "Set"]),
     ],
 )
-def test_refusals(leaves: list[Leaf], words: list[str], tmp_path: Path) -> None:
-    sentences = open_sink("orbax", tmp_path, SinkOptions()).unsupported(leaves)
+def test_refusals(leaves: list[Leaf], words: list[str]) -> None:
+    sentences = encoder("orbax", SinkOptions()).unsupported(leaves)
     assert len(sentences) == 1, sentences
     assert all(word in sentences[0] for word in words), sentences
 
 
-def test_no_refusals(tmp_path: Path) -> None:
+def test_no_refusals() -> None:
     leaves = [
         in_list("a", "0", kinds="dl"),
         in_list("a", "1", kinds="dl"),
@@ -423,9 +437,9 @@ def test_no_refusals(tmp_path: Path) -> None:
         string("s.t"),
         Leaf(Key.parse("e"), LeafKind.EMPTY, empty="Dict"),
     ]
-    assert open_sink("orbax", tmp_path, SinkOptions()).unsupported(leaves) == []
+    assert encoder("orbax", SinkOptions()).unsupported(leaves) == []
     alone = [one("", key=Key((), ()))]  # a tree that is one array
-    assert open_sink("orbax", tmp_path, SinkOptions()).unsupported(alone) == []
+    assert encoder("orbax", SinkOptions()).unsupported(alone) == []
 
 
 @pytest.mark.parametrize(
@@ -434,12 +448,12 @@ def test_no_refusals(tmp_path: Path) -> None:
         (SinkOptions(zarr=4), "zarr version 4"),
         (SinkOptions(step=-1), "negative"),
         (SinkOptions(step=1, item="../x"), "`../x`"),
-        (SinkOptions({"x": object()}), "not JSON"),
+        (SinkOptions({"x": object()}), "cannot be stored as JSON"),
     ],
 )
-def test_options_that_make_no_checkpoint(options: SinkOptions, message: str, tmp_path: Path) -> None:
+def test_options_that_make_no_checkpoint(options: SinkOptions, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        open_sink("orbax", tmp_path, options)
+        encoder("orbax", options)
 
 
 @pytest.mark.parametrize(
@@ -450,7 +464,7 @@ def test_places_that_tensorstore_takes_for_others(name: str, options: SinkOption
     """`a\\b` is one directory, and TensorStore would write to `a/b`."""
     (tmp_path / name).mkdir(parents=True)
     with pytest.raises(UsageError, match=r"a\\+b.* has a backslash in it"):
-        open_sink("orbax", tmp_path / name, options)
+        open_sink("orbax", tmp_path / name, options, [])
     assert [path.name for path in (tmp_path / name).iterdir()] == []
     assert not (tmp_path / "a").exists()
 
@@ -464,8 +478,3 @@ def test_metadata_files_are_json_that_orbax_knows(tmp_path: Path) -> None:
     }
     assert (tree["use_ocdbt"], tree["use_zarr3"]) == (True, True)
     assert not (path / "_sharding").exists()  # only jax.Arrays have one
-
-
-def test_the_sink_is_a_sink(tmp_path: Path) -> None:
-    sink: Sink = open_sink("orbax", tmp_path, SinkOptions())
-    assert sink.unsupported([Leaf(Key.parse("a"), LeafKind.STRING, string="")]) == []

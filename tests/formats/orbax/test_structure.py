@@ -20,7 +20,7 @@ from ckpt_surgery.core.errors import RecipeError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.formats.orbax.structure import structure_bytes
-from ckpt_surgery.formats.registry import SinkOptions, open_sink, open_source, restorable_by
+from ckpt_surgery.formats.registry import SinkOptions, encoder, open_source, restorable_by
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read, values
@@ -157,9 +157,9 @@ def test_the_command_line_may_choose_a_format_without_one(tmp_path: Path) -> Non
             api.plan(recipe(tmp_path), OLDER / "0.4.8-ocdbt", **options)  # type: ignore[arg-type]
 
 
-def test_sinks_refuse_it_with_zarr_3(tmp_path: Path) -> None:
+def test_it_is_refused_with_zarr_3() -> None:
     with pytest.raises(UsageError, match="A structure file is for arrays of zarr 2"):
-        open_sink("orbax", tmp_path, SinkOptions(structure_file=True))
+        encoder("orbax", SinkOptions(structure_file=True))
 
 
 # --- who restores it ----------------------------------------------------------------------------------------

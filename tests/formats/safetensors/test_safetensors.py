@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -13,21 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_metadata
-from ckpt_surgery.storage.adopting import DataFiles
+from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.listing import data_file
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
-from tests.support.conformance import Arrays, Lie, output_of
+from tests.support.conformance import Lie
 from tests.support.reading import opened, values
 from tests.support.strategies import Damages, damaged, damages, named_arrays, unicode
+from tests.support.writing import Arrays, leaf_of, output_of, write_all
 
 CODES = {
     "BOOL": "bool",
@@ -263,6 +264,7 @@ class TestShards(conformance.Writing):
     format = "safetensors"
     dtypes = ("float32", "bfloat16", "bool", "float4_e2m1fn")
     lies = INDEX_LIES
+    more_options: ClassVar = {"shard_size": 24}
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "other_dtype" in metafunc.fixturenames:
@@ -273,10 +275,6 @@ class TestShards(conformance.Writing):
     def save(self, arrays: Arrays, path: Path) -> Path:
         names = list(arrays)
         return sharded(path, [{n: arrays[n] for n in names[i::3]} for i in range(3)])
-
-    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Any:
-        directory.mkdir(exist_ok=True)
-        return open_sink(self.format, directory, SinkOptions(metadata=metadata or {}, shard_size=24))
 
     def load(self, path: Path) -> dict[str, np.ndarray]:
         """As transformers does: the index tells which file to open."""
@@ -295,12 +293,8 @@ class TestShards(conformance.Writing):
 
 def write(directory: Path, arrays: Arrays, options: SinkOptions) -> Path:
     directory.mkdir()
-    sink = open_sink("safetensors", directory, options)
     outputs = [output_of(name, value) for name, value in arrays.items()]
-    sink.create(outputs)
-    for output, value in zip(outputs, arrays.values(), strict=True):
-        sink.write(output, Region.whole(value.shape), value)
-    sink.finish()
+    write_all(open_sink("safetensors", directory, options, outputs), arrays)
     return directory
 
 
@@ -345,9 +339,8 @@ def test_pairs_are_not_taken_for_plain_bytes(tmp_path: Path) -> None:
     assert leaves["p"].manifest.chunks[0, 0].length == 4
 
 
-def test_pairs_that_do_not_come_out_even_are_refused(tmp_path: Path) -> None:
-    sink = open_sink("safetensors", tmp_path, SinkOptions())
-    told = sink.unsupported([output_of("a", array((2, 3), "float4_e2m1fn")).leaf])
+def test_pairs_that_do_not_come_out_even_are_refused() -> None:
+    told = encoder("safetensors", SinkOptions()).unsupported([leaf_of("a", array((2, 3), "float4_e2m1fn"))])
     assert told == [
         "`a` is float4_e2m1fn[2,3]: safetensors stores this type in pairs along an even last axis; cast it."
     ]
@@ -383,9 +376,9 @@ def test_no_metadata_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"a": object()}, {"a": "\ud800"}, {1: "a"}])
-def test_metadata_that_is_no_json_is_refused(metadata: Any, tmp_path: Path) -> None:
+def test_metadata_that_is_no_json_is_refused(metadata: Any) -> None:
     with pytest.raises(UsageError, match="metadata cannot be stored"):
-        open_sink("safetensors", tmp_path, SinkOptions(metadata=metadata))
+        encoder("safetensors", SinkOptions(metadata=metadata))
 
 
 def test_leaves_come_in_the_order_of_their_bytes(tmp_path: Path) -> None:
@@ -441,43 +434,42 @@ def test_a_checkpoint_without_tensors(tmp_path: Path) -> None:
     assert opened(path).leaves() == {}
 
 
-def test_names_of_metadata_and_names_twice_are_refused(tmp_path: Path) -> None:
-    sink = open_sink("safetensors", tmp_path, SinkOptions())
+def test_names_of_metadata_and_names_twice_are_refused() -> None:
     spec = ArraySpec((2,), np.dtype(np.float32))
     leaves = [
         Leaf(key, LeafKind.ARRAY, spec)
         for key in (Key.of(["__metadata__"]), Key.of(["a", "b"]), Key.of(["a/b"]))
     ]
-    assert sink.unsupported(leaves) == [
+    assert encoder("safetensors", SinkOptions()).unsupported(leaves) == [
         "`__metadata__` is what safetensors calls its metadata; rename it.",
         "2 leaves would have the name `a/b`; rename all but one.",
     ]
 
 
-def test_a_header_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     leaves = [output_of(f"{i}" * 100, array((2,), "float32")).leaf for i in range(5)]
     exact = len(encoded({leaf.key.text: array((2,), "float32") for leaf in leaves})) - 40 - 8
     for limit, fine in ((exact, True), (exact - 8, False)):
-        monkeypatch.setattr("ckpt_surgery.formats.safetensors.sink.MOST_HEADER_BYTES", limit)
-        told = open_sink("safetensors", tmp_path, SinkOptions()).unsupported(leaves)
+        monkeypatch.setattr("ckpt_surgery.formats.safetensors.encoder.MOST_HEADER_BYTES", limit)
+        told = encoder("safetensors", SinkOptions()).unsupported(leaves)
         assert (told == []) == fine
     assert told == [
         f"5 leaves need a header of {exact} bytes, and safetensors allows {exact - 8}; "
         "spread them over several files, by giving a shard size."
     ]
-    assert open_sink("safetensors", tmp_path, SinkOptions(shard_size=8)).unsupported(leaves) == []
+    assert encoder("safetensors", SinkOptions(shard_size=8)).unsupported(leaves) == []
 
 
 @pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=0)])
-def test_options_that_make_no_sense(options: SinkOptions, tmp_path: Path) -> None:
+def test_options_that_make_no_sense(options: SinkOptions) -> None:
     with pytest.raises(UsageError):
-        open_sink("safetensors", tmp_path, options)
+        encoder("safetensors", options)
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"precious")
     with pytest.raises(StorageError, match="File exists"):
-        open_sink("safetensors", tmp_path, SinkOptions()).create([])
+        open_sink("safetensors", tmp_path, SinkOptions(), []).create()
     assert (tmp_path / "model.safetensors").read_bytes() == b"precious"
 
 
@@ -590,8 +582,10 @@ def test_a_hugging_face_cache(tmp_path: Path) -> None:
         blob = snapshot.parent.parent / "blobs" / FIRST
         assert data_file(chunk.file).path == os.fspath(blob)
         directory = tmp_path / f"linked from {path.name}"
-        ours = DataFiles(directory, LinkMode.HARDLINK).linked(chunk)
-        assert not (directory / ours.file).is_symlink()  # a link to a link would hang in the air
+        files = AdoptedFiles(directory, LinkMode.HARDLINK, [])
+        files.bring(chunk, False, 0)
+        ours = files.located(chunk, False)
+        assert not (directory / ours.file).is_symlink()  # its target would be relative to the cache
         assert os.path.samefile(directory / ours.file, blob)
     assert list(opened(snapshot / "model-00001-of-00002.safetensors").leaves()) == ["a"]
 

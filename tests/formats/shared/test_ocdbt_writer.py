@@ -35,7 +35,7 @@ from ckpt_surgery.formats.shared.ocdbt_reader import read_database
 from ckpt_surgery.formats.shared.ocdbt_writer import (
     MAX_INLINE_BYTES,
     MAX_NODE_BYTES,
-    Entry,
+    IndexEntry,
     IndexOptions,
     write_index,
 )
@@ -76,7 +76,7 @@ def place_foreign(directory: Path) -> None:
         (directory / path).write_bytes(data)
 
 
-def value_of(entry: Entry) -> bytes:
+def value_of(entry: IndexEntry) -> bytes:
     """What an entry stands for."""
     if isinstance(entry.value, bytes):
         return entry.value
@@ -147,7 +147,7 @@ def check_tree(directory: Path, node_bytes: int) -> int:
     return height
 
 
-def check_both_readers(directory: Path, entries: list[Entry], inline_bytes: int) -> None:
+def check_both_readers(directory: Path, entries: list[IndexEntry], inline_bytes: int) -> None:
     wanted = {entry.key: value_of(entry) for entry in sorted(entries, key=lambda entry: entry.key)}
     assert contents(directory) == wanted
     index = read_database(str(directory))
@@ -166,18 +166,18 @@ def check_both_readers(directory: Path, entries: list[Entry], inline_bytes: int)
 
 
 EXAMPLES = [
-    Entry(b"w/.zarray", b'{"zarr_format":2}'),
-    Entry(b"w/0.0", Chunk("model-00001-of-00002.safetensors", 8, 4096)),
-    Entry(b"w/0.1", Chunk("model-00001-of-00002.safetensors", 0, 10240)),
-    Entry(b"w/1.0", Chunk("d/00000000000000000000000000000001", 599, 1)),
-    Entry(b"w/1.1", Chunk("deep/er/ü %:.bin", 4, 5)),
-    Entry(b"v/c/0", Chunk("", 0, 3, b"abc")),  # a manifest's chunk that is inline
-    Entry(b"v/zarr.json", b"{" + b" " * 5000 + b"}"),  # too long to be inline
-    Entry(b"empty", b""),
-    Entry(b"empty range", Chunk("deep/er/ü %:.bin", 9, 0)),
-    Entry(b"", b"the empty key"),
-    Entry(b"\x00", b"0"),
-    Entry(b"\xff\xff\x00", b"1"),
+    IndexEntry(b"w/.zarray", b'{"zarr_format":2}'),
+    IndexEntry(b"w/0.0", Chunk("model-00001-of-00002.safetensors", 8, 4096)),
+    IndexEntry(b"w/0.1", Chunk("model-00001-of-00002.safetensors", 0, 10240)),
+    IndexEntry(b"w/1.0", Chunk("d/00000000000000000000000000000001", 599, 1)),
+    IndexEntry(b"w/1.1", Chunk("deep/er/ü %:.bin", 4, 5)),
+    IndexEntry(b"v/c/0", Chunk("", 0, 3, b"abc")),  # a manifest's chunk that is inline
+    IndexEntry(b"v/zarr.json", b"{" + b" " * 5000 + b"}"),  # too long to be inline
+    IndexEntry(b"empty", b""),
+    IndexEntry(b"empty range", Chunk("deep/er/ü %:.bin", 9, 0)),
+    IndexEntry(b"", b"the empty key"),
+    IndexEntry(b"\x00", b"0"),
+    IndexEntry(b"\xff\xff\x00", b"1"),
 ]
 
 
@@ -226,7 +226,7 @@ VALUES = st.one_of(ranges(), st.builds(lambda n: b"v" * n, INLINE_SIZES))
 def test_any_entries_are_read_back(
     values: dict[bytes, bytes | Chunk], node_bytes: int, inline_bytes: int
 ) -> None:
-    entries = [Entry(key, value) for key, value in values.items()]
+    entries = [IndexEntry(key, value) for key, value in values.items()]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         place_foreign(directory)
@@ -247,7 +247,7 @@ def test_any_entries_are_read_back(
 )
 def test_any_range_is_kept(drawn: list[tuple[str, int, int]], node_bytes: int) -> None:
     chunks = [Chunk(file, min(a, b), abs(a - b)) for file, a, b in drawn]
-    entries = [Entry(str(i).encode(), chunk) for i, chunk in enumerate(chunks)]
+    entries = [IndexEntry(str(i).encode(), chunk) for i, chunk in enumerate(chunks)]
     with tempfile.TemporaryDirectory() as name:
         write_index(Path(name), entries, IndexOptions(node_bytes=node_bytes))
         index = read_database(name)
@@ -265,7 +265,7 @@ def test_a_leaf_is_what_tensorstore_itself_writes(tmp_path: Path) -> None:
     for key, value in values.items():
         store.with_transaction(transaction)[key] = value
     transaction.commit_async().result()
-    write_index(tmp_path / "ours", [Entry(key, value) for key, value in values.items()])
+    write_index(tmp_path / "ours", [IndexEntry(key, value) for key, value in values.items()])
     written = []
     for directory in (tmp_path / "theirs", tmp_path / "ours"):
         root = ts.ocdbt.dump(base(directory)).result()["versions"][-1]["root"]
@@ -279,7 +279,7 @@ def test_three_levels_of_many_keys(tmp_path: Path) -> None:
     place_foreign(tmp_path)
     files = sorted(FOREIGN)
     entries = [
-        Entry(f"layers_{i % 97}.kernel_{i}/0.0".encode(), Chunk(files[i % 3], i % 9, 0 if i % 5 else 1))
+        IndexEntry(f"layers_{i % 97}.kernel_{i}/0.0".encode(), Chunk(files[i % 3], i % 9, 0 if i % 5 else 1))
         for i in range(20_000)
     ]
     write_index(tmp_path, entries, IndexOptions(node_bytes=4096))
@@ -294,7 +294,9 @@ def test_three_levels_of_many_keys(tmp_path: Path) -> None:
 def test_a_file_for_every_entry(tmp_path: Path) -> None:
     """As where the chunk files of a plain zarr checkpoint are linked: paths fill the nodes."""
     chunks = [Chunk(f"layers.{i * 7919 % 2003}/kernel/{'deep/' * (i % 9)}0.0", i, 1) for i in range(2000)]
-    write_index(tmp_path, [Entry(b"%d" % i, c) for i, c in enumerate(chunks)], IndexOptions(node_bytes=1000))
+    write_index(
+        tmp_path, [IndexEntry(b"%d" % i, c) for i, c in enumerate(chunks)], IndexOptions(node_bytes=1000)
+    )
     assert check_tree(tmp_path, 1000) >= 2
     index = read_database(str(tmp_path))
     assert [index.locate(b"%d" % i) for i in range(2000)] == [below(tmp_path, c) for c in chunks]
@@ -302,7 +304,7 @@ def test_a_file_for_every_entry(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("node_bytes", [0, 2**20])
 def test_the_count_of_bytes_stops_at_64_bits(node_bytes: int, tmp_path: Path) -> None:
-    entries = [Entry(b"%d" % i, Chunk("sparse", 0, 2**63 - 1)) for i in range(3)]
+    entries = [IndexEntry(b"%d" % i, Chunk("sparse", 0, 2**63 - 1)) for i in range(3)]
     write_index(tmp_path, entries, IndexOptions(node_bytes=node_bytes))
     assert version(tmp_path)["root"]["statistics"]["num_indirect_value_bytes"] == 2**64 - 1
     assert len(read_database(str(tmp_path)).entries) == 3
@@ -314,14 +316,14 @@ def test_bytes_beyond_four_gigabytes(tmp_path: Path) -> None:
         file.truncate(6 * 2**30)
         file.seek(place)
         file.write(b"planted")
-    write_index(tmp_path, [Entry(b"x/0", Chunk("sparse", place - 1, 9))])
+    write_index(tmp_path, [IndexEntry(b"x/0", Chunk("sparse", place - 1, 9))])
     assert contents(tmp_path) == {b"x/0": b"\0planted\0"}
 
 
 @pytest.mark.parametrize("what", ["flipped", "cut"])
 @pytest.mark.parametrize("node_bytes", [2**20, 60])
 def test_damage_is_refused(what: str, node_bytes: int, tmp_path: Path) -> None:
-    entries = [Entry(f"key{i}".encode(), b"value" * i) for i in range(6)]
+    entries = [IndexEntry(f"key{i}".encode(), b"value" * i) for i in range(6)]
     options = IndexOptions(IDENTITY, node_bytes=node_bytes)
     write_index(tmp_path, entries, options)
     for file in (tmp_path / "manifest.ocdbt", tmp_path / "d" / IDENTITY.hex):
@@ -338,7 +340,7 @@ def test_damage_is_refused(what: str, node_bytes: int, tmp_path: Path) -> None:
 
 
 def test_a_wrong_checksum_is_what_is_refused(tmp_path: Path) -> None:
-    write_index(tmp_path, [Entry(b"key", b"value")], FIXED)
+    write_index(tmp_path, [IndexEntry(b"key", b"value")], FIXED)
     for file in (tmp_path / "manifest.ocdbt", tmp_path / "d" / IDENTITY.hex):
         whole = file.read_bytes()
         file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -360,7 +362,7 @@ def test_the_configuration_is_the_one_that_orbax_writes(tmp_path: Path) -> None:
 
 
 def test_what_is_given_makes_the_files_equal(tmp_path: Path) -> None:
-    def written(name: str, entries: list[Entry], options: IndexOptions | None) -> dict[str, bytes]:
+    def written(name: str, entries: list[IndexEntry], options: IndexOptions | None) -> dict[str, bytes]:
         write_index(tmp_path / name, entries, options)
         files = (path for path in (tmp_path / name).rglob("*") if path.is_file())
         return {path.relative_to(tmp_path / name).as_posix(): path.read_bytes() for path in files}
@@ -374,7 +376,7 @@ def test_what_is_given_makes_the_files_equal(tmp_path: Path) -> None:
 
 
 def test_tensorstore_can_go_on_writing(tmp_path: Path) -> None:
-    entries = [Entry(f"k{i:03d}".encode(), b"v" * (i % 50)) for i in range(500)]
+    entries = [IndexEntry(f"k{i:03d}".encode(), b"v" * (i % 50)) for i in range(500)]
     write_index(tmp_path, entries, IndexOptions(node_bytes=300))
     config = {
         "max_inline_value_bytes": 1024,
@@ -399,17 +401,25 @@ def test_no_entries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        ([Entry(b"a", b"1"), Entry(b"b", b"2"), Entry(b"a", b"3")], PlanError, "`a` comes twice"),
-        ([Entry(b"a\xff", b"1"), Entry(b"a\xff", b"1")], PlanError, r"`a\\xff` comes twice"),
-        ([Entry(b"n" * 65536, b"")], PlanError, r"`n{120}…` has 65536 bytes, an index takes 65535"),
-        ([Entry(b"a", Chunk("f", -1, 2))], SourceError, "`a` cannot be 2 bytes at -1 of f"),
-        ([Entry(b"a", Chunk("f", 1, -2))], SourceError, "`a` cannot be -2 bytes at 1 of f"),
-        ([Entry(b"a", Chunk("f", 2**63 - 1, 1))], SourceError, "cannot be 1 bytes at 9223372036854775807"),
-        ([Entry(b"a", Chunk("f" * 65536, 0, 1))], SourceError, "`f{120}…` is too long"),
+        (
+            [IndexEntry(b"a", b"1"), IndexEntry(b"b", b"2"), IndexEntry(b"a", b"3")],
+            PlanError,
+            "`a` occurs twice",
+        ),
+        ([IndexEntry(b"a\xff", b"1"), IndexEntry(b"a\xff", b"1")], PlanError, r"`a\\xff` occurs twice"),
+        ([IndexEntry(b"n" * 65536, b"")], PlanError, r"`n{120}…` has 65536 bytes, and an index allows 65535"),
+        ([IndexEntry(b"a", Chunk("f", -1, 2))], SourceError, "`a` cannot be 2 bytes at -1 of f"),
+        ([IndexEntry(b"a", Chunk("f", 1, -2))], SourceError, "`a` cannot be -2 bytes at 1 of f"),
+        (
+            [IndexEntry(b"a", Chunk("f", 2**63 - 1, 1))],
+            SourceError,
+            "cannot be 1 bytes at 9223372036854775807",
+        ),
+        ([IndexEntry(b"a", Chunk("f" * 65536, 0, 1))], SourceError, "`f{120}…` is too long"),
     ],
 )
 def test_what_an_index_cannot_hold(
-    entries: list[Entry], error: type[SurgeryError], message: str, tmp_path: Path
+    entries: list[IndexEntry], error: type[SurgeryError], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
         write_index(tmp_path, entries)
@@ -421,7 +431,7 @@ def test_what_an_index_cannot_hold(
 )
 def test_paths_that_tensorstore_would_not_open(file: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be the data file"):
-        write_index(tmp_path, [Entry(b"a", Chunk(file, 0, 1))])
+        write_index(tmp_path, [IndexEntry(b"a", Chunk(file, 0, 1))])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -440,10 +450,10 @@ def test_sizes_that_the_format_does_not_allow(options: IndexOptions, tmp_path: P
 
 
 def test_an_existing_database_stays(tmp_path: Path) -> None:
-    write_index(tmp_path, [Entry(b"a", b"1")])
+    write_index(tmp_path, [IndexEntry(b"a", b"1")])
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(DestinationError, match=r"manifest\.ocdbt exists already"):
-        write_index(tmp_path, [Entry(b"b", b"2")])
+        write_index(tmp_path, [IndexEntry(b"b", b"2")])
     assert sorted(tmp_path.rglob("*")) == before
     assert contents(tmp_path) == {b"a": b"1"}
 
@@ -451,15 +461,15 @@ def test_an_existing_database_stays(tmp_path: Path) -> None:
 def test_a_data_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / IDENTITY.hex).write_bytes(b"weights")
-    with pytest.raises(DestinationError, match=f"{IDENTITY.hex} exists already"):
-        write_index(tmp_path, [Entry(b"a", b"1")], FIXED)
+    with pytest.raises(StorageError, match=f"{IDENTITY.hex}: File exists"):
+        write_index(tmp_path, [IndexEntry(b"a", b"1")], FIXED)
     assert (tmp_path / "d" / IDENTITY.hex).read_bytes() == b"weights"
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="Not a directory"):
-        write_index(tmp_path / "file" / "checkpoint", [Entry(b"a", b"1")])
+        write_index(tmp_path / "file" / "checkpoint", [IndexEntry(b"a", b"1")])
 
 
 LAYERS, INSIDE, OUTSIDE = 4, 8, 16
@@ -493,11 +503,11 @@ def linked_checkpoint(directory: Path) -> np.ndarray:
         "dimension_separator": ".",
     }
     data = f"d/{'5afe' * 8}"
-    entries = [Entry(b"kernel/.zarray", json.dumps(definition).encode())]
+    entries = [IndexEntry(b"kernel/.zarray", json.dumps(definition).encode())]
     for i, name in enumerate(matrices):
         start, stop = header[name]["data_offsets"]
         chunk = Chunk(data, 8 + header_bytes + start, stop - start)
-        entries.append(Entry(f"kernel/{i}.0.0".encode(), chunk))
+        entries.append(IndexEntry(f"kernel/{i}.0.0".encode(), chunk))
     write_index(directory, entries)
     os.link(model, directory / data)
     model.unlink()
@@ -528,12 +538,12 @@ def test_a_million_entries(tmp_path: Path) -> None:
     files = sorted(FOREIGN)
     definition = b'{"chunks":[1,4096],"order":"F","zarr_format":2}'
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[IndexEntry]:
         for i in range(250_000):
             name = b"state.layers_%d.kernel_%d" % (i % 900, i // 900)
-            yield Entry(name + b"/.zarray", definition)
+            yield IndexEntry(name + b"/.zarray", definition)
             for j in range(3):
-                yield Entry(b"%s/%d.0" % (name, j), Chunk(files[i % 3], j, i % 6))
+                yield IndexEntry(b"%s/%d.0" % (name, j), Chunk(files[i % 3], j, i % 6))
 
     write_index(tmp_path, entries())
     assert check_tree(tmp_path, 2**20) == 1

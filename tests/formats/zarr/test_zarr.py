@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,17 +17,18 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import Output, Source
-from ckpt_surgery.formats.registry import SinkOptions, detect_format, open_sink, open_source
+from ckpt_surgery.core.protocols import Encoder, Output, Source
+from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.shared.zarr_arrays import ArrayReader
 from ckpt_surgery.formats.shared.zarr_files import Files, file_array, file_manifest
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from tests.support import conformance
 from tests.support.arrays import array
 from tests.support.comparing import assert_same, same
-from tests.support.conformance import Arrays, Lie, output_of
+from tests.support.conformance import Lie
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import opened, values
+from tests.support.writing import Arrays, leaf_of, output_of, write_all
 
 NO_PATHS = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),
@@ -273,16 +274,13 @@ class TestVersion2(Group, conformance.Writing):
     lies = LIES_2
     raw = False
     refused_names: ClassVar = NO_PATHS
+    more_options: ClassVar = {"zarr": 2}
 
     def save(self, arrays: Arrays, path: Path) -> Path:
         return saved(arrays, path, 2)
 
     def load(self, path: Path) -> dict[str, np.ndarray]:
         return loaded(path, 2)
-
-    def sink(self, directory: Path, metadata: Mapping[str, Any] | None = None) -> Any:
-        directory.mkdir(exist_ok=True)
-        return open_sink(self.format, directory, SinkOptions(metadata=metadata or {}, zarr=2))
 
 
 class TestRawChunks(Group, conformance.Reading):
@@ -536,18 +534,18 @@ def test_what_is_taken_for_zarr(tmp_path: Path) -> None:
 # --- what only zarr has: writing ----------------------------------------------------------------------------
 
 
-def sink_of(directory: Path, zarr: int = 3) -> Any:
+def sink_of(directory: Path, outputs: Sequence[Output], zarr: int = 3) -> Any:
     directory.mkdir(exist_ok=True)
-    return open_sink("zarr", directory, SinkOptions(zarr=zarr))
+    return open_sink("zarr", directory, SinkOptions(zarr=zarr), outputs)
+
+
+def encoder_of(zarr: int = 3) -> Encoder:
+    return encoder("zarr", SinkOptions(zarr=zarr))
 
 
 def written(directory: Path, arrays: Arrays, version: int, chunks: tuple[int, ...]) -> Path:
-    sink = sink_of(directory, version)
     outputs = [output_of(name, value, chunks) for name, value in arrays.items()]
-    sink.create(outputs)
-    for output, value in zip(outputs, arrays.values(), strict=True):
-        sink.write(output, Region.whole(value.shape), value)
-    sink.finish()
+    write_all(sink_of(directory, outputs, version), arrays)
     return directory
 
 
@@ -603,8 +601,8 @@ def test_a_group_without_arrays(version: int, tmp_path: Path) -> None:
         ("/".join(["x" * 200] * 16), 3, "has 3215 bytes, too many for a path"),
     ],
 )
-def test_names_that_are_no_paths(name: str, zarr: int, says: str, tmp_path: Path) -> None:
-    (told,) = sink_of(tmp_path / "g", zarr).unsupported([output_of(name, np.ones(2)).leaf])
+def test_names_that_are_no_paths(name: str, zarr: int, says: str) -> None:
+    (told,) = encoder_of(zarr).unsupported([leaf_of(name, np.ones(2))])
     assert says in told
     assert told.startswith(f"`{name}` ")
     assert told.endswith("; rename it.")
@@ -615,30 +613,30 @@ def test_names_that_are_no_paths(name: str, zarr: int, says: str, tmp_path: Path
 )
 def test_names_that_only_look_like_chunks(name: str, zarr: int, tmp_path: Path) -> None:
     arrays = {name: array((4, 6), "float32"), "y": array((2, 3), "float32")}
-    assert sink_of(tmp_path / "g", zarr).unsupported([output_of(n, v).leaf for n, v in arrays.items()]) == []
+    assert encoder_of(zarr).unsupported([leaf_of(n, v) for n, v in arrays.items()]) == []
     path = written(tmp_path / "g", arrays, zarr, (2, 3))
     assert_same(loaded(path, zarr), arrays)
     assert_same(values(opened(path)), arrays)
 
 
-def test_leaves_that_would_share_a_directory_are_refused(tmp_path: Path) -> None:
+def test_leaves_that_would_share_a_directory_are_refused() -> None:
     spec = ArraySpec((2,), np.dtype(np.float32))
     keys = (Key.of(["a", "b"]), Key.of(["a/b"]), Key.parse("a/b/c/d"))
-    assert sink_of(tmp_path / "g").unsupported([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
+    assert encoder_of().unsupported([Leaf(key, LeafKind.ARRAY, spec) for key in keys]) == [
         "2 leaves would have the name `a/b`; rename all but one.",
     ]
 
 
 @pytest.mark.parametrize("metadata", [{"a": object()}, {"a": {1, 2}}, {(1, 2): 3}])
-def test_metadata_that_is_no_json_is_refused(metadata: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not JSON"):
-        open_sink("zarr", tmp_path, SinkOptions(metadata=metadata))
+def test_metadata_that_is_no_json_is_refused(metadata: Any) -> None:
+    with pytest.raises(UsageError, match="metadata cannot be stored as JSON"):
+        encoder("zarr", SinkOptions(metadata=metadata))
 
 
-def test_options_that_make_no_group_are_refused(tmp_path: Path) -> None:
+def test_options_that_make_no_group_are_refused() -> None:
     for options in (SinkOptions(step=1), SinkOptions(item="x"), SinkOptions(zarr=4), SinkOptions(zarr=1)):
         with pytest.raises(UsageError):
-            open_sink("zarr", tmp_path, options)
+            encoder("zarr", options)
 
 
 def test_directories_that_tensorstore_takes_for_others(tmp_path: Path) -> None:
@@ -648,7 +646,7 @@ def test_directories_that_tensorstore_takes_for_others(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="backslash"):
         opened(tmp_path / "a\\b")
     with pytest.raises(UsageError, match="backslash"):
-        sink_of(tmp_path / "d\\e")
+        sink_of(tmp_path / "d\\e", [])
 
 
 # --- stored bytes -------------------------------------------------------------------------------------------
@@ -656,16 +654,12 @@ def test_directories_that_tensorstore_takes_for_others(tmp_path: Path) -> None:
 
 def adopted(source: Source, directory: Path, version: int) -> Path:
     """Every array by its stored bytes."""
-    sink = sink_of(directory, version)
     outputs = []
     for leaf in source.leaves().values():
         assert leaf.manifest is not None
-        assert sink.adopts(leaf, leaf.manifest)
+        assert encoder_of(version).adopts(leaf, leaf.manifest)
         outputs.append(Output(leaf, leaf.manifest.chunk_shape, leaf.manifest, copied=True))
-    sink.create(outputs)
-    for output in outputs:
-        sink.adopt(output)
-    sink.finish()
+    write_all(sink_of(directory, outputs, version), {})
     return directory
 
 
@@ -710,7 +704,7 @@ def test_what_is_not_all_there_is_not_adopted(tmp_path: Path) -> None:
     x = group_of(tmp_path / "g", 3).create_array("x", shape=(4,), chunks=(2,), dtype="int32")
     x[:2] = [1, 2]
     leaf = opened(tmp_path / "g").leaves()["x"]
-    assert not sink_of(tmp_path / "to").adopts(leaf, leaf.manifest)
+    assert not encoder_of().adopts(leaf, leaf.manifest)
     compressed = saved(
         {"x": array((4,), "float32")},
         tmp_path / "v3",
@@ -718,22 +712,23 @@ def test_what_is_not_all_there_is_not_adopted(tmp_path: Path) -> None:
         compressors=[zarr.codecs.ZstdCodec(), zarr.codecs.Crc32cCodec()],
     )
     leaf = opened(compressed).leaves()["x"]
-    assert sink_of(tmp_path / "to").adopts(leaf, leaf.manifest)
-    assert not sink_of(tmp_path / "to", 2).adopts(leaf, leaf.manifest)
+    assert encoder_of().adopts(leaf, leaf.manifest)
+    assert not encoder_of(2).adopts(leaf, leaf.manifest)
 
 
 def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
     path = saved({"x": array((4,), "float32")}, tmp_path / "from", 3)
     source = opened(path)
     leaf = source.leaves()["x"]
-    sink = sink_of(tmp_path / "to")
 
     def output(index: int, file: Path) -> Output:
         chunks = {(index,): conformance.Chunk(os.fspath(file), 0, 4)}
         return Output(leaf, leaf.manifest.chunk_shape, replace(leaf.manifest, chunks=chunks), copied=True)
 
-    sink.create([output(0, tmp_path / "gone")])
+    sink = sink_of(tmp_path / "to", [output(0, tmp_path / "gone")])
+    sink.create()
+    writer = sink.attach(0)
     with pytest.raises(SourceError, match="gone cannot be read: No such file"):
-        sink.adopt(output(0, tmp_path / "gone"))
+        writer.adopt(output(0, tmp_path / "gone"))
     with pytest.raises(StorageError, match="Is a directory"):
-        sink.adopt(output(1, tmp_path))
+        writer.adopt(output(1, tmp_path))

@@ -1,0 +1,78 @@
+"""What a Flax file can hold."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.formats.flax.draft import is_native
+from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.msgpack_nodes import CHUNKED
+from ckpt_surgery.formats.shared.msgpack_tree import MOST_DEPTH, MOST_TEXT_BYTES, MOST_VALUES
+from ckpt_surgery.formats.shared.steps import check_no_choice
+from ckpt_surgery.formats.shared.unsupported import (
+    quoted,
+    same_name,
+    wrong_dtypes,
+    wrong_keys,
+    wrong_kinds,
+    wrong_strings,
+)
+from ckpt_surgery.storage.regions import are_contiguous
+
+_HELD = frozenset(DTYPES.values())
+
+
+class FlaxEncoder(Encoder):
+    """A tree of arrays, strings and empty nodes."""
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        """Why a Flax file cannot hold these leaves, one sentence each; empty: it can."""
+        return [
+            *wrong_kinds(leaves, (LeafKind.PRNG_KEY,), "a Flax file holds arrays, strings and empty nodes"),
+            *wrong_dtypes(leaves, _HELD, "Flax cannot restore"),
+            *wrong_strings(leaves),
+            *wrong_keys(leaves),
+            *_unreadable(leaves),
+            *_wrong_tree(leaves),
+        ]
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Whether the stored bytes, one chunk after another, are the array's elements."""
+        return not is_native(leaf) and are_contiguous(manifest)
+
+
+def _unreadable(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Leaves that would not be read back."""
+    for leaf in leaves:
+        names = leaf.key.names
+        if leaf.string is not None and len(leaf.string) * 4 > MOST_TEXT_BYTES:
+            length = len(leaf.string)
+            yield f"{quoted(leaf)} is a string of {length} characters, too long to be read back; drop it."
+        if CHUNKED in names:
+            why = "by which Flax knows arrays in pieces"
+            yield f"{quoted(leaf)} has the component `{CHUNKED}`, {why}; rename it."
+        if len(names) > MOST_DEPTH:
+            yield f"{quoted(leaf)} is nested {len(names)} deep, and {MOST_DEPTH} is the limit; rename it."
+
+
+def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """The file is one tree: each node has its own name, and their number is limited."""
+    counts = Counter([leaf.key.names for leaf in leaves])
+    containers = {names[:i] for names in counts for i in range(len(names))}
+    for names, count in counts.items():
+        if count > 1:
+            yield same_name("/".join(names), count)
+    if len(counts) + len(containers) > MOST_VALUES:
+        yield (
+            f"{len(leaves)} leaves in {len(containers)} containers are too many to be read back: "
+            f"{MOST_VALUES} is the limit; drop some."
+        )
+
+
+def flax_encoder(options: SinkOptions) -> FlaxEncoder:
+    """Raises UsageError for a step or an item. Custom metadata has no place in the file."""
+    check_no_choice("Flax files have", options.step, options.item, "dst_")
+    return FlaxEncoder()

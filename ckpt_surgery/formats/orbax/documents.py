@@ -1,0 +1,101 @@
+"""The JSON documents of an Orbax item that is to be written.
+
+Source: what orbax-checkpoint 0.12.8 writes and reads.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.formats.orbax.tree import ARRAY_METADATA, SHARDINGS, STRINGS, array_name
+from ckpt_surgery.formats.shared.orbax_layout import TREE_METADATA
+
+ONE_DEVICE = '{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}'
+"""Sharding of PRNG keys that come without one: Orbax cannot restore a jax.Array that has none."""
+
+
+Document: TypeAlias = dict[str, Any]
+"""A JSON object."""
+
+
+def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any]) -> dict[str, Document]:
+    """The documents of an item by their paths within it. The last is `_METADATA`, which completes it."""
+    found: dict[str, Document] = {}
+    arrays = {array_name(o.leaf.key): o for o in outputs if _is_jax_array(o.leaf)}
+    if arrays:
+        found[SHARDINGS] = {_encoded(name): _sharding(o.leaf) for name, o in arrays.items()}
+        listed = [_array_metadata(name, output) for name, output in arrays.items()]
+        found[f"{ARRAY_METADATA}0"] = {"array_metadatas": listed}
+    strings = [output.leaf for output in outputs if output.leaf.kind is LeafKind.STRING]
+    if strings:
+        found[STRINGS] = _nested_strings(strings)
+    found[TREE_METADATA] = {
+        "tree_metadata": {str(output.leaf.key.names): _tree_entry(output) for output in outputs},
+        "use_ocdbt": True,
+        "use_zarr3": zarr == 3,
+        "store_array_data_equal_to_fill_value": True,
+        "custom_metadata": dict(metadata) or None,
+    }
+    return found
+
+
+def _is_jax_array(leaf: Leaf) -> bool:
+    """Whether Orbax restores a leaf as a jax.Array, which needs a sharding."""
+    return leaf.kind is LeafKind.PRNG_KEY or (leaf.kind is LeafKind.ARRAY and leaf.sharding is not None)
+
+
+def _encoded(name: str) -> str:
+    return urlsafe_b64encode(name.encode()).decode()
+
+
+def _sharding(leaf: Leaf) -> str:
+    return ONE_DEVICE if leaf.sharding is None else leaf.sharding
+
+
+def _array_metadata(name: str, output: Output) -> dict[str, Any]:
+    impl = output.leaf.prng_impl
+    about = {
+        "param_name": name,
+        "write_shape": list(output.chunks),
+        "chunk_shape": list(output.chunks),
+        "ext_metadata": {"random_key_impl": impl} if impl else None,
+    }
+    return {"array_metadata": about}
+
+
+def _nested_strings(strings: Sequence[Leaf]) -> dict[str, Any]:
+    """Strings by array name. A `/` in a name nests, because Orbax looks names up as JSON pointers."""
+    document: dict[str, Any] = {}
+    for leaf in strings:
+        *parents, last = array_name(leaf.key).split("/")
+        inner = document
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[last] = leaf.string
+    return document
+
+
+def _tree_entry(output: Output) -> dict[str, Any]:
+    leaf = output.leaf
+    parts = [
+        {"key": name, "key_type": 1 if in_sequence else 2}
+        for name, in_sequence in zip(leaf.key.names, leaf.key.sequences, strict=True)
+    ]
+    value: dict[str, Any] = {"value_type": _value_type(leaf), "skip_deserialize": leaf.kind is LeafKind.EMPTY}
+    if _is_jax_array(leaf):
+        value["write_shape"] = list(output.chunks)
+    return {"key_metadata": parts, "value_metadata": value}
+
+
+def _value_type(leaf: Leaf) -> str:
+    if leaf.kind is LeafKind.EMPTY:
+        assert leaf.empty is not None
+        return leaf.empty
+    if leaf.kind is LeafKind.STRING:
+        return "string"
+    if _is_jax_array(leaf):
+        return "jax.Array"
+    assert leaf.spec is not None
+    return "scalar" if leaf.kind is LeafKind.SCALAR and leaf.spec.ndim == 0 else "np.ndarray"

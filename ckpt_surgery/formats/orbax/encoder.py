@@ -1,0 +1,66 @@
+"""What an Orbax checkpoint can hold, and where its item lies."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.orbax.detect import check_holds_steps
+from ckpt_surgery.formats.orbax.unsupported import unsupported
+from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.unsupported import metadata_json
+from ckpt_surgery.formats.shared.zarr_files import check_reachable
+from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, adopted_metadata
+
+DEFAULT_ITEM = "default"
+
+
+@dataclass(frozen=True)
+class OrbaxEncoder(Encoder):
+    """A tree of arrays, scalars, strings, PRNG keys and empty nodes."""
+
+    zarr: int
+    """Version of the zarr specification: 2 or 3."""
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        """Why Orbax cannot hold these leaves, one sentence each; empty: it can."""
+        return unsupported(leaves)
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Whether the item's version of zarr can describe these stored bytes."""
+        return adopted_metadata(manifest, self.zarr) is not None
+
+
+def orbax_encoder(options: SinkOptions) -> OrbaxEncoder:
+    """Raises UsageError for options that make no checkpoint."""
+    if options.zarr not in DRIVERS:
+        raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
+    if options.structure_file and options.zarr != 2:
+        raise UsageError("A structure file is for arrays of zarr 2", hint="Say `zarr: 2`, or leave it out.")
+    if options.step is not None and options.step < 0:
+        raise UsageError(f"A step cannot be negative: {options.step}")
+    item = options.item
+    if item is not None and (not item or item in (".", "..") or "/" in item or "\0" in item):
+        raise UsageError(f"`{shown(item)}` cannot be the name of an item", hint="Use a plain name.")
+    metadata_json(options.metadata)
+    return OrbaxEncoder(options.zarr)
+
+
+def check_destination(path: Path, options: SinkOptions) -> None:
+    """Raises UsageError where a path cannot take a step, or TensorStore takes it for another path."""
+    if options.step is not None:
+        check_holds_steps(os.fspath(path), options.step)
+    check_reachable(os.fspath(directories(path, options)[1].resolve()), UsageError)
+
+
+def directories(directory: Path, options: SinkOptions) -> tuple[Path, Path]:
+    """The step's directory and the item's. They are the same where there is neither a step nor an item."""
+    step = directory if options.step is None else directory / str(options.step)
+    if options.step is None and options.item is None:
+        return step, step
+    return step, step / (options.item or DEFAULT_ITEM)

@@ -1,0 +1,83 @@
+"""What several formats cannot hold, in the same words: one sentence for each problem, with the key."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import is_unicode, shown
+
+_KINDS = {
+    LeafKind.STRING: "a string",
+    LeafKind.PRNG_KEY: "a PRNG key, whose type would be lost",
+}
+"""Kinds of leaves that formats may lack a place for, in words."""
+
+NOT_UNICODE = "is not valid Unicode, so it cannot be stored as UTF-8"
+"""The problem of a text with half of a surrogate pair, as a predicate."""
+
+
+def quoted(leaf: Leaf) -> str:
+    """The key of a leaf as messages quote it."""
+    return f"`{shown(leaf.key.text)}`"
+
+
+def wrong_kinds(leaves: Iterable[Leaf], lacking: Collection[LeafKind], holds: str) -> Iterator[str]:
+    """Leaves of kinds that the format lacks. `holds` says what it has: `zarr groups hold plain arrays`."""
+    for leaf in leaves:
+        if leaf.kind in lacking:
+            yield f"{quoted(leaf)} is {_KINDS[leaf.kind]}; {holds} only; drop it."
+
+
+def wrong_dtypes(leaves: Iterable[Leaf], held: Collection[Any], library: str) -> Iterator[str]:
+    """Arrays of dtypes that are not among the held ones. `library` says why: `zarr cannot store`."""
+    for leaf in leaves:
+        if leaf.spec is not None and leaf.spec.dtype not in held:
+            yield f"{quoted(leaf)} {dtype_problem(leaf.spec.dtype, library)}"
+
+
+def dtype_problem(dtype: np.dtype[Any], library: str) -> str:
+    """Why a library cannot hold arrays of a dtype, as a predicate: `is uint4, which zarr cannot store; …`.
+
+    A cast does not help where elements are no numbers: objects (such as TensorFlow's strings), text, times.
+    """
+    castable = dtype.kind not in "OSUMm" and dtype.type is not np.void
+    return f"is {dtype.name}, which {library}; {'cast it to another type' if castable else 'drop it'}."
+
+
+def wrong_keys(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Leaves whose key cannot be encoded as UTF-8."""
+    for leaf in leaves:
+        if not is_unicode(leaf.key.text):
+            yield f"{quoted(leaf)} {NOT_UNICODE}; rename it."
+
+
+def wrong_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
+    """Strings that cannot be encoded as UTF-8."""
+    for leaf in leaves:
+        if leaf.string is not None and not is_unicode(leaf.string):
+            yield f"{quoted(leaf)} is a string that {NOT_UNICODE}; drop it."
+
+
+def repeated_keys(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Texts of keys that several leaves have."""
+    for text, count in Counter([leaf.key.text for leaf in leaves]).items():
+        if count > 1:
+            yield same_name(text, count)
+
+
+def same_name(text: str, count: int) -> str:
+    """That so many leaves have the same name."""
+    return f"{count} leaves would have the name `{shown(text)}`; rename all but one."
+
+
+def metadata_json(metadata: Mapping[str, Any]) -> str:
+    """The custom metadata as JSON in ASCII characters, without spaces. Raises UsageError."""
+    try:
+        return json.dumps(dict(metadata), separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The custom metadata cannot be stored as JSON: {error}") from error
