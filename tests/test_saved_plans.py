@@ -550,7 +550,7 @@ def test_whatever_the_file_says_is_a_plan_or_refused(
         for part in containers:
             inner = inner[part]
         if data.draw(st.booleans()):
-            inner[last] = data.draw(JUNK)
+            inner[last] = copy.deepcopy(data.draw(JUNK))  # it may be changed again
         else:
             del inner[last]
     hostile = tmp_path / "hostile.json"
