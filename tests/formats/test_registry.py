@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import ckpt_surgery
 import ckpt_surgery.formats as formats_package
-from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.foreign_names import FOREIGN
@@ -438,11 +438,11 @@ def test_a_format_is_added_as_a_folder_and_nothing_else(tmp_path: Path) -> None:
     arrays = {"a": np.arange(600.0).reshape(20, 30), "b": np.arange(3, dtype=np.int16)}
     np.savez(tmp_path / "x.npz", **arrays)
     assert "ckpt_surgery.formats.memmaps.sink" not in sys.modules
-    api.convert(tmp_path / "x.npz", tmp_path / "x.memmaps")  # its name says the format
-    assert api.inspect(tmp_path / "x.memmaps").format == "memmaps"
-    api.convert(tmp_path / "x.memmaps", tmp_path / "back.npz")
+    ckpt_surgery.convert(tmp_path / "x.npz", tmp_path / "x.memmaps")  # its name says the format
+    assert ckpt_surgery.inspect(tmp_path / "x.memmaps").format == "memmaps"
+    ckpt_surgery.convert(tmp_path / "x.memmaps", tmp_path / "back.npz")
     with np.load(tmp_path / "back.npz") as back:
         assert {name: back[name].tolist() for name in back} == {n: v.tolist() for n, v in arrays.items()}
     np.savez(tmp_path / "y.npz", **{"a/b": np.ones(2)})
     with pytest.raises(PlanError, match="`a/b` is no name of a file"):
-        api.plan(None, tmp_path / "y.npz", format="memmaps")
+        ckpt_surgery.plan(None, tmp_path / "y.npz", format="memmaps")
