@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def built(kind: str, path: Path, size: int, seed: int = 0) -> Path:
 
 def by_peer(work: str, tmp_path: Path, *sources: Path, arguments: tuple[str, ...] = ()) -> dict[str, Any]:
     with quiet():
-        peers.WORKS[work](*map(str, sources), str(tmp_path / "peer"), *arguments)
+        peer: Callable[..., None] = peers.WORKS[work]
+        peer(*map(str, sources), str(tmp_path / "peer"), *arguments)
     return leaves_of(tmp_path / "peer")
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import NO_RECORD, recorded
 
@@ -176,7 +176,7 @@ def test_a_damaged_config_matters_only_where_it_is_asked_for(
     (warning,) = result.plan.warnings
     assert warning.startswith(f"the config is not recorded: {model}/config.json is not valid JSON")
     assert metadata_of(tmp_path / "out")["ckpt_surgery"] == {"recipes": entry("same")}
-    with pytest.raises(api.SourceError, match=r"config\.json is not valid JSON"):
+    with pytest.raises(SourceError, match=r"config\.json is not valid JSON"):
         api.plan(recipe("forward"), model)
 
 

@@ -46,12 +46,12 @@ def test_requests_have_every_option_with_its_default() -> None:
     ("call", "says"),
     [
         (
-            lambda: ckpt_surgery.plan("r", "a", dst_itm="x"),
+            lambda: ckpt_surgery.plan("r", "a", dst_itm="x"),  # type: ignore[call-arg]
             "plan() has no option `dst_itm`; did you mean `dst_item`?",
         ),
-        (lambda: ckpt_surgery.apply("r", "a", out="x"), "apply() has no option `out`"),
-        (lambda: ckpt_surgery.convert("a", "b", target="x"), "convert() has no option `target`"),
-        (lambda: ckpt_surgery.convert("a", "b", allow_hooks=True), "convert() has no option `allow_hooks`"),
+        (lambda: ckpt_surgery.apply("r", "a", out="x"), "apply() has no option `out`"),  # type: ignore[call-arg]
+        (lambda: ckpt_surgery.convert("a", "b", target="x"), "convert() has no option `target`"),  # type: ignore[call-arg]
+        (lambda: ckpt_surgery.convert("a", "b", allow_hooks=True), "convert() has no option `allow_hooks`"),  # type: ignore[call-arg]
     ],
 )
 def test_an_option_of_a_wrong_name_is_named(call: Callable[[], object], says: str) -> None:

@@ -218,14 +218,14 @@ def test_quiet_plans_print_warnings_only(library, recipe, tower):
 def test_a_recipe_is_read_once(recipe, monkeypatch):
     """The command needs its sources, and the library its rules: both have the same reading of it."""
     reads: list[str] = []
-    real = recipes.read_text
+    real = recipes.read_text  # type: ignore[attr-defined]
 
     def counted(path: str) -> str:
         reads.append(path)
         return real(path)
 
     monkeypatch.setattr(recipes, "read_text", counted)
-    monkeypatch.setattr(preparing.formats, "open_source", refused)
+    monkeypatch.setattr(preparing.formats, "open_source", refused)  # type: ignore[attr-defined]
     for arguments in (
         ["plan", recipe, "a"],
         ["apply", recipe, "a", "b"],

@@ -191,7 +191,7 @@ def test_deep_keys_need_no_recursion(found):
 def test_statistics(found):
     numbers = {
         "params/embed": Statistics(-1.0, 2.0, 1e-9, 1 / 3, 0, 4),
-        "step": Statistics(*[None] * 4, 1, 0),
+        "step": Statistics(*[None] * 4, 1, 0),  # type: ignore[call-arg]
     }
     lines = shown(render.statistics_lines(replace(found, statistics=numbers), False)).split("\n")
     assert lines[-3:] == [

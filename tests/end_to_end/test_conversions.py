@@ -258,7 +258,7 @@ def test_a_checkpoint_of_which_a_part_was_never_written_is_not_published(
     (tmp_path / "r.yaml").write_text(f"version: 1\nrules: [{{match: 'w.', value: '{value}'}}]\n")
     out = tmp_path / DESTINATIONS[format][0]
     before = sorted(tmp_path.iterdir())
-    whole = execute.batches
+    whole = execute.batches  # type: ignore[attr-defined]
     monkeypatch.setattr(execute, "batches", lambda items, nbytes: whole(list(items)[:-1], nbytes))
     with pytest.raises(VerificationError, match="`w2`: 0 of 24 elements were written"):
         api.apply(tmp_path / "r.yaml", source, dst=out)

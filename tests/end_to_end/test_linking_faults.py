@@ -4,6 +4,7 @@ Files change between plan and run, file systems refuse links, disks are full, si
 """
 
 import errno
+import fcntl
 import os
 import signal
 import threading
@@ -112,7 +113,7 @@ def test_an_overwrite_that_fails_keeps_the_old_one(
 def test_a_mode_that_the_file_system_lacks_says_what_to_do(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_files.fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
+    monkeypatch.setattr(fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
     recipe = write_recipe(tmp_path, "version: 1\n")
     with pytest.raises(StorageError, match=r'(?s)not supported.*`link_mode="copy"`'):
         api.apply(recipe, layout("safetensors"), dst=tmp_path / "out", link_mode="reflink")

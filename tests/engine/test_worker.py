@@ -114,8 +114,8 @@ def test_arrays_of_one_dtype_go_together_however_they_are_computed(
     text = re.sub(r"\b([a-z])\b", r"source['\1']", value)
     recipe = f'version: 1\nrules:\n- {{add: made, value: "{text}"}}\n'
     _, sink = carried_out(recipe, MemorySource(MIXED), 10**8)
-    assert sink.arrays["made"].dtype == MIXED[like].dtype
-    assert sink.arrays["made"].tolist() == np.array(expected).astype(MIXED[like].dtype).tolist()
+    assert sink.arrays["made"].dtype == MIXED[like].dtype  # type: ignore[attr-defined]
+    assert sink.arrays["made"].tolist() == np.array(expected).astype(MIXED[like].dtype).tolist()  # type: ignore[attr-defined]
 
 
 def test_progress_counts_bytes_up_to_all() -> None:

@@ -264,5 +264,5 @@ def whole_of(node: Node, reader: Callable[[str, Leaf, Region], np.ndarray]) -> n
 
 
 def test_every_arithmetic_function_is_fused() -> None:
-    names = {name for name, f in registry().items() if isinstance(f, type) and f.elementwise}
+    names = {name for name, f in registry().items() if isinstance(f, type) and f.elementwise}  # type: ignore[attr-defined]
     assert names == {"abs", "cast", "clip", "exp", "log", "maximum", "minimum", "rsqrt", "sqrt", "where"}

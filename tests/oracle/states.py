@@ -29,6 +29,6 @@ def train_state(*widths: int, seed: int) -> TrainState:
     params = model.init(jax.random.key(seed), inputs)
     state = TrainState.create(apply_fn=model.apply, params=params, tx=optax.adamw(1e-3))
     for _ in range(2):
-        grads = jax.grad(lambda p: jnp.sum(model.apply(p, inputs) ** 2))(state.params)
+        grads = jax.grad(lambda p: jnp.sum(model.apply(p, inputs) ** 2))(state.params)  # type: ignore[operator]
         state = state.apply_gradients(grads=grads)
     return jax.tree.map(np.asarray, state)

@@ -24,8 +24,8 @@ from ckpt_surgery.planner.entries import (
     with_lists,
 )
 from ckpt_surgery.planner.evaluator import SourceLeaves
+from tests.support.leaves import key, leaf
 from tests.support.passes import tree_of
-from tests.support.plans import key, leaf
 
 RULE = RuleRef("rules[3]", 7)
 W = Key.parse("w")

@@ -11,7 +11,8 @@ from ckpt_surgery.graph.nodes import Apply, Node, Read
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Fate, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
-from tests.support.plans import leaf, plan_of
+from tests.support.leaves import leaf
+from tests.support.plans import plan_of
 
 HEAD = "version: 1\n"
 A, B = (Read("source", leaf(text)) for text in "ab")

@@ -445,7 +445,7 @@ def test_two_towers_get_a_fusion_layer(save: Save, run: Run) -> None:
     options = ["image_width=6", "text_width=4", "fusion_width=32", "dtype=bfloat16", "seed=7"]
     paths = save("image", image), save("text", text)
     found = run("@merge-two-towers", *paths, set=options)
-    kernel = found.pop("params/fusion/kernel")
+    kernel = found.pop("params/fusion/kernel")  # type: ignore[attr-defined]
     assert_same(
         found,
         {

@@ -9,9 +9,9 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.registry import open_source
 
 
-def opened(path: Path, format: str | None = None, step: int | None = None) -> Source:
+def opened(path: Path, format: str | None = None, step: int | None = None, item: str | None = None) -> Source:
     """The source at a path; without `format`, of the format that is recognized."""
-    return open_source(os.fspath(path), format, step)
+    return open_source(os.fspath(path), format, step, item)
 
 
 def values(source: Source) -> dict[str, Any]:

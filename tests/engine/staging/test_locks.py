@@ -86,7 +86,7 @@ def test_without_a_guard_a_half_written_lock_may_be_a_living_runs(
     def refused(handle: int, operation: int) -> None:
         raise OSError(errno.EBADF, "as a network file system may say")
 
-    monkeypatch.setattr(locks.fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", refused)
     put(tmp_path / "a", NEW)
     lock_of(tmp_path / "out").write_text("")
     with pytest.raises(DestinationError, match="another run is writing"):

@@ -345,7 +345,7 @@ def test_elements_that_no_function_takes(compressed: bool, tmp_path: Path) -> No
         assert spec is not None
         assert (leaf.manifest, spec.shape) == (None, value.shape)
         for region in (Region.whole(value.shape), *conformance.random_regions(value.shape, 5)):
-            found = source.opaque_elements(leaf, region)
+            found = source.opaque_elements(leaf, region)  # type: ignore[attr-defined]
             assert found.dtype == spec.dtype, text
             assert repr(found.tolist()) == repr(value[region.slices].tolist()), text
         if value.size:
@@ -360,7 +360,7 @@ def test_what_has_no_elements_that_could_be_compared(tmp_path: Path) -> None:
     source = opened(saved(tmp_path / "x", arrays))
     for text, leaf in source.leaves().items():
         with pytest.raises(SourceError, match=f"`{text}`: it is an array of"):
-            source.opaque_elements(leaf, Region((0,), (2,)))
+            source.opaque_elements(leaf, Region((0,), (2,)))  # type: ignore[attr-defined]
 
 
 def test_names_as_big_vision_has_them(tmp_path: Path) -> None:

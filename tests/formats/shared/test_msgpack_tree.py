@@ -425,9 +425,9 @@ def test_manifests_of_arrays_in_pieces(
     assert not any(n % c for n, c in zip(shape, chunks, strict=True))
     data = (tmp_path / "x").read_bytes()
     for index, chunk in manifest.chunks.items():
-        region = tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunks, strict=True))
+        cell = tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, chunks, strict=True))
         assert chunk.length == prod(chunks) * 4
-        assert data[chunk.offset :][: chunk.length] == value[region].tobytes()
+        assert data[chunk.offset :][: chunk.length] == value[cell].tobytes()
     for region in random_regions(shape, 30):
         wanted = value[region.slices]
         assert np.array_equal(read_raw(manifest, region), wanted)

@@ -31,7 +31,8 @@ from ckpt_surgery.core.rewrites.axes import transposed
 from ckpt_surgery.core.rewrites.joining import stacked
 from ckpt_surgery.core.rewrites.reshaping import reinterpreted, reshaped
 from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_metadata
-from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, FILE_NAMES, NATIVE, parse_array
+from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE, parse_array
 from tests.support.checkpoints import dtype
 
 
