@@ -1,0 +1,110 @@
+"""Plans and results as people see them, to the character, at a width of 100 columns."""
+
+from dataclasses import replace
+
+import pytest
+
+from ckpt_surgery.api import Result
+from ckpt_surgery.cli import render_plan
+
+
+def shown(lines) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+def diff(plan, *, full=False, verbose=False, width=100) -> str:
+    return shown(render_plan.plan_lines(plan, full=full, verbose=verbose, width=width))
+
+
+TOWER = """\
+recipe       tower.yaml
+source       /ckpt/source  (orbax, 100 leaves)
+target       /ckpt/target  (orbax, 100 leaves)
+
+kept         1 leaf, 4 B
+renamed      model/block_{0..47}/mlp/wi/kernel  48 × bf16[2048,8192]  rules[0], line 4
+             ← params/layer_{0..47}/mlp/wi
+transformed  model/stacked/scale                 1 × f32[48,2048]     rules[1], line 8
+             ← params/layer_{0..47}/ln  (48 → 1)
+added        fusion/kernel                       1 × bf16[512,256]    rules[2], line 12
+DEFAULTED    model/head/kernel                   1 × f32[2048,10]     the target's value
+DROPPED      opt_state/{0..2}/mu                 3 × f32[2048]        rules[3], line 20
+DROPPED      ema                                 1 × f32[2048]        not in target
+
+100 leaves → 52: 1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED
+1.50 GiB out (1.50 GiB computed), 1.50 GiB to read, peak memory 64.0 MiB"""
+
+
+NARROW = """\
+renamed      model/block_{0..47}/mlp/wi/kernel
+                                       48 × bf16[2048,8192]  rules[0], line 4
+             ← params/layer_{0..47}/mlp/wi
+transformed  model/stacked/scale        1 × f32[48,2048]     rules[1], line 8"""
+
+
+def test_a_diff(tower):
+    assert diff(tower) == TOWER
+
+
+def test_the_step_and_the_item_of_a_source_are_shown(plain):
+    chosen = replace(plain, inputs=(replace(plain.inputs[0], step=10, item="st\x1bate"),))
+    assert "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)" in diff(chosen)
+
+
+def test_a_key_too_long_for_its_column_has_a_line_to_itself(tower):
+    assert NARROW in diff(tower, width=70)
+
+
+def test_verbose_lists_what_is_kept(tower):
+    lines = diff(tower, verbose=True).split("\n")
+    assert "kept         step                                1 × f32[]" in lines
+    assert "kept         1 leaf, 4 B" not in lines
+
+
+def test_full_lists_every_key(tower):
+    text = diff(tower, full=True)
+    assert "renamed      model/block_17/mlp/wi/kernel" in text
+    assert "{0..47}/mlp" not in text
+    assert text.count("renamed      ") == 48
+
+
+def test_a_plan_without_changes(plain):
+    assert diff(plain).endswith(
+        "\n\nkept         1 leaf, 64 B\n\n100 leaves → 1: 1 kept\n"
+        "64 B out (64 B computed), 64 B to read, peak memory 64.0 MiB"
+    )
+
+
+def test_a_plan_without_leaves(make_plan):
+    assert "100 leaves → 0: nothing" in diff(make_plan())
+
+
+@pytest.mark.parametrize(("fate", "style"), [("DROPPED", "bold red"), ("DEFAULTED", "bold yellow")])
+def test_losses_stand_out(tower, fate, style):
+    lines = render_plan.plan_lines(tower, full=False, verbose=False, width=100)
+    first = next(line for line in lines if line.plain.startswith(fate))
+    assert [str(span.style) for span in first.spans if span.start == 0] == [style]
+
+
+def test_hostile_keys_stay_on_their_line(hostile):
+    text = diff(hostile)
+    assert "[red]a[/red]" in text
+    assert "← \\x1b[31mb" in text
+    assert "c\\nDROPPED  d" in text
+    assert "\x1b" not in text
+    assert not any(line.startswith("DROPPED") for line in text.split("\n"))
+
+
+def test_many_sources_are_cut_short_without_full(make_plan, tower):
+    many = replace(tower.steps[0], sources=tuple(("source", f"{c}") for c in "abcde"))
+    plan = make_plan([replace(many, fate=tower.steps[-1].fate)])
+    assert "← a, b, c and 2 more  (5 → 1)" in diff(plan)
+    assert "← a, b, c, d, e  (5 → 1)" in diff(plan, full=True)
+
+
+def test_the_last_line_of_apply(tower):
+    assert render_plan.result_line(Result(tower, 2.5, "/out\x1b")).plain == (
+        "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
+        " · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
+    )
+    assert render_plan.result_line(Result(tower, 0.25, "/out")).plain.endswith(" · 1.50 GiB in 0.25 s · /out")
