@@ -1,9 +1,144 @@
-"""Values of options, and which argument is what."""
+"""Values of options, which argument is what, and what the options of commands are called."""
 
+import inspect
+from pathlib import Path
+from typing import Any
+
+import click
 import pytest
 
-from ckpt_surgery.cli.options import split_paths
+import ckpt_surgery
+from ckpt_surgery.cli import cli
+from ckpt_surgery.cli.console import Settings
+from ckpt_surgery.cli.options import (
+    Command,
+    check_documents,
+    document_path,
+    global_options,
+    memory_option,
+    plan_options,
+    recipe_options,
+    split_paths,
+)
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.requests import ConvertOptions, PlanOptions
+
+
+def values(arguments: list[str], *decorators: Any) -> dict[str, Any]:
+    """What a command with these options gets."""
+    found: dict[str, Any] = {}
+
+    def callback(**options: Any) -> None:
+        found.update(options)
+
+    for decorator in decorators:
+        callback = decorator(callback)
+    click.command(cls=Command)(callback).main(arguments, standalone_mode=False)
+    return found
+
+
+def test_options_have_the_names_of_the_library() -> None:
+    """So that commands hand them on as they are."""
+    told = {"json_to", "full", "detailed_exitcode"}  # by the command itself
+    assert set(values([], plan_options, recipe_options)) - told == set(PlanOptions.__annotations__) - {
+        "link_mode"
+    }
+    for name, options in (("apply", PlanOptions), ("convert", ConvertOptions)):
+        command = cli.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        names = {param.name for param in command.params}
+        assert set(options.__annotations__) <= names
+        assert names & set(PlanOptions.__annotations__) == set(options.__annotations__)
+        taken = inspect.signature(getattr(ckpt_surgery, name)).parameters
+        assert {"overwrite", *options.__annotations__} <= set(taken)
+
+
+def test_nothing_is_given_where_nothing_is_said() -> None:
+    given = values([], plan_options, recipe_options)
+    assert {name: value for name, value in given.items() if value} == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["--memory", "2GiB"], "memory", 2 << 30),
+        (["--shard-size", "5GB"], "shard_size", 5_000_000_000),
+        (["--format", "npz"], "format", "npz"),
+        (["--src-format", "torch"], "src_format", "torch"),
+        (["--set", "a=b=c", "--set", "d="], "set", ("a=b=c", "d=")),
+        (["--json"], "json_to", "-"),
+        (["--json", "-"], "json_to", "-"),
+        (["--dst-step", "0"], "dst_step", 0),
+    ],
+)
+def test_values(arguments: list[str], name: str, value: object) -> None:
+    assert values(arguments, plan_options, recipe_options)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--format", "torch"], "`torch` is none of: "),  # it can only be read
+        (["--src-format", "zip"], "`zip` is none of: "),
+        (["--memory", "2Gi"], "`2Gi` is not a size"),
+        (["--set", "=b"], "`=b` is not of the form NAME=VALUE"),
+        (["--step", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_values_that_mean_nothing(arguments: list[str], says: str) -> None:
+    with pytest.raises(click.BadParameter) as caught:
+        values(arguments, plan_options, recipe_options)
+    assert says in caught.value.message
+
+
+def test_an_option_with_a_value_is_given_once() -> None:
+    with pytest.raises(click.UsageError, match="Option '--memory' is given more than once"):
+        values(["--memory", "1GiB", "--memory=2GiB"], memory_option)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        ([], None),
+        (["-q"], Settings(quiet=True)),
+        (["-v"], Settings(verbose=1)),
+        (["-vv", "--no-color"], Settings(verbose=2, color=False)),
+    ],
+)
+def test_global_options_become_settings(arguments: list[str], settings: Settings | None) -> None:
+    found: list[object] = []
+
+    @click.command()
+    @global_options
+    @click.pass_context
+    def command(ctx: click.Context) -> None:
+        found.append(ctx.find_root().obj)
+
+    command.main(arguments, standalone_mode=False)
+    assert found == [settings or Settings()]
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [("missing/x.json", "the directory missing does not exist"), (".", ". is a directory")]
+)
+def test_documents_that_cannot_be_written_are_refused(
+    value: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    context, param = click.Context(click.Command("x")), click.Option(["--out"])
+    with pytest.raises(click.BadParameter) as caught:
+        document_path(context, param, value)
+    assert caught.value.message == says
+    for fine in (None, "-", "x.json"):
+        assert document_path(context, param, fine) == fine
+
+
+def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source may be called `-`: only a file could be written over it."""
+    monkeypatch.chdir(tmp_path)
+    check_documents(["-", None, "-"], ["-"])
+    with pytest.raises(UsageError, match="a document cannot be written over or into"):
+        check_documents(["x"], ["x"])
 
 
 @pytest.mark.parametrize(
@@ -13,6 +148,8 @@ from ckpt_surgery.core.errors import UsageError
         (["source"], ["a", "b"], (("a",), "b")),
         (["base", "lora"], ["a", "b"], (("a", "b"), None)),
         (["base", "lora"], ["a", "b", "c"], (("a", "b"), "c")),
+        (["base", "*"], ["a", "b"], (("a",), "b")),
+        (["base", "*"], ["a", "b", "c"], (("a", "b"), "c")),
     ],
 )
 def test_split_paths(names, paths, expected):
@@ -27,6 +164,11 @@ def test_split_paths(names, paths, expected):
             ["source"],
             ["a", "b", "c\n", "d"],
             "the recipe takes 1 source (source) and one destination; too many: c\\n, d",
+        ),
+        (
+            ["base", "lora", "*"],
+            ["a"],
+            "the recipe takes 2 sources or more (base, lora, …) and one destination; 1 path given",
         ),
     ],
 )

@@ -6,6 +6,9 @@ import pytest
 
 from ckpt_surgery.api import Result
 from ckpt_surgery.cli import render_plan
+from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.planner.plan import Costs, Fate
+from ckpt_surgery.report.plan import totals
 
 
 def shown(lines) -> str:
@@ -108,3 +111,35 @@ def test_the_last_line_of_apply(tower):
         " · 1.50 GiB in 2.50 s (615 MiB/s) · /out\\x1b"
     )
     assert render_plan.result_line(Result(tower, 0.25, "/out")).plain.endswith(" · 1.50 GiB in 0.25 s · /out")
+
+
+def test_every_fate_has_a_style_and_a_place_in_the_order(make_plan):
+    assert set(render_plan.STYLES) == {*Fate, "dropped"} == set(totals(make_plan()).by_fate)
+
+
+def test_params_are_shown_with_where_they_come_from(make_plan):
+    params = (
+        ParamValue("n", 4, Origin.SET),
+        ParamValue("heads", 8, Origin.CONFIG, "n_head", "config\x1b.json"),
+        ParamValue("d", 1, Origin.DEFAULT, None, "config.json has no `d`"),
+        ParamValue("e", 2, Origin.DEFAULT),
+    )
+    assert diff(replace(make_plan(), params=params)).split("\n")[2:6] == [
+        "params       n=4  (--set)",
+        "             heads=8 ← n_head  (config\\x1b.json)",
+        "             d=1  (default: config.json has no `d`)",
+        "             e=2  (default)",
+    ]
+
+
+def test_the_ways_of_the_bytes_are_told(make_plan):
+    costs = Costs(600 << 10, 100 << 10, 200 << 10, 300 << 10, 650 << 10, 1 << 20, 50 << 10)
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
+        "600 KiB out (100 KiB linked, 200 KiB copied, 300 KiB computed), 50.0 KiB unused in linked files, "
+        "650 KiB to read, peak memory 1.00 MiB"
+    )
+
+
+def test_versions_that_restore_the_result_are_the_last_line(make_plan):
+    plan = replace(make_plan(), restorable_by={"orbax-checkpoint": "0.5.21"})
+    assert diff(plan).split("\n")[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"

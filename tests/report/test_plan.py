@@ -1,14 +1,11 @@
 """Rows and JSON documents from plans and listings made by hand."""
 
-import json
-import math
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.graph.nodes import Read
@@ -16,7 +13,16 @@ from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import counts, plan_json
-from ckpt_surgery.report.plan import has_changes, plan_rows
+from ckpt_surgery.report.plan import (
+    ParamsRow,
+    Totals,
+    has_changes,
+    param_rows,
+    plan_document,
+    plan_rows,
+    totals,
+    version_text,
+)
 from tests.support.leaves import array_leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -133,6 +139,46 @@ def test_counts():
     }
 
 
+def test_totals_count_the_sources_without_the_target():
+    steps = [step("a", Fate.KEPT), step("b", Fate.ADDED)]
+    found = totals(
+        a_plan(steps, [Dropped("base", array_leaf("x"), None, "drop")], ("base", "lora", "target"))
+    )
+    assert (found.before, found.after) == (14, 2)
+    assert found == Totals(14, 2, counts(a_plan(steps, [Dropped("base", array_leaf("x"), None, "drop")])))
+
+
+def test_params_of_one_origin_share_a_row():
+    params = [
+        ParamValue("n", 4, Origin.CONFIG, "n", "config.json"),
+        ParamValue("m", ("a",), Origin.SET),
+        ParamValue("k", True, Origin.CONFIG, "text/k", "config.json"),
+        ParamValue("d", 1, Origin.DEFAULT),
+        ParamValue("e", 2, Origin.DEFAULT, None, "no config"),
+    ]
+    assert param_rows(a_plan([], params=params)) == [
+        ParamsRow(("n=4", "k=true ← text/k"), "config", "config.json"),
+        ParamsRow(("m=[a]",), "set", None),
+        ParamsRow(("d=1",), "default", None),
+        ParamsRow(("e=2",), "default", "no config"),
+    ]
+
+
+def test_the_document_of_a_run_is_that_of_its_plan_and_more():
+    plan = a_plan([step("a", Fate.KEPT)])
+    assert plan_document(plan) == plan_json(plan)
+    assert plan_document(plan, seconds=2.5, destination="/out") == {
+        **plan_json(plan),
+        "seconds": 2.5,
+        "destination": "/out",
+    }
+
+
+def test_versions_in_words():
+    versions = {"orbax-checkpoint": "0.5.21", "tensorstore": "0.1.80"}
+    assert version_text(versions) == "orbax-checkpoint ≥ 0.5.21 and tensorstore ≥ 0.1.80"
+
+
 def test_plan_json_is_as_documented():
     steps = [
         step(
@@ -199,18 +245,4 @@ def test_plan_json_is_as_documented():
         "dropped": [{"source": "source:opt/x", "rule": "rules[3]", "why": "drop"}],
         "warnings": ["mind this"],
         "restorable_by": {},
-    }
-
-
-def test_json_text_is_one_strict_document():
-    text = json_text(
-        {"n": [math.nan, math.inf, -math.inf, 1.5], "t": (1, None, True), "o": F32, "k": "\x1b\u202e"}
-    )
-    assert text.endswith("}\n")
-    assert text.isascii()
-    assert json.loads(text, parse_constant=pytest.fail) == {
-        "n": ["NaN", "Infinity", "-Infinity", 1.5],
-        "t": [1, None, True],
-        "o": "float32",
-        "k": "\x1b\u202e",
     }
