@@ -85,7 +85,7 @@ def apply(
 ) -> Result:
     """Run a recipe, or a plan that was saved with `plan(out=…)`, and publish the result at `dst`.
 
-    `recipe` is what `plan` takes, or the path of a saved plan, which stands for sources and options as well.
+    `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
     The result is one file where the name of `dst` says so (`out.safetensors`), else a directory. `overwrite`
     replaces what is at `dst`. `on_plan` is called once, before any data is read; `progress` is called after
     each task, from any thread.

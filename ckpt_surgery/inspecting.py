@@ -76,6 +76,6 @@ def diff(
 
 
 def _holds(format: str) -> Holds:
-    """What a format can tell of the structure of a tree; everything, for a name that no format has."""
+    """Which parts of a tree's structure a format can express; all of them, if no format has that name."""
     known = formats.formats().get(format)
     return Holds(format) if known is None else Holds(format, known.holds_empty, known.holds_lists)

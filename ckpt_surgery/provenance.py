@@ -24,7 +24,7 @@ from ckpt_surgery.language.scope import CONFIG, CONFIGS
 RECORD = "ckpt_surgery"
 """Name of the record among custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
 RECIPES = "recipes"
-NO_RECORD = f"`{RECORD}` among the custom metadata is no record of a conversion: replaced"
+NO_RECORD = f"the entry `{RECORD}` of the custom metadata is no record of a conversion; it is replaced"
 
 
 # --- reading ----------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def _layers(source: Source) -> Iterator[Layer]:
 
 
 def recorded(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The record among custom metadata, where formats of texts have it as JSON; without malformed parts."""
+    """The record among custom metadata, parsed where it is JSON text; malformed parts are left out."""
     record = metadata.get(RECORD)
     if isinstance(record, str):
         try:

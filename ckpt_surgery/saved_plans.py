@@ -48,10 +48,13 @@ def saved_request(request: Request) -> SavedRequest | None:
     saved = None if path is None else read_plan_file(path)
     if path is None or saved is None:
         return None
-    if any(getattr(request, f.name) != f.default for f in fields(Request) if f.name not in SAID_ANEW):
+    given = [f.name for f in fields(Request) if getattr(request, f.name) != f.default]
+    decided = [name for name in given if name not in SAID_ANEW]
+    if decided:
+        named = ("the sources" if name == "sources" else f"`{name}=…`" for name in decided)
         raise UsageError(
-            f"{shown(path)} is a saved plan: it knows its sources and options",
-            hint="Give nothing but the destination.",
+            f"{shown(path)} is a saved plan, which has its sources and options",
+            hint=f"Leave out {' and '.join(named)}, or make the plan again.",
         )
     planned = destination_options(saved)
     options = replace(
@@ -61,13 +64,14 @@ def saved_request(request: Request) -> SavedRequest | None:
     )
     if planned.link_mode is LinkMode.COPY and options.link_mode is not LinkMode.COPY:
         raise UsageError(
-            f"{shown(path)} was made to copy: it does not know what could be linked",
+            f"{shown(path)} was made to copy everything, so it does not say what can be linked",
             hint=f'Make the plan again with `link_mode="{options.link_mode}"`.',
         )
-    named = formats.promised(options.name)
-    if options.name != planned.name and named not in (None, options.format):
+    promised = formats.promised(options.name)
+    if options.name != planned.name and promised not in (None, options.format):
         raise UsageError(
-            f"{shown(path)} was made for {options.format}, and {shown(options.name)} is named for {named}",
+            f"{shown(path)} was made for {options.format}, but the name {shown(options.name)} "
+            f"says {promised}",
             hint="Choose another name, or make the plan again with this destination.",
         )
     memory, workers = request.memory or saved.memory, request.workers or saved.workers

@@ -229,7 +229,7 @@ def test_what_was_to_be_linked_may_be_copied(
     assert (linked.bytes_linked, linked.bytes_copied) == (linked.bytes_out, 0)
     assert api.apply(tmp_path / "plan.json", dst=tmp_path / "a", link_mode="copy").plan.costs == copied
     assert api.apply(tmp_path / "plan.json", dst=tmp_path / "b").plan.costs == linked
-    with pytest.raises(UsageError, match=r"copied\.json was made to copy") as caught:
+    with pytest.raises(UsageError, match=r"copied\.json was made to copy everything") as caught:
         api.apply(tmp_path / "copied.json", dst=tmp_path / "c", link_mode="hardlink")
     assert '`link_mode="hardlink"`' in str(caught.value)
 
@@ -262,7 +262,7 @@ def test_the_destination_s_name_has_to_go_with_the_format(model: Path, tmp_path:
     with pytest.raises(UsageError) as caught:
         api.apply(tmp_path / "plan.json", dst=tmp_path / "out.safetensors")
     assert str(caught.value) == (
-        f"{tmp_path}/plan.json was made for orbax, and out.safetensors is named for safetensors\n"
+        f"{tmp_path}/plan.json was made for orbax, but the name out.safetensors says safetensors\n"
         "  Choose another name, or make the plan again with this destination."
     )
     api.plan(None, model, format="orbax", dst=tmp_path / "odd.npz", out=tmp_path / "plan.json")
@@ -291,8 +291,11 @@ def test_formats_shards_steps_and_versions_of_zarr_are_kept(
     assert (inspected.step, inspected.item) == (7, "model")
     assert json.loads((tmp_path / "steps/7/model/_METADATA").read_text())["use_zarr3"] is False
     for option in ({"shard_size": 1}, {"src_format": "orbax"}, {"step": 0}, {"set": ["a=1"]}):
-        with pytest.raises(UsageError, match="is a saved plan: it knows its sources and options"):
+        with pytest.raises(UsageError, match="is a saved plan, which has its sources and options") as caught:
             api.apply(tmp_path / "plan.json", dst=tmp_path / "other", **option)
+        assert caught.value.problems[0].hint == f"Leave out `{next(iter(option))}=…`, or make the plan again."
+    with pytest.raises(UsageError, match="Leave out the sources and `item=…`, or make"):
+        api.apply(tmp_path / "plan.json", model, dst=tmp_path / "other", item="x")
 
 
 # --- what has changed -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How `plan`, `apply` and `convert` tell what will be done and what was done."""
+"""What `plan`, `apply` and `convert` print: what will be done, and what was done."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CHANGES = 2
 
 @dataclass(frozen=True)
 class Report:
-    """Where and how a plan and its result are told."""
+    """Prints a plan and its result, and writes their JSON document."""
 
     terminal: Terminal
     full: bool
@@ -27,15 +27,15 @@ class Report:
     detailed_exitcode: bool
 
     def planned(self, plan: "Plan") -> int:
-        """Tell a plan that is not carried out; the exit code."""
+        """Print a plan that is not carried out. Returns the exit code."""
         self._show(plan)
         self._write(plan)
         return self._code(plan)
 
     def carried_out(self, run: Callable[..., "Result"]) -> int:
-        """Call `run` with `progress` and `on_plan`, and tell its plan, its progress and its result.
+        """Call `run` with `progress` and `on_plan`; print its plan, its progress and its result.
 
-        The exit code.
+        Returns the exit code.
         """
         from ckpt_surgery.cli.progress import reporting
 

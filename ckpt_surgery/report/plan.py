@@ -98,7 +98,7 @@ def has_changes(plan: Plan) -> bool:
 def plan_document(plan: Plan, **ran: float | str) -> dict[str, Any]:
     """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
 
-    `ran`: what `apply` adds to it, `seconds` and `destination`.
+    `ran` are the members that `apply` adds: `seconds` and `destination`.
     """
     return {**plan_json(plan), **ran}
 
