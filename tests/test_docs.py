@@ -17,8 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 import ckpt_surgery
-from ckpt_surgery import api, cli
+from ckpt_surgery import api
 from ckpt_surgery.cli import commands
+from ckpt_surgery.cli.program import cli
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.functions import registry as functions
 
@@ -255,7 +256,7 @@ def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "count.py").write_text(code("command"))
     monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
     save(tmp_path / "checkpoint", {"a": "float32[2]", "b/c": "int64[]"})
-    result = CliRunner().invoke(cli.cli, ["count", str(tmp_path / "checkpoint")])
+    result = CliRunner().invoke(cli, ["count", str(tmp_path / "checkpoint")])
     monkeypatch.delitem(sys.modules, "ckpt_surgery.cli.commands.count")
     assert (result.exit_code, result.output) == (0, "2\n")
 
@@ -265,7 +266,7 @@ def test_the_command_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_every_command_is_documented() -> None:
     documented = re.findall(r"^\| `(\w+) ?.*?` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    help_text = CliRunner().invoke(cli.cli, ["--help"]).output
+    help_text = CliRunner().invoke(cli, ["--help"]).output
     assert sorted(documented) == sorted(
         re.findall(r"^  (\w+)  ", help_text.partition("Commands:")[2], re.MULTILINE)
     )

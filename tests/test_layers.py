@@ -123,6 +123,14 @@ def test_wings_import_only_what_they_may(layer: str) -> None:
     assert not wrong, broken(wrong)
 
 
+def test_importing_a_wing_imports_no_more_of_the_package() -> None:
+    """Nothing is loaded unasked: `--help` must not wait for NumPy, nor one format for the others."""
+    packages = {f"{path.parent.name}/__init__.py" for path in PACKAGE.glob("*/__init__.py")}
+    assert {"cli/__init__.py", "core/__init__.py"} <= packages
+    wrong = [i for i in IMPORTS if i.file in packages and i.ours and i.at_top]
+    assert not wrong, broken(wrong)
+
+
 def test_no_module_hands_on_what_another_defines() -> None:
     """`from … import x as x` says that whoever imports this module may take `x` from here."""
     told = [

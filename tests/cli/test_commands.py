@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery import api, checking, inspecting, preparing
-from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.options import Command
+from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import (
     DataError,
     DestinationError,

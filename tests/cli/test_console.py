@@ -10,8 +10,8 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery import api
-from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.console import as_options, problem_text
+from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.requests import ARGUMENTS
 

@@ -8,7 +8,6 @@ import click
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery.cli import cli
 from ckpt_surgery.cli.console import Settings
 from ckpt_surgery.cli.options import (
     Command,
@@ -20,6 +19,7 @@ from ckpt_surgery.cli.options import (
     recipe_options,
     split_paths,
 )
+from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.requests import ConvertOptions, PlanOptions
 

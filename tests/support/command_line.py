@@ -2,7 +2,7 @@
 
 from click.testing import CliRunner, Result
 
-from ckpt_surgery.cli import cli
+from ckpt_surgery.cli.program import cli
 
 
 def run(*arguments: object, **env: str | None) -> Result:

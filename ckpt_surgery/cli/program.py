@@ -1,0 +1,149 @@
+"""The program `ckpt-surgery`: it finds its commands, runs one, and turns errors into exit codes.
+
+A command is a module of `commands` that defines `command`, whose callback returns the exit code. Importing
+one is cheap: NumPy, rich and the library are imported when it runs.
+"""
+
+import gc
+import importlib
+import os
+import pkgutil
+import sys
+import threading
+import traceback
+from typing import NoReturn
+
+import click
+
+from ckpt_surgery.cli import commands
+from ckpt_surgery.cli.console import Settings, print_error, problem_text
+from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
+from ckpt_surgery.core.text import did_you_mean, shown
+
+PROGRAM = "ckpt-surgery"
+INTERNAL = 1
+KEYBOARD_INTERRUPT = 130
+
+BUG = (
+    "This is a bug in ckpt-surgery, not in your input. Please report it to the project's issue tracker, with "
+    "the command, the recipe and what the same command prints with -vv."
+)
+
+
+class Commands(click.Group):
+    """The group of all commands; the one place where an exception becomes a message and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-"):
+            ctx.fail(f"There is no command `{shown(name)}`{did_you_mean(name, known)}")
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Read before click parses: a wrong option must not exit with 2, which means "changes" here.
+        ctx.meta[PROGRAM] = "--detailed-exitcode" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run a command and exit with its code. The group's `--help` lists the codes."""
+        if ctx.obj is None:
+            ctx.obj = Settings()
+        code = self._code(ctx)
+        ctx.exit(1 if ctx.meta[PROGRAM] and code < 0 else abs(code))
+
+    def _code(self, ctx: click.Context) -> int:
+        """The exit code; negative where it is an error's."""
+        try:
+            return int(super().invoke(ctx) or 0)
+        except SurgeryError as error:
+            return -_report(error, ctx.obj)
+        except click.ClickException as error:
+            error.show()
+            return -error.exit_code
+        except KeyboardInterrupt:
+            print_error("interrupted", ctx.obj)
+            ctx.exit(KEYBOARD_INTERRUPT)
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click ends the program; a reader that has closed the pipe needs no message
+        except OSError as error:
+            _traceback(ctx.obj)
+            file = "" if error.filename is None else f"{error.filename}: "
+            print_error(shown(f"{file}{error.strerror or error}"), ctx.obj)
+            return -StorageError.exit_code
+        except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
+            _traceback(ctx.obj)
+            print_error(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx.obj)
+            return -INTERNAL
+
+
+def _report(error: SurgeryError, settings: Settings) -> int:
+    _traceback(settings)
+    print_error("\n\n".join(map(problem_text, error.problems)), settings)
+    return 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
+
+
+def _traceback(settings: Settings) -> None:
+    if settings.verbose >= 2:
+        traceback.print_exc(file=sys.stderr)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
+@global_options
+def cli() -> None:
+    """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
+
+    \b
+    Exit codes: 0 done; 1 failed (damaged source, overflow); 2 wrong usage, or recipe,
+    checkpoint and target do not go together; 3 verification failed, or `diff --exit-code`
+    found a difference; 4 destination exists or is locked; 5 no space, no permission or an
+    I/O error; 129, 130 and 143 interrupted.
+    """
+
+
+def main() -> NoReturn:
+    """The program: runs `sys.argv` and exits."""
+    # Plans of large checkpoints have millions of small values and no cycles, so that collecting garbage
+    # finds nothing. `expect_arrays` turns it on again.
+    gc.disable()
+    # The program has a thread per core; more threads inside NumPy would only compete with them.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        cli(prog_name=PROGRAM)
+        leave(0)
+    except SystemExit as leaving:
+        # Inside the handler, because the exception keeps alive what the command has kept: see `leave`.
+        leave(leaving.code)
+
+
+def leave(code: int | str | None) -> NoReturn:
+    """End the program without freeing its values one by one, which takes a tenth of the time of a large plan.
+
+    The interpreter ends as usual where threads still run or output cannot be written.
+    """
+    if not isinstance(code, int) or threading.active_count() > 1 or not _flushed():
+        sys.exit(code)
+    os._exit(code)
+
+
+def _flushed() -> bool:
+    """Whether all output is written. If it is not, the interpreter's usual end reports the error."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return False
+    return True
