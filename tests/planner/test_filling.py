@@ -55,6 +55,7 @@ def test_a_when_that_is_false_leaves_the_key_to_the_next_rule() -> None:
             ["fill: '[ab]', fallback: true", "fill: '[ab]', fallback: true"],
             "the rule claims nothing: earlier rules claimed all 2 keys that it matches",
         ),
+        (["fill: a, when: int(key) > 0"], "`int`: 'a' is not an integer (at `a`)"),  # and nothing else
         (["fill: a, value: x + 1"], "no source leaf is called `a` (at `a`)"),  # only where `x` is used
     ],
 )

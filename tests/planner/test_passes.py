@@ -62,6 +62,14 @@ def test_or_a_problem_unless_a_rule_uses_it() -> None:
     )
 
 
+def test_a_leaf_that_a_fill_rule_takes_is_used() -> None:
+    target, rules = target_of(["c"]), rules_of("fill: c, from: b")
+    assert run(rules, ["b"], default="error", target=target)[1].problems.is_empty
+    _, evaluator = run(rules, ["b", "d"], default="error", target=target)
+    with pytest.raises(PlanError, match="no rule claims `d` "):
+        evaluator.problems.raise_all()
+
+
 def test_a_pass_has_a_policy_of_its_own() -> None:
     text = "version: 1\npasses:\n- {unmatched: drop, rules: [{match: a}]}\n"
     assert list(run(text, ["a", "b"], default="keep")[0].tree) == ["a"]
@@ -143,9 +151,9 @@ def test_a_mirrored_tree_without_leaves() -> None:
 
 def test_added_leaves_without_slots() -> None:
     rule = "{add: params/%s, value: '1'}"
-    rules = ", ".join(rule % text for text in ("n/0", "n/1"))
-    _, evaluator = run(MIRRORED % rules, ["params/a", "mu/a", "nu/a", "mu/n/0", "mu/n/1", "nu/n/1"])
+    rules = ", ".join(["{match: b, to: params/b}", *(rule % text for text in ("n/0", "n/1"))])
+    _, evaluator = run(MIRRORED % rules, ["params/a", "mu/a", "nu/a", "mu/n/0", "mu/n/1", "nu/n/1", "b"])
     assert sentences(evaluator.problems.notices) == [
-        "passes[0].rules[0] (line 4) adds `params/n/0`, and nothing adds its slot in `nu`: "
+        "passes[0].rules[1] (line 4) adds `params/n/0`, and nothing adds its slot in `nu`: "
         "`add` is not mirrored"
     ]

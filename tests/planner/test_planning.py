@@ -55,23 +55,32 @@ def test_costs_are_sums_by_transfer() -> None:
     assert (found.bytes_out, found.bytes_computed, found.bytes_linked, found.bytes_copied) == (72, 48, 24, 0)
     assert found.bytes_read == 2 * computed.cut.read == 48
     assert found.bytes_dead == 5
-    assert (
-        found.peak_memory == 2 * computed.cut.working_set * 2 + 48
-    )  # as many tasks as workers, with the next
+    one = costs_of([computed], memory=1 << 30, workers=2, dead=0)
+    assert one.peak_memory == 4 * computed.cut.working_set + 24  # two workers with two tasks each, and writes
     assert costs_of([computed, computed], memory=10, workers=2, dead=0).peak_memory == 10  # within the budget
 
 
+DECISIONS = """version: 1
+unmatched: drop
+passes:
+- unmatched: keep
+  rules: [{match: a, drop: true}, {match: b, to: c}, {match: g, value: x + 1}]
+- rules:
+  - {match: c, drop: true}
+  - {match: d, value: 'zeros([2], "int8")'}
+  - {match: e}
+  - {match: g, drop: true}
+"""
+
+
 def test_the_first_decision_against_a_leaf_is_why_it_is_dropped() -> None:
-    rules = (
-        "unmatched: drop\npasses:\n- {unmatched: keep, rules: [{match: a, drop: true}, {match: b, to: c}]}\n"
-        "- rules: [{match: c, drop: true}, {match: d, value: 'zeros([2], \"int8\")'}, {match: e}]\n"
-    )
-    plan = plan_of(HEAD + rules, [*"abdef"])
+    plan = plan_of(DECISIONS, [*"abdefg"])
     assert [(gone.leaf.key.text, gone.why, str(gone.rule)) for gone in plan.dropped] == [
-        ("a", "drop", "passes[0].rules[0] (line 4)"),
-        ("b", "drop", "passes[1].rules[0] (line 5)"),
-        ("d", "no output uses it", "passes[1].rules[1] (line 5)"),
+        ("a", "drop", "passes[0].rules[0] (line 5)"),
+        ("b", "drop", "passes[1].rules[0] (line 7)"),
+        ("d", "no output uses it", "passes[1].rules[1] (line 8)"),
         ("f", "unmatched: drop", "None"),
+        ("g", "drop", "passes[1].rules[3] (line 10)"),
     ]
 
 

@@ -77,6 +77,12 @@ def test_missing_leaves_and_the_rule_that_would_fill_them() -> None:
     )
 
 
+def test_the_rule_for_missing_leaves_takes_no_others() -> None:
+    _, hint = message_of(fit(target_of(["l/0/w", "l/1/w", "m/7"]), (), (), ["l/1/w", "m/7"])[1])
+    assert hint is not None
+    assert "{fill: 'l/0/.*', fallback: true}" in hint  # of any number, it would match l/1/w too
+
+
 def test_a_listing_has_no_values_for_what_is_missing() -> None:
     message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"])[1])
     assert message == "nothing gives `a` of the target (1 in all); a mere listing as target has no values"
