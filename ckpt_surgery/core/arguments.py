@@ -1,4 +1,4 @@
-"""What callers may write in several ways: paths, sizes in bytes, values of a recipe's params."""
+"""Arguments that can be written in several ways: paths, sizes in bytes, and values of a recipe's params."""
 
 import json
 import os
@@ -14,13 +14,16 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 PathLike = str | os.PathLike[str]
 Size = int | str
-"""Bytes, or a text such as `2GiB`."""
+"""A number of bytes, or a text such as `2GiB`."""
 Assignments = Mapping[str, Any] | Iterable[str]
-"""Values of params by name, or texts `NAME=VALUE`."""
+"""Values of params by their names, or texts of the form `NAME=VALUE`."""
 
 
 def parse_size(text: str) -> int:
-    """Bytes: `2GiB`, `512M` (both powers of 1024), `2GB` (powers of 1000), `1048576`. Raises ValueError."""
+    """The number of bytes in a text: `2GiB` and `512M` (powers of 1024), `2GB` (powers of 1000), `1048576`.
+
+    Raises ValueError if the text is not a size.
+    """
     match = _SIZE.fullmatch(text)
     if match is None or (match[3] and not (match[2] and match[4])):
         raise ValueError(f"`{text}` is not a size; write it like 2GiB, 512MiB or 1048576")
@@ -32,7 +35,7 @@ def parse_size(text: str) -> int:
 
 
 def bytes_of(name: str, size: Size | None) -> int | None:
-    """The argument `name` as a number of bytes; None where nothing was said. Raises UsageError."""
+    """The argument `name` as a number of bytes; None stays None. Raises UsageError if it is not a size."""
     try:
         return None if size is None else parse_size(str(size))
     except ValueError as error:
@@ -40,9 +43,9 @@ def bytes_of(name: str, size: Size | None) -> int | None:
 
 
 def assignments_of(given: Assignments) -> tuple[str, ...]:
-    """`NAME=VALUE` texts, whichever way they were given; a single text is one of them.
+    """Values of params as texts `NAME=VALUE`. A single text counts as a list of one.
 
-    Raises UsageError for a name that is given twice, and for what can be no value of a param.
+    Raises UsageError for a name that is given twice, and for values of other types than params have.
     """
     if isinstance(given, Mapping):
         return tuple(f"{_name(name)}={_text(name, value)}" for name, value in given.items())
@@ -50,7 +53,7 @@ def assignments_of(given: Assignments) -> tuple[str, ...]:
     names = [text.partition("=")[0] for text in texts]
     twice = dict.fromkeys(name for name in names if names.count(name) > 1)
     if twice:
-        raise UsageError(*(Problem(f"the param `{name}` is given twice") for name in twice))
+        raise UsageError(*(Problem(f"the param `{name}` is given more than once") for name in twice))
     return texts
 
 
@@ -61,11 +64,11 @@ def _name(name: Any) -> str:
 
 
 def _text(name: str, value: Any) -> str:
-    """A value as recipes write it."""
+    """A value of a param as it is written in a recipe. Raises UsageError if it has another type."""
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(item, str | int) or (isinstance(item, float) and isfinite(item)) for item in items):
         wanted = "text, a finite number, true or false, or a list of those"
-        raise UsageError(f"the param `{name}` is {wanted}, not {value!r:.60}")
+        raise UsageError(f"the param `{name}` should be {wanted}, not {value!r:.60}")
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,4 @@
-"""Arrays by description: shapes, regions, chunk grids, and where stored bytes lie. Integers only, no I/O.
-
-A checkpoint is a mapping of leaves; a leaf that has an array has a `Manifest`, which says for each
-chunk where its bytes are. `Source` and `Sink` are what a format has to offer to the engine.
-"""
+"""Descriptions of arrays without their data: shape and dtype, regions, and chunk grids."""
 
 import itertools
 import math
@@ -18,7 +14,7 @@ Shape = tuple[int, ...]
 
 @frozen()
 class ArraySpec:
-    """Shape and dtype of an array, ml_dtypes' types included."""
+    """Shape and dtype of an array. The dtype is one of NumPy's or of ml_dtypes'."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -34,7 +30,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory: elements × itemsize."""
+        """Bytes in memory: number of elements × item size."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -43,7 +39,7 @@ class ArraySpec:
 
 @frozen()
 class Region:
-    """A box of elements: `starts[i] <= index[i] < stops[i]` on every axis."""
+    """A box of elements: all indices with `starts[i] <= index[i] < stops[i]` along every axis `i`."""
 
     starts: Shape
     stops: Shape
@@ -66,14 +62,14 @@ class Region:
         return tuple(slice(start, stop) for start, stop in zip(self.starts, self.stops, strict=True))
 
     def within(self, outer: "Region") -> tuple[slice, ...]:
-        """Slices that cut this region out of a block that holds `outer`."""
+        """The slices that cut this region out of an array that holds the region `outer`."""
         return tuple(
             slice(a - o, b - o) for a, b, o in zip(self.starts, self.stops, outer.starts, strict=True)
         )
 
 
 def grid_counts(shape: Shape, chunks: Shape) -> Shape:
-    """How many chunks there are along each axis; an axis of length 0 has none."""
+    """The number of chunks along each axis; an axis of length 0 has none."""
     return tuple([-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True)])
 
 
@@ -85,7 +81,7 @@ def chunk_regions(shape: Shape, chunks: Shape) -> Iterator[Region]:
 
 
 def covering_chunks(region: Region, shape: Shape, chunks: Shape) -> Region:
-    """The smallest region of whole chunks that contains `region`: what decoding it costs."""
+    """The smallest region of whole chunks that contains `region`: the elements that reading it decodes."""
     starts = tuple(a // c * c for a, c in zip(region.starts, chunks, strict=True))
     stops = tuple(min(-(-b // c) * c, n) for b, c, n in zip(region.stops, chunks, shape, strict=True))
     return Region(starts, stops)

@@ -1,12 +1,12 @@
-"""Work that nobody waits for any more ends where it stands: between the pieces of long reads and copies."""
+"""Cancellation of long reads and copies: a thread that works for a cancelled run stops between two pieces."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Stopped(Exception):
-    """Raised inside work that is to end, for whoever runs it; no user sees it."""
+class Cancelled(Exception):
+    """Raised in a thread whose work was cancelled, and caught by the code that started it."""
 
 
 class _Current(threading.local):
@@ -17,8 +17,8 @@ _current = _Current()
 
 
 @contextmanager
-def until(stop: threading.Event) -> Iterator[None]:
-    """What this thread does inside ends at its next `check_wanted` once `stop` is set."""
+def cancelled_by(stop: threading.Event) -> Iterator[None]:
+    """Within this context, once `stop` is set, `raise_if_cancelled` raises Cancelled in this thread."""
     before, _current.stop = _current.stop, stop
     try:
         yield
@@ -26,7 +26,7 @@ def until(stop: threading.Event) -> Iterator[None]:
         _current.stop = before
 
 
-def check_wanted() -> None:
-    """Called between pieces that take less than a second each. Raises Stopped."""
+def raise_if_cancelled() -> None:
+    """Raises Cancelled if this thread's work was cancelled. Long work calls it at least once a second."""
     if _current.stop is not None and _current.stop.is_set():
-        raise Stopped
+        raise Cancelled

@@ -1,4 +1,4 @@
-"""What all JSON documents of this package have in common: the schema's version, specs, numbers."""
+"""JSON documents of this package: the version of their schema, and how specs and numbers are written."""
 
 import json
 import math
@@ -8,21 +8,23 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 
 JSON_SCHEMA = 1
+"""Version of the schema of all documents, in their field `schema`."""
 
 
 def spec_json(leaf: Leaf) -> dict[str, Any]:
+    """Shape and dtype of a leaf; both are null for a leaf without an array."""
     if leaf.spec is None:
         return {"shape": None, "dtype": None}
     return {"shape": list(leaf.spec.shape), "dtype": leaf.spec.dtype.name}
 
 
 def json_text(document: Mapping[str, Any], *, indent: int | None = 1) -> str:
-    """One JSON document in ASCII, ending in a line break; NaN and infinities, unknown to JSON, as strings."""
+    """A JSON document in ASCII, with a line break at its end. NaN and infinities are written as strings."""
     return json.dumps(_plain(document), indent=indent, allow_nan=False) + "\n"
 
 
 def _plain(value: object) -> object:
-    """The same value of JSON's types only; what has no such form, as text."""
+    """The value in JSON's types; an object of any other type becomes its text."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

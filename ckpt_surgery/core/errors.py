@@ -1,42 +1,42 @@
-"""What can go wrong, as values: each kind has an exit code, each problem knows its place.
+"""The errors that this package raises, each with an exit code, and the problems that they consist of.
 
-A function deep inside says in one sentence what is wrong; whoever knows the rule, the line and the
-key adds them once, on the way out. Nothing here prints.
+The function that finds a problem says in one sentence what is wrong. The caller that knows the rule, the
+line and the key adds them. Nothing here prints.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 WINDOW = 200
-"""How many characters of a line are shown around a problem."""
+"""Most characters that are shown of the line of a recipe with a problem."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A spot in a recipe file."""
+    """A position in a recipe file."""
 
     file: str
-    """The recipe's path as the user gave it."""
+    """Path of the recipe as the user gave it."""
     path: str
-    """Where in the document: `rules[3].value`."""
+    """Path within the document, such as `rules[3].value`."""
     line: int
-    """1-based."""
+    """Number of the line, from 1."""
     column: int
-    """1-based, of the first character meant."""
+    """Column of the first character that the problem is about, from 1."""
     text: str
     """The whole line, without its line break."""
     width: int = 1
-    """How many characters the caret underlines."""
+    """How many characters the carets underline."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, and where."""
+    """One thing that is wrong, with its place in the recipe if it has one."""
 
     message: str
     place: Place | None = None
     hint: str | None = None
-    """What to do about it, as a sentence of its own."""
+    """What the user can do about it, as a sentence of its own."""
 
     def __str__(self) -> str:
         message = self.message if self.hint is None else f"{self.message}\n  {self.hint}"
@@ -52,9 +52,10 @@ class Problem:
 
 
 class SurgeryError(Exception):
-    """The base of everything that this package raises on purpose. Carries one problem or more."""
+    """Base class of all errors that this package raises for the user. It holds one or more problems."""
 
     exit_code: ClassVar[int] = 1
+    """Exit code of the command line."""
 
     def __init__(self, *problems: Problem | str, hint: str | None = None):
         self.problems: tuple[Problem, ...] = tuple(
@@ -64,61 +65,62 @@ class SurgeryError(Exception):
 
 
 class FunctionError(SurgeryError):
-    """A function refuses its arguments; the message names shapes and values, not the rule or the key."""
+    """A function does not accept its arguments. The message has shapes and values; the rule is added
+    later."""
 
     exit_code = 2
 
 
 class UsageError(SurgeryError):
-    """The command line or the call does not make sense."""
+    """The arguments of the command line or of the Python call are wrong."""
 
     exit_code = 2
 
 
 class RecipeError(SurgeryError):
-    """The recipe itself is wrong, whatever the checkpoint."""
+    """The recipe is wrong, for any checkpoint."""
 
     exit_code = 2
 
 
 class PlanError(SurgeryError):
-    """Recipe, checkpoint and target do not go together."""
+    """Recipe, checkpoint and target do not fit together."""
 
     exit_code = 2
 
 
 class SourceError(SurgeryError):
-    """A checkpoint is missing, damaged, or not what it claims to be."""
+    """A checkpoint is missing or damaged, or its format is not supported."""
 
     exit_code = 1
 
 
 class DataError(SurgeryError):
-    """Only the values could tell: an overflow in a cast, say."""
+    """An error that depends on the values of an array, such as an overflow in a cast."""
 
     exit_code = 1
 
 
 class VerificationError(SurgeryError):
-    """What was written does not read back as it should."""
+    """A checkpoint that was written reads back differently."""
 
     exit_code = 3
 
 
 class DestinationError(SurgeryError):
-    """The destination exists, or somebody else is writing it."""
+    """The destination already exists, or another process is writing to it."""
 
     exit_code = 4
 
 
 class StorageError(SurgeryError):
-    """No space, no permission, or an I/O error."""
+    """There is no space or no permission, or an I/O error occurred."""
 
     exit_code = 5
 
 
 class Interrupted(SurgeryError):
-    """A signal asked the run to stop."""
+    """A signal, such as that of Ctrl-C, ended the run."""
 
     def __init__(self, signal_number: int, message: str):
         super().__init__(message)

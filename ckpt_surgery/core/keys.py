@@ -1,4 +1,4 @@
-"""Key paths: components with the kind of container that each one indexes."""
+"""Key paths: the components of a leaf's path, each with the kind of container that it indexes."""
 
 import re
 from collections.abc import Iterable
@@ -11,26 +11,26 @@ SEPARATOR = "/"
 
 @frozen()
 class Key:
-    """The path of a leaf. Two keys are equal where components and container kinds agree."""
+    """The path of a leaf. Two keys are equal if their components and kinds of containers are."""
 
     names: tuple[str, ...]
-    """Components as text; a list index is its decimal digits. A component may itself contain `/`."""
+    """Components as text; list indices as decimal digits. A component can contain `/`."""
     sequences: tuple[bool, ...]
-    """For each component, whether it indexes a sequence (True) or a dict or attribute (False)."""
+    """For each component, whether it indexes a sequence (True), or a dict or attribute (False)."""
     text: str = field(init=False, compare=False, repr=False)
-    """The components joined with `/` as they are: what regexes see and what is printed."""
+    """The components joined with `/`, without escapes. Regexes are matched against it, and it is printed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", SEPARATOR.join(self.names))
 
     @staticmethod
     def parse(text: str) -> "Key":
-        """The key whose components are `text` split on `/`, all of them dict keys."""
+        """The key whose components are the parts of `text` between `/`, all of them dict keys."""
         return Key.of(text.split(SEPARATOR))
 
     @staticmethod
     def of(names: Iterable[str]) -> "Key":
-        """The key of these components, all of them dict keys."""
+        """The key with these components, all of them dict keys."""
         parts = tuple(names)
         return Key(parts, (False,) * len(parts))
 

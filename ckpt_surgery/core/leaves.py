@@ -1,4 +1,4 @@
-"""The leaves of a checkpoint, without their data."""
+"""Descriptions of the leaves of a checkpoint, without their data."""
 
 import enum
 from dataclasses import field
@@ -19,25 +19,26 @@ class LeafKind(enum.StrEnum):
 
 @frozen()
 class Leaf:
-    """One leaf of a checkpoint, without its data."""
+    """A description of one leaf of a checkpoint."""
 
     key: Key
     kind: LeafKind
     spec: ArraySpec | None = None
-    """Shape and dtype; for a PRNG key, of its raw data. None for strings and empty nodes."""
+    """Shape and dtype of the array; of the raw data for a PRNG key. None for strings and empty nodes."""
     manifest: Manifest | None = field(default=None, repr=False)
-    """Where the bytes are. None for strings, empty nodes and leaves that are yet to be written, and for
-    arrays that are no grid of chunks: those are read in regions of any form, and cannot be linked."""
+    """The locations of the stored bytes. None for strings, empty nodes and leaves that are not written yet,
+    and for arrays that are not stored on a regular grid of chunks: these can be read in any regions, but not
+    linked."""
     sharding: str | None = None
-    """Orbax's JSON text of the sharding that a jax.Array was saved with."""
+    """The sharding that a jax.Array was saved with, in Orbax's JSON text."""
     prng_impl: str | None = None
-    """`threefry2x32`, …: of a typed PRNG key."""
+    """Implementation of a typed PRNG key, such as `threefry2x32`. None for other leaves."""
     string: str | None = None
-    """The value of a string leaf."""
+    """Value of a string leaf. None for other leaves."""
     empty: str | None = None
-    """What an empty leaf is: `None`, `Dict`, `List`, `Tuple`, `NamedTuple`."""
+    """Kind of an empty node: `None`, `Dict`, `List`, `Tuple` or `NamedTuple`. None for other leaves."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array in memory; 0 without one."""
+        """Bytes of the array in memory; 0 for leaves without an array."""
         return 0 if self.spec is None else self.spec.nbytes

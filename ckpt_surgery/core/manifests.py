@@ -1,4 +1,4 @@
-"""Stored arrays: the grid of chunks, how chunks become bytes, and where those bytes lie."""
+"""Descriptions of stored arrays: the grid of chunks, their encoding, and the locations of their bytes."""
 
 import json
 import math
@@ -12,68 +12,72 @@ from ckpt_surgery.core.frozen import frozen
 
 @frozen()
 class Chunk:
-    """Where the stored bytes of one chunk are: a range of a file, or right here."""
+    """The location of the stored bytes of one chunk: a range of a file, or `inline`."""
 
     file: str
-    """Path that opens it; empty where the bytes are inline. One string for all chunks of a file.
-
-    In an index that is being written, relative to the checkpoint.
-    """
+    """Path of the file; empty if the bytes are inline. In an index that is being written it is relative to
+    the checkpoint. All chunks of a file share one string object, as there can be very many."""
     offset: int
-    """Byte offset in the file."""
+    """Byte offset of the chunk in the file."""
     length: int
-    """Stored (encoded) bytes."""
+    """Number of stored (encoded) bytes."""
     inline: bytes | None = None
+    """The stored bytes themselves, if the index of the checkpoint contains them."""
 
 
 def encoding_of(codecs: Sequence[Mapping[str, Any]]) -> str:
-    """Canonical JSON of a chain of codecs in the words of zarr version 3: equal text, equal encoding."""
+    """A chain of codecs as canonical JSON in the form of zarr version 3. Equal texts mean equal encodings."""
     return json.dumps(list(codecs), sort_keys=True, separators=(",", ":"))
 
 
 def bytes_codec(endian: str) -> dict[str, Any]:
-    """Elements one after another, `little` or `big` endian; single bytes are little endian by convention."""
+    """The codec `bytes` of zarr version 3: elements one after another, `little` or `big` endian.
+
+    Dtypes of one byte are `little`.
+    """
     return {"name": "bytes", "configuration": {"endian": endian}}
 
 
 RAW = encoding_of([bytes_codec("little")])
-"""The encoding of chunks that are their elements as they are in memory."""
+"""The encoding of uncompressed little-endian chunks, whose stored bytes are those of the array in memory."""
 
 _LITTLE, _BIG = (encoding_of([bytes_codec(endian)]).removesuffix("]") for endian in ("little", "big"))
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How one chunk's elements become bytes: its axes are permuted, then it is encoded in C order."""
+    """How the elements of one chunk become bytes: its axes are permuted, then it is encoded in C order."""
 
     name: str
-    """Short form for people: `zstd`, `gzip`, `raw`, `sharded(zstd)`."""
+    """Short name that is shown to users: `zstd`, `gzip`, `raw`, `sharded(zstd)`."""
     permutation: tuple[int, ...]
     """The axes of the chunk in the order in which they are stored, the outermost first."""
     encoding: str
-    """What happens to the permuted chunk, as `encoding_of` writes it; neither shape nor dtype is in it.
+    """The encoding of the permuted chunk, as written by `encoding_of`. It depends on neither shape nor dtype.
 
-    A codec that zarr version 2 only has keeps its `id`; one that neither version has has no `name`.
+    A codec that only zarr version 2 has keeps its `id`. A codec that neither version has does not have a
+    `name`.
     """
 
     @property
     def raw(self) -> bool:
-        """Stored bytes are the elements, little endian: a part of them is a part of the elements."""
+        """Whether chunks are uncompressed and little-endian, so that ranges of bytes are ranges of
+        elements."""
         return self.encoding == RAW
 
     @property
     def little(self) -> bool:
-        """What is encoded are the elements as they are in memory: they can be read as another type."""
+        """Whether little-endian elements are encoded, which can be decoded as another dtype."""
         return self.encoding.startswith(_LITTLE)
 
     @property
     def bytewise(self) -> bool:
-        """The elements are encoded one after another: their shape does not matter, as it does to shards."""
+        """Whether a chunk is encoded as a sequence of elements, whatever its shape. Shards are not."""
         return self.encoding.startswith((_LITTLE, _BIG))
 
     @property
     def order(self) -> str:
-        """For people: `C`, `F` where the axes are stored reversed, else the permutation: `1,0,2`."""
+        """The storage order that is shown to users: `C`, `F` (axes reversed), or the permutation: `1,0,2`."""
         axes = tuple(range(len(self.permutation)))
         if self.permutation == axes:
             return "C"
@@ -81,55 +85,55 @@ class Codec:
 
 
 def raw_codec(ndim: int) -> Codec:
-    """Of chunks that are plain little-endian bytes in C order."""
+    """The codec of chunks that are uncompressed little-endian bytes in C order."""
     return Codec("raw", tuple(range(ndim)), RAW)
 
 
 def long_axes(chunk_shape: Shape, codec: Codec) -> tuple[int, ...]:
-    """The axes along which a chunk has several places, in the order in which they are stored.
+    """The axes along which a chunk is longer than 1, in the order in which they are stored.
 
-    All of the permutation that matters where the codec is bytewise.
+    If the codec is bytewise, two permutations with the same long axes store the same bytes.
     """
     return tuple(axis for axis in codec.permutation if chunk_shape[axis] > 1)
 
 
 RANGED_BYTES = 1 << 20
-"""Raw chunks from this size on are read in parts."""
+"""Size in bytes from which on raw chunks are read in parts."""
 
 
 PART_BYTES = ("bool", "int2", "int4", "uint2", "uint4", "float4_e2m1fn")
-"""Types of which not every byte is a value."""
+"""Names of dtypes for which not every byte is a valid value."""
 
 
 @frozen()
 class Manifest:
-    """A stored array: spec, regular chunk grid, codec, and where each chunk is."""
+    """A stored array: shape and dtype, regular chunk grid, codec, and the location of each chunk."""
 
     spec: ArraySpec
     chunk_shape: Shape
     codec: Codec
     chunks: Mapping[Shape, Chunk]
-    """Chunk grid index → location. An index that is missing has no stored bytes."""
+    """The location of each chunk by its index in the grid. A missing index has no stored bytes."""
 
     @property
     def chunk_nbytes(self) -> int:
-        """Bytes of a decoded chunk; at the edges of the array chunks are as large as elsewhere."""
+        """Bytes of a decoded chunk. Chunks at the edges of the array are padded to the same size."""
         return math.prod(self.chunk_shape) * self.spec.dtype.itemsize
 
     @property
     def long_axes(self) -> tuple[int, ...]:
-        """See `long_axes`."""
+        """The function `long_axes` for the chunks of this array."""
         return long_axes(self.chunk_shape, self.codec)
 
     @property
     def supports_partial_reads(self) -> bool:
-        """Regions are read without the rest of their chunks, which are raw and large enough for that."""
+        """Whether a region can be read without reading the rest of its chunks: they are raw, and large."""
         whole_bytes = self.spec.dtype.name not in PART_BYTES
         return self.codec.raw and whole_bytes and self.chunk_nbytes >= RANGED_BYTES
 
     @property
     def complete(self) -> bool:
-        """Every chunk of the grid has stored bytes."""
+        """Whether every chunk of the grid has stored bytes."""
         if self.chunk_shape == self.spec.shape:
             return len(self.chunks) == 1
         return len(self.chunks) == math.prod(grid_counts(self.spec.shape, self.chunk_shape))

@@ -1,6 +1,7 @@
-"""Which elements of an array are meant: places along each axis on its own, of which all combinations count.
+"""Selections of elements: indices along each axis, of which all combinations are selected, as with
+`numpy.ix_`.
 
-Places are a range where they can be, so that a selection of a huge array is as small as one of a small one.
+Evenly spaced indices are a range, so that selecting most of a huge array takes no memory.
 """
 
 from collections.abc import Sequence
@@ -10,24 +11,24 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape
 
 Positions = range | np.ndarray
-"""Places along one axis, int64 where they are no range, in the order in which they are taken."""
+"""Indices along one axis: a range, or an int64 array."""
 
 Selection = tuple[Positions, ...]
-"""One for each axis."""
+"""Indices along each axis."""
 
 
 def whole(shape: Shape) -> Selection:
-    """All elements."""
+    """The selection of all elements of an array of this shape."""
     return tuple(map(range, shape))
 
 
 def of_region(region: Region) -> Selection:
-    """The elements of a box."""
+    """The selection of the elements of a region."""
     return tuple(map(range, region.starts, region.stops))
 
 
 def count(selection: Selection) -> int:
-    """Number of elements, where no place is taken twice."""
+    """The number of selected elements, if no index occurs twice."""
     total = 1
     for positions in selection:
         total *= len(positions)
@@ -35,7 +36,7 @@ def count(selection: Selection) -> int:
 
 
 def bounds(positions: Positions) -> tuple[int, int]:
-    """The smallest interval that holds all the positions."""
+    """The smallest interval (start, stop) that contains all indices; (0, 0) if there are none."""
     if len(positions) == 0:
         return 0, 0
     if isinstance(positions, range):
@@ -44,13 +45,13 @@ def bounds(positions: Positions) -> tuple[int, int]:
 
 
 def bounding_box(selection: Selection) -> Region:
-    """The smallest box that holds all the elements."""
+    """The smallest region that contains all selected elements."""
     found = [bounds(positions) for positions in selection]
     return Region(tuple(low for low, _ in found), tuple(high for _, high in found))
 
 
 def at(positions: Positions, chosen: Positions) -> Positions:
-    """`positions[chosen]`; `chosen` are in ascending order."""
+    """The indices `positions[chosen]`; `chosen` has to be ascending."""
     if isinstance(chosen, range):
         return positions[chosen.start : chosen.stop : chosen.step]
     if isinstance(positions, range):
@@ -59,14 +60,14 @@ def at(positions: Positions, chosen: Positions) -> Positions:
 
 
 def as_array(positions: Positions) -> np.ndarray:
-    """The same places as int64."""
+    """The indices as an int64 array."""
     if isinstance(positions, range):
         return np.arange(positions.start, positions.stop, positions.step)
     return positions
 
 
 def within(positions: Positions, start: int, stop: int) -> Positions:
-    """Those of ascending positions that lie in start:stop, counted from its start."""
+    """Those of ascending indices that lie in `start:stop`, counted from `start`."""
     if isinstance(positions, range):
         first = positions.start + max(0, -(-(start - positions.start) // positions.step)) * positions.step
         return range(first - start, min(positions.stop, stop) - start, positions.step)
@@ -74,7 +75,7 @@ def within(positions: Positions, start: int, stop: int) -> Positions:
 
 
 def distinct(positions: Positions) -> Positions:
-    """Each place once, in ascending order: a range where they are evenly spaced."""
+    """Each index once, in ascending order; a range if they are evenly spaced."""
     if isinstance(positions, range):
         return positions if positions.step > 0 else positions[::-1]
     places = np.unique(positions)
@@ -87,7 +88,7 @@ def distinct(positions: Positions) -> Positions:
 
 
 def broadcast(selection: Selection, shape: Shape) -> Selection:
-    """What of an input of this shape a selection of the broadcast result is computed from."""
+    """The elements of an input of this shape that selected elements of the broadcast result come from."""
     aligned: Sequence[Positions] = selection[len(selection) - len(shape) :]
     return tuple(
         range(min(1, len(positions))) if length == 1 else positions

@@ -1,8 +1,9 @@
-"""Large blocks are moved in tiles that stay in the processor's cache.
+"""Copies of large arrays in tiles that stay in the processor's cache.
 
-NumPy copies a transposed array along one axis at a time, which takes a cache line for each element. Here each
-tile is first copied in the order in which it lies, then turned. Milliseconds of processor time for 32 MiB
-into C order, on two cores of an AMD EPYC; XLA on the CPU with its copy into aligned memory:
+NumPy copies a transposed array along one axis at a time, which loads a cache line for each element. Here each
+tile is first copied in its own memory order and then transposed within the cache. Milliseconds of processor
+time to bring 32 MiB into C order, on two cores of an AMD EPYC (XLA on the CPU includes its copy to aligned
+memory):
 
 | | NumPy | tiles | XLA |
 |---|---|---|---|
@@ -11,7 +12,7 @@ into C order, on two cores of an AMD EPYC; XLA on the CPU with its copy into ali
 | float32 [2048,4096], `x.T` | 51 | 18 | 36 |
 | bfloat16 [128,512,256], axes 2, 1, 0 | 157 | 28 | 188 |
 | bfloat16 [4096,32,128], axes 2, 0, 1 | 90 | 20 | 72 |
-| bfloat16 [4096,32,128], axes 0, 2, 1: within the cache, left to NumPy | 13 | 13 | 14 |
+| bfloat16 [4096,32,128], axes 0, 2, 1: fits into the cache, left to NumPy | 13 | 13 | 14 |
 """
 
 import math
@@ -22,19 +23,19 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape, chunk_regions
 
 EDGE = 256
-"""Elements along either side of a tile that is turned."""
+"""Elements along each side of a tile that is transposed."""
 ROWS = 1 << 17
-"""Elements of a tile that is not: a few of them, in float32, fill a cache of 1 MiB."""
+"""Elements of a tile that is not transposed: two such tiles in float32 fill a cache of 1 MiB."""
 CACHE = 1 << 19
-"""Bytes that stay in the cache of a core."""
+"""Bytes that stay in the cache of one core."""
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def bits(block: np.ndarray) -> np.ndarray:
-    """The same elements as unsigned integers, which NumPy copies faster than types of ml_dtypes.
+    """A view of the elements as unsigned integers, which NumPy copies faster than dtypes of ml_dtypes.
 
-    The block itself where no integer is of that size.
+    The block itself if there is no integer dtype of the same size.
     """
     if block.dtype.hasobject or block.dtype.itemsize not in _BITS:
         return block
@@ -42,17 +43,17 @@ def bits(block: np.ndarray) -> np.ndarray:
 
 
 def near_axis(block: np.ndarray) -> int | None:
-    """The axis along which elements lie next to each other. None where there are no two elements."""
+    """The axis with the smallest stride. None for arrays of fewer than two elements."""
     strides = zip(block.strides, range(block.ndim), block.shape, strict=True)
     steps = [(abs(stride), -axis) for stride, axis, length in strides if length > 1 and stride]
     return -min(steps)[1] if steps else None
 
 
 def tile_shape(shape: Shape, blocks: Iterable[np.ndarray]) -> Shape:
-    """The tiles in which to go over blocks of this shape at once; blocks of other shapes do not count.
+    """The shape of tiles in which to process several arrays of this shape together; others are ignored.
 
-    Whole rows where the blocks lie alike. Otherwise squares along the axes that are near in any of them,
-    longer where these axes are short.
+    If all arrays have the same near axis (see `near_axis`), tiles are whole rows. Otherwise they are squares
+    in the plane of the near axes, or longer if these axes are short.
     """
     near = {near_axis(block) for block in blocks if block.shape == shape} - {None}
     if len(near) < 2:
@@ -63,7 +64,7 @@ def tile_shape(shape: Shape, blocks: Iterable[np.ndarray]) -> Shape:
 
 
 def _grown(start: Shape, shape: Shape, order: Sequence[int], most: int) -> Shape:
-    """A tile made longer along one axis after the other, while it has no more than `most` elements."""
+    """A tile made as long as possible along one axis after the other, up to `most` elements."""
     lengths = list(start)
     for axis in order:
         others = math.prod(lengths[:axis] + lengths[axis + 1 :])
@@ -74,7 +75,8 @@ def _grown(start: Shape, shape: Shape, order: Sequence[int], most: int) -> Shape
 
 
 def _is_far(block: np.ndarray, other: np.ndarray) -> bool:
-    """Whether copying one into the other in its order leaves the cache before it is back where it was."""
+    """Whether copying `block` in the order of `other` touches more memory than the cache before it reuses a
+    line."""
     near = near_axis(block)
     if near is None or near == near_axis(other):
         return False
@@ -84,9 +86,9 @@ def _is_far(block: np.ndarray, other: np.ndarray) -> bool:
 
 
 def gathered(piece: np.ndarray) -> np.ndarray:
-    """A tile of a larger block with its elements together, in the order in which they lie.
+    """A contiguous copy of a tile of a larger array, in its own memory order.
 
-    The piece itself where they lie in rows: what reads it reads them in this order anyway.
+    The tile itself if its last axis is the near one, because then it is read in memory order anyway.
     """
     if near_axis(piece) == _last_axis(piece.shape):
         return piece
@@ -94,7 +96,7 @@ def gathered(piece: np.ndarray) -> np.ndarray:
 
 
 def copy_into(target: np.ndarray, block: np.ndarray) -> None:
-    """`target[...] = block`, of one shape."""
+    """`target[...] = block` for arrays of one shape, in tiles if their memory orders differ."""
     if target.dtype == block.dtype:
         target, block = bits(target), bits(block)
     if block.size <= EDGE * EDGE or not _is_far(block, target):
@@ -105,7 +107,7 @@ def copy_into(target: np.ndarray, block: np.ndarray) -> None:
 
 
 def to_c_order(block: np.ndarray) -> np.ndarray:
-    """The block; in C order where its elements lie next to each other along another axis than the last."""
+    """The block, copied to C order if its near axis (see `near_axis`) is not the last one and it is large."""
     if block.size <= EDGE * EDGE or near_axis(block) == _last_axis(block.shape):
         return block
     straight: np.ndarray = np.empty(block.shape, block.dtype)
@@ -114,5 +116,5 @@ def to_c_order(block: np.ndarray) -> np.ndarray:
 
 
 def _last_axis(shape: Shape) -> int | None:
-    """The one that is near in C order."""
+    """The axis that is the near one (see `near_axis`) in C order."""
     return next((axis for axis in reversed(range(len(shape))) if shape[axis] > 1), None)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import Problem, SurgeryError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
@@ -65,18 +65,18 @@ class _Worker:
 
     def do(self, task: Task) -> None:
         """Bring the stored bytes of an output, or compute and write one region. Raises SurgeryError."""
-        check_wanted()
+        raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]
         with _about(step):
             if output.stored is not None:
                 self._writer.adopt(output)
                 return
             block = evaluate(step.value, task.region, self._read)
-            check_wanted()
+            raise_if_cancelled()
             self._writer.write(output, task.region, block)
 
     def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
-        check_wanted()
+        raise_if_cancelled()
         return self._sources[source].read(leaf, region)
 
 

@@ -1,1 +1,1 @@
-"""What expressions can call: one frozen dataclass per function. To add one, see `base.Function`."""
+"""The functions that expressions can call: one frozen dataclass each. `base.Function` says how to add one."""

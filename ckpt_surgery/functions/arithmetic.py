@@ -1,4 +1,4 @@
-"""Functions of each element that expressions call by name."""
+"""Elementwise functions that expressions call by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import (
-    converted,
-    declared_dtype_of,
-)
+from ckpt_surgery.core.dtypes import converted, declared_dtype_of
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Blocks, Number, Operand
-from ckpt_surgery.functions.dtypes import (
-    number_as,
-)
+from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.operators import Unary
 
@@ -25,7 +20,10 @@ _BOOL = np.dtype(np.bool_)
 
 @dataclass(frozen=True)
 class Maximum(Elementwise):
-    """`maximum(a, b)`: the larger of two arrays, or of an array and a number. NaN where either is NaN."""
+    """`maximum(a, b)`: the larger of two arrays, or of an array and a number, for each element.
+
+    The result is NaN where either is NaN.
+    """
 
     name: ClassVar[str] = "maximum"
     parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
@@ -41,7 +39,10 @@ class Maximum(Elementwise):
 
 @dataclass(frozen=True)
 class Minimum(Elementwise):
-    """`minimum(a, b)`: the smaller of two arrays, or of an array and a number. NaN where either is NaN."""
+    """`minimum(a, b)`: the smaller of two arrays, or of an array and a number, for each element.
+
+    The result is NaN where either is NaN.
+    """
 
     name: ClassVar[str] = "minimum"
     parameters: ClassVar[tuple[str, ...] | None] = ("a", "b")
@@ -57,7 +58,10 @@ class Minimum(Elementwise):
 
 @dataclass(frozen=True)
 class Where(Elementwise):
-    """`where(condition, a, b)`: `a` where the bool array is true, `b` elsewhere; both may be numbers."""
+    """`where(condition, a, b)`: the element of `a` where the condition is true, that of `b` elsewhere.
+
+    The condition is a bool array; `a` and `b` are arrays or numbers. All broadcast against each other.
+    """
 
     name: ClassVar[str] = "where"
     parameters: ClassVar[tuple[str, ...] | None] = ("condition", "a", "b")
@@ -92,7 +96,10 @@ class Where(Elementwise):
 
 @dataclass(frozen=True)
 class Clip(Elementwise):
-    """`clip(x, min=None, max=None)`: values below `min` become `min`, values above `max` become `max`."""
+    """`clip(x, min=None, max=None)`: values below `min` become `min`, values above `max` become `max`.
+
+    At least one of the two has to be given. NaN stays NaN.
+    """
 
     name: ClassVar[str] = "clip"
     parameters: ClassVar[tuple[str, ...] | None] = ("x", "min", "max")
@@ -116,7 +123,10 @@ class Clip(Elementwise):
 
 @dataclass(frozen=True)
 class Abs(Unary):
-    """`abs(x)`; of complex numbers their magnitude. DataError for the smallest integer of a type."""
+    """`abs(x)`: the absolute value; for complex numbers, the magnitude.
+
+    Raises DataError for the smallest integer of a dtype, whose absolute value the dtype does not hold.
+    """
 
     name: ClassVar[str] = "abs"
     op: str = "abs"
@@ -128,7 +138,7 @@ class Abs(Unary):
 
 @dataclass(frozen=True)
 class Sqrt(Unary):
-    """`sqrt(x)`; NaN below zero."""
+    """`sqrt(x)`: the square root; NaN for negative numbers. The square root of integers is float64."""
 
     name: ClassVar[str] = "sqrt"
     op: str = "sqrt"
@@ -136,7 +146,7 @@ class Sqrt(Unary):
 
 @dataclass(frozen=True)
 class Rsqrt(Unary):
-    """`rsqrt(x)` is `1 / sqrt(x)`."""
+    """`rsqrt(x)`: one divided by the square root, `1 / sqrt(x)`. For integers it is float64."""
 
     name: ClassVar[str] = "rsqrt"
     op: str = "rsqrt"
@@ -144,7 +154,7 @@ class Rsqrt(Unary):
 
 @dataclass(frozen=True)
 class Exp(Unary):
-    """`exp(x)`."""
+    """`exp(x)`: e to the power of `x`. For integers it is float64."""
 
     name: ClassVar[str] = "exp"
     op: str = "exp"
@@ -152,7 +162,8 @@ class Exp(Unary):
 
 @dataclass(frozen=True)
 class Log(Unary):
-    """`log(x)`, to base e."""
+    """`log(x)`: the natural logarithm; -inf for 0 and NaN for negative numbers. For integers it is
+    float64."""
 
     name: ClassVar[str] = "log"
     op: str = "log"

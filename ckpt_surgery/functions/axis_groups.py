@@ -1,4 +1,7 @@
-"""Which axes of an array a reshape turns into which: groups that are independent of each other."""
+"""A reshape as independent groups of axes: which axes of the input become which axes of the output.
+
+A reshape of `[2, 6, 5]` to `[2, 2, 3, 5]` has three groups: 2 → 2, 6 → 2 × 3 and 5 → 5.
+"""
 
 import functools
 import itertools
@@ -23,64 +26,70 @@ from ckpt_surgery.core.selections import (
 
 @dataclass(frozen=True)
 class AxisGroup:
-    """Neighbouring axes that a reshape turns into others of the same number of elements.
+    """Neighbouring axes of the input that a reshape turns into neighbouring axes of the output.
 
-    Groups are independent, so a region that is a box in each of them needs a box only.
+    Both have the same number of elements. The index along the new axes depends on nothing but the index along
+    the old ones, so each group can be treated as an array of its own.
     """
 
     old: Shape
+    """Lengths of the group's axes in the input."""
     new: Shape
+    """Lengths of the group's axes in the output."""
     first_new: int
-    """Number of the group's first axis in the output."""
+    """Position of the first new axis in the output."""
 
     def part(self, region: Region) -> Region:
-        """The output region's axes of this group."""
+        """A region of the output, restricted to the axes of this group."""
         axes = slice(self.first_new, self.first_new + len(self.new))
         return Region(region.starts[axes], region.stops[axes])
 
     def box(self, region: Region) -> Region:
-        """The smallest box of old axes that holds the elements between the part's first and last."""
+        """The smallest region of the old axes that holds all elements from the part's first to its last.
+
+        "From first to last" is in C order, so the region also holds elements that the part does not.
+        """
         part = self.part(region)
-        if len(self.old) == len(self.new) == 1:  # one axis as it was: much the most common
+        if len(self.old) == len(self.new) == 1:  # an unchanged axis: by far the most common case
             return part
         if part.size == 0:
             return Region((0,) * len(self.old), (0,) * len(self.old))
         first = _unravelled(_ravelled(part.starts, self.new), self.old)
         last = _unravelled(_ravelled([stop - 1 for stop in part.stops], self.new), self.old)
         same = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=True))])
-        # Up to the first axis where the two differ the box is as narrow as they are.
+        # First and last agree along the leading axes: there, and along the next axis, the box is narrow.
         starts = first[: same + 1] + (0,) * (len(self.old) - same - 1)
         stops = tuple(i + 1 for i in last[: same + 1]) + self.old[same + 1 :]
         return Region(starts, stops)
 
     def uses(self, selection: Selection) -> list[Selection]:
-        """The elements of the old axes, as several selections that have none in common.
+        """The elements of the old axes that these elements of the output come from, as disjoint selections.
 
-        All of the smallest box where that would take too many places or selections to tell.
+        If computing that exactly takes too many indices or selections, the whole `box` is returned instead.
         """
         part = selection[self.first_new : self.first_new + len(self.new)]
         if len(self.old) == len(self.new) == 1:
             return [part]
         if count(part) == math.prod(self.new):
             return [whole(self.old)]
-        exact = _unflattened(_flattened(part, self.new), self.old) if count(part) <= MOST_PLACES else None
+        exact = _unflattened(_flattened(part, self.new), self.old) if count(part) <= MOST_FOLLOWED else None
         return [of_region(self.box(bounding_box(selection)))] if exact is None else exact
 
-    def places(self, region: Region, box: Region) -> np.ndarray:
-        """Where the part's elements are in the flattened box, int64, in the order of the output."""
+    def flat_indices(self, region: Region, box: Region) -> np.ndarray:
+        """Indices of the part's elements in the flattened `box`, int64, in the order of the output."""
         flat = _flattened(of_region(self.part(region)), self.new)
-        # Of the box all axes are whole but the leading ones, so its elements are contiguous in C order.
+        # Only leading axes of the box are cut, so its elements are contiguous in C order.
         return flat - _ravelled(box.starts, self.old)
 
 
-MOST_PLACES = 2**20
-"""So many places are followed one by one through a reshape that cuts or joins axes."""
+MOST_FOLLOWED = 2**20
+"""Most elements of one group for which `uses` is computed exactly; beyond, it is the surrounding box."""
 MOST_SELECTIONS = 64
-"""What a reshape uses of a group of axes is told in no more selections than that."""
+"""Most selections that `uses` returns for one group; if it takes more, it is the surrounding box."""
 
 
 def _flattened(selection: Selection, shape: Shape) -> np.ndarray:
-    """Where the elements are in the flattened array, int64, in order."""
+    """Indices of the selected elements in the flattened array, int64, in C order."""
     flat = np.zeros((), np.int64)
     for positions, length in zip(selection, shape, strict=True):
         flat = flat[..., None] * length + as_array(positions)
@@ -88,7 +97,10 @@ def _flattened(selection: Selection, shape: Shape) -> np.ndarray:
 
 
 def _unflattened(flat: np.ndarray, shape: Shape) -> list[Selection] | None:
-    """Places in a flattened array, ascending, as selections of it; None where those would be too many."""
+    """Ascending indices of a flattened array, as disjoint selections of the array of this shape.
+
+    None if more than MOST_SELECTIONS are needed.
+    """
     if flat.size == 0:
         return []
     if len(shape) < 2:
@@ -126,7 +138,7 @@ def _unravelled(flat: int, shape: Shape) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def axis_groups(old: Shape, new: Shape) -> tuple[AxisGroup, ...]:
-    """The finest split of both shapes into groups of equal size, in order."""
+    """The groups of a reshape from `old` to `new`, in order, each with as few axes as possible."""
     if 0 in old:
         return (AxisGroup(old, new, 0),)
     cuts = itertools.pairwise(matching_axes(old, new))

@@ -1,6 +1,6 @@
-"""The pattern language of `rearrange`: parsed, checked, and worked out for one shape.
+"""The patterns of `rearrange`, such as `d (h k) -> d h k`: parsing, checking, and applying them to a shape.
 
-Syntax and meaning are those of einops' `rearrange` (Rogozhnikov, "Einops: Clear and Reliable Tensor
+Syntax and meaning are those of `einops.rearrange` (Rogozhnikov, "Einops: Clear and Reliable Tensor
 Manipulations with Einstein-like Notation", ICLR 2022).
 """
 
@@ -16,21 +16,26 @@ from ckpt_surgery.core.text import did_you_mean
 
 ELLIPSIS = "..."
 MERGED = "(...)"
-"""An ellipsis in parentheses: its axes become one."""
+"""The name of an ellipsis within parentheses, whose axes are merged into one."""
 
 Side = tuple[tuple[str, ...], ...]
-"""The axes of one side, each the names that it is made of; `()` and `1` are made of none."""
+"""One side of a pattern: for each axis, the names in its parentheses. `()` and `1` are axes without a
+name."""
 
 Lengths = tuple[tuple[str, int], ...]
+"""Lengths of named axes, as the call gives them."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A pattern for one shape: reshape to `split`, transpose by `permutation`, reshape to `merged`."""
+class Rearrangement:
+    """What a pattern does to arrays of one shape: a reshape, a transpose, and another reshape."""
 
     split: Shape
+    """Shape after the first reshape, with one axis for each name on the left side."""
     permutation: tuple[int, ...]
+    """Axes of the split array in the order of the right side."""
     merged: Shape
+    """Shape of the result."""
 
 
 _TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))")
@@ -38,16 +43,16 @@ _TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z][A-Za-z0-9_]*|1(?![A-Za-z0-9_]))")
 
 @functools.lru_cache(maxsize=1024)
 def parse(pattern: str) -> tuple[Side, Side]:
-    """Both sides of a pattern. FunctionError where it is not one, whatever the shape."""
+    """Both sides of a pattern. Raises FunctionError if the pattern is wrong for arrays of every shape."""
     sides = pattern.split("->")
     if len(sides) != 2:
-        raise FunctionError(f"`rearrange`: '{pattern}' has to have one `->` between two sides")
+        raise FunctionError(f"`rearrange`: '{pattern}' needs exactly one `->` between two sides")
     left, right = (_parse_side(side, pattern) for side in sides)
     if any(MERGED in axis for axis in left):
         raise FunctionError(f"`rearrange`: '{pattern}' cannot have `...` in parentheses on the left")
     one_sided = sorted(set(_names(left)) ^ set(_names(right)))
     if one_sided:
-        raise FunctionError(f"`rearrange`: `{one_sided[0]}` is on one side only of '{pattern}'")
+        raise FunctionError(f"`rearrange`: `{one_sided[0]}` is on only one side of '{pattern}'")
     return left, right
 
 
@@ -70,7 +75,7 @@ def _parse_side(text: str, pattern: str) -> Side:
         raise FunctionError(f"`rearrange`: a parenthesis in '{pattern}' is not closed")
     repeated = [name for name, count in Counter(_names(tuple(axes))).items() if count > 1]
     if repeated:
-        raise FunctionError(f"`rearrange`: `{repeated[0]}` is twice on one side of '{pattern}'")
+        raise FunctionError(f"`rearrange`: `{repeated[0]}` stands twice on one side of '{pattern}'")
     return tuple(axes)
 
 
@@ -82,7 +87,7 @@ def _tokens(text: str, pattern: str) -> list[str]:
         if match is None:
             raise FunctionError(
                 f"`rearrange`: `{text[end:].split()[0]}` in '{pattern}' is not an axis name",
-                hint="Axes are names, `1`, `...` and groups in parentheses; lengths are keywords.",
+                hint="An axis is a name, `1`, `...` or a group in parentheses. Give lengths as keywords.",
             )
         tokens.append(match[1])
         end = match.end()
@@ -94,8 +99,11 @@ def _names(side: Side) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def plan_rearrange(pattern: str, lengths: Lengths, shape: Shape) -> Plan:
-    """What a pattern with these lengths does to an array of this shape. FunctionError: they do not agree."""
+def rearrangement(pattern: str, lengths: Lengths, shape: Shape) -> Rearrangement:
+    """What a pattern with these lengths does to an array of this shape.
+
+    Raises FunctionError if pattern, lengths and shape do not fit together.
+    """
     left, right = parse(pattern)
     _check_lengths(dict(lengths), pattern, _names(left))
     if ELLIPSIS in _names(left):
@@ -108,7 +116,7 @@ def plan_rearrange(pattern: str, lengths: Lengths, shape: Shape) -> Plan:
     for axis, length in zip(left, shape, strict=True):
         sizes |= _sizes(axis, length, dict(lengths), pattern)
     order = _names(left)
-    return Plan(
+    return Rearrangement(
         split=tuple(sizes[name] for name in order),
         permutation=tuple(order.index(name) for name in _names(right)),
         merged=tuple(math.prod(sizes[name] for name in axis) for axis in right),
@@ -120,14 +128,14 @@ def _check_lengths(lengths: dict[str, int], pattern: str, names: tuple[str, ...]
         if name not in names:
             raise FunctionError(f"`rearrange`: no axis `{name}` in '{pattern}'{did_you_mean(name, names)}")
         if length < 1:
-            raise FunctionError(f"`rearrange`: the length of `{name}` has to be positive, not {length}")
+            raise FunctionError(f"`rearrange`: the length of `{name}` should be positive, not {length}")
 
 
 def _spelled_out(left: Side, right: Side, count: int, pattern: str, shape: Shape) -> tuple[Side, Side]:
-    """Both sides with `count` axes for `...`, named as no axis can be in a pattern."""
+    """Both sides with `...` replaced by `count` axes, under names that no pattern can contain."""
     if count < 0:
         raise FunctionError(
-            f"`rearrange`: '{pattern}' is for {len(left) - 1} axes at least, "
+            f"`rearrange`: '{pattern}' is for at least {len(left) - 1} axes, "
             f"the array has {len(shape)}: {list(shape)}"
         )
     names = tuple(f"...{i}" for i in range(count))
@@ -135,7 +143,7 @@ def _spelled_out(left: Side, right: Side, count: int, pattern: str, shape: Shape
 
 
 def _with_axes(side: Side, names: tuple[str, ...]) -> Side:
-    """One side with these names for the ellipsis."""
+    """One side of a pattern with these names in place of the ellipsis."""
     axes: list[tuple[str, ...]] = []
     for axis in side:
         if axis == (ELLIPSIS,):
@@ -146,16 +154,16 @@ def _with_axes(side: Side, names: tuple[str, ...]) -> Side:
 
 
 def _sizes(axis: tuple[str, ...], length: int, lengths: dict[str, int], pattern: str) -> dict[str, int]:
-    """The length of each name that one axis is made of."""
+    """The length of each name in one axis of the left side, from the length of the axis."""
     known = {name: lengths[name] for name in axis if name in lengths}
     product = math.prod(known.values())
     unknown = [name for name in axis if name not in lengths]
     if len(unknown) > 1:
         raise FunctionError(
             f"`rearrange`: give the length of `{unknown[0]}` or `{unknown[1]}` "
-            f"in '{pattern}': an axis of {length} does not tell both"
+            f"in '{pattern}': the length {length} of their axis does not determine both"
         )
     if (length % product) if unknown else (length != product):
         what = " ".join(f"{name}={lengths[name]}" for name in known) or "1"
-        raise FunctionError(f"`rearrange`: an axis of {length} does not divide into {what} of '{pattern}'")
+        raise FunctionError(f"`rearrange`: an axis of {length} does not split into {what} of '{pattern}'")
     return known | dict.fromkeys(unknown, length // product)

@@ -1,9 +1,10 @@
-"""What expressions can call: one frozen dataclass per function, found by discovery.
+"""The base class of the functions that expressions can call.
 
-A function describes an array that is computed from other arrays. Its fields are the call's static
-arguments; its inputs are given to every method. It is pure: no I/O, no state, same result for any
-chunking. To add one, write one class in a module of this package (or in another package, under the
-entry point group `ckpt_surgery.functions`).
+A function is a frozen dataclass that describes how an array is computed from other arrays, its inputs. Its
+fields are the arguments of the call that are not arrays; the inputs are passed to every method. It is pure:
+it does no I/O, keeps no state, and gives the same result whichever chunks the result is computed in. To add a
+function, write one class in a module of this package, or in a module of another package that is registered
+under the entry point group `ckpt_surgery.functions`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,126 +18,153 @@ from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_
 from ckpt_surgery.functions.signatures import takes
 
 Specs = Sequence[ArraySpec]
+"""Shapes and dtypes of a function's inputs, in order."""
 Blocks = Sequence[np.ndarray]
+"""Regions of a function's inputs, read into memory: one for each region that `needs` names, in its order."""
 
 Number = bool | int | float
-"""A number as recipes write it: annotate a field so where an int has to stay an int."""
+"""A number in a recipe. In a field with this annotation `2` stays an int and `2.0` a float."""
 
 Operand = Annotated[Number | None, "operand"]
-"""Annotates a field for a number in the place of an array: None where the array is an input.
+"""The annotation of a field for an argument that is either an array or a number: None means an array.
 
-Inputs keep the order of the parameters: `where(c, 0, x)` has the fields `None, 0, None` and two inputs.
+The inputs are the arrays among the arguments, in the order of the parameters: `where(c, 0, x)` has the fields
+`a=0, b=None` and the inputs `c` and `x`.
 """
 
 
 class Function:
-    """Base of all array functions. Subclasses are frozen dataclasses.
+    """Base class of all array functions. Subclasses are frozen dataclasses.
 
-    Laws, held by tests: `apply` of any region equals that region of the whole; `infer` agrees with
-    the result; `needs` is enough and within bounds, and so is `uses`; `relink` decoded equals `apply`.
+    Tests hold these laws for every function:
+
+    - `apply` of a region equals that region of the whole result, bit for bit;
+    - the result has the shape and dtype that `infer` gives;
+    - the regions that `needs` names lie within the inputs, and no element outside them affects the result;
+    - the same holds for the elements that `uses` names;
+    - the manifest that `relink` gives decodes to the result of `apply`.
     """
 
     name: ClassVar[str] = ""
-    """What expressions call; empty for those that only syntax reaches (operators, subscripts)."""
+    """The name in expressions. Empty for functions that are written as operators or subscripts."""
     kind: ClassVar[str] = ""
-    """What saved plans call the class, and no other: its name, where it says nothing else."""
+    """The name of the class in saved plans, different for every class. Default: `name`."""
     external: ClassVar[tuple[str, ...]] = ()
-    """Fields for what exists in one process only: a saved plan has none of them, who loads it fills them."""
+    """Fields whose values exist in one process only. They are left out of saved plans and are filled in again
+    by the code that loads the plan."""
     parameters: ClassVar[tuple[str, ...] | None] = None
-    """The call's positional parameters, in order; None: `x`, then the fields. A name that is not a field
-    is an array; `*name` is a list of arrays, or, in last place after others, all remaining arguments. Those
-    before a `/` are given by place only, as in Python."""
+    """The positional parameters of a call, in order. Default: `x`, then the fields.
+
+    A name that is not a field is an array. `*name` is a list of arrays; as the last of several parameters it
+    takes all remaining arguments. Parameters before a `/` are positional-only, as in Python."""
     remaining: ClassVar[str | None] = None
-    """The field that collects keywords of free names, as `tuple[tuple[str, value], ...]`."""
+    """The field that collects all other keyword arguments, as `tuple[tuple[str, value], ...]`."""
     context: ClassVar[tuple[str, ...]] = ()
-    """Fields that the caller of `bind` fills (`leaf_key`, `places`): no call can name them."""
+    """Fields that the rule gives (`leaf_key`, `places`), not the call: a call cannot name them."""
     parts: ClassVar[tuple[str, ...]] = ()
-    """A call gives a list of arrays, one per name: the function with its field `part` set to that name."""
+    """Names of the results, where a call gives a list of arrays. Each is computed by its own instance of the
+    class, whose field `part` is the name."""
     list_form: ClassVar["type[Function] | None"] = None
-    """The function that is meant where the first argument is a list: `mean(xs)` beside `mean(x, 0)`."""
+    """The function that a call means if its first argument is a list: `mean(xs)` beside `mean(x, 0)`."""
     is_layout: ClassVar[bool] = False
-    """Layout only: elements of the inputs, moved about, with fillers at most."""
+    """Whether elements are only moved: each is an unchanged element of an input, or a constant filler."""
     elementwise: ClassVar[bool] = False
-    """Each element is computed from those at its place of the inputs, which broadcast: `needs` asks for
-    no more. Such functions are evaluated together, in tiles, so that what is between them stays small."""
+    """Whether each element of the result depends only on the elements at the same index of the inputs, after
+    broadcasting. Neighbouring functions of this kind are evaluated together in small tiles, so that
+    intermediate arrays are never held whole."""
     exact_inputs: ClassVar[bool] = False
-    """Inputs must be rounded to their declared dtype first (bit casts), not left at computation width."""
+    """Whether inputs that were computed in a wider dtype must first be rounded to their declared dtype, as a
+    bit cast needs it."""
 
     full_copies: ClassVar[int] = 0
-    """How many copies of the whole result, of 4 bytes an element at least, `apply` holds whatever region is
-    wanted; 0: it makes no more than the region."""
+    """How many arrays of the size of the whole result (at least 4 bytes per element) `apply` holds, even if
+    only a region is wanted. 0: its memory is proportional to the region."""
 
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):
             cls.kind = cls.name
 
     def takes(self, inputs: int) -> bool:
-        """Whether it can have so many inputs."""
+        """Whether the function can have this number of inputs."""
         return takes(self, inputs)
 
     def infer(self, ins: Specs) -> ArraySpec:
-        """Shape and dtype of what `apply` gives. Raises FunctionError where the inputs do not fit."""
+        """Shape and dtype of the array that `apply` gives. Raises FunctionError if the inputs do not fit."""
         raise NotImplementedError
 
     def declared_dtype(self, dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-        """The dtype that the result has for the user, from the inputs' declared dtypes.
+        """The dtype of the result as the user sees it, from the declared dtypes of the inputs.
 
-        Arithmetic on narrow floats is *computed* in float32 (what `infer` says) and rounded once at
-        the end of the expression to this type.
+        It may be narrower than the dtype that `infer` gives: arithmetic on bfloat16, for example, is
+        computed in float32 and rounded to bfloat16 once, at the end of the expression.
         """
         return dtypes[0]
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
-        """Which regions of which inputs an output region is computed from: the boxes of what it `uses`.
+        """The regions of the inputs that a region of the result is computed from, as (input number, region).
 
-        A function defines one of the two; both where it can tell more of single elements than of a region.
+        A subclass defines `needs` or `uses`, and the other follows from it. A subclass defines both if the
+        exact set of elements is smaller than any box that contains it.
         """
         if type(self).uses is Function.uses:
             raise NotImplementedError
         return [(i, bounding_box(part)) for i, part in self.uses(of_region(region), ins)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        """The output region; `blocks[i]` holds the i-th region that `needs` asked for."""
+        """A region of the result; `blocks[i]` holds the elements of the i-th region that `needs` names.
+
+        Raises DataError for values that have no result, such as an integer overflow.
+        """
         raise NotImplementedError
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
-        """Which elements of which inputs these elements of the output, in ascending order, are computed from.
+        """The elements of the inputs that these elements of the result are computed from.
 
-        Exact where a function says so itself; otherwise all of the box that `needs` asks for.
+        `selection` holds ascending indices for each axis. The answer is a list of (input number, selection);
+        one input may occur several times. By default it is the whole region that `needs` names.
         """
         if self.elementwise:
             return [(i, broadcast(selection, spec.shape)) for i, spec in enumerate(ins)]
         return [(i, of_region(region)) for i, region in self.needs(bounding_box(selection), ins)]
 
     def window(self, ins: Specs) -> tuple["Function", Region] | None:
-        """The same result as another function of one region of the only input: `x[3:5]` is `x[:]` of 3:5.
+        """This function of its one input, as another function of one region of that input.
 
-        None: there is no use in looking at the function like that.
+        `x[3:5]` is the function `x[:]` applied to the region 3:5 of `x`. Functions that differ only in the
+        region have the same first part, which lets the planner decide once for thousands of slices of one
+        stacked array. None (the default) if the function does not depend on a single region of its input.
         """
         return None
 
     def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
-        """Which axis of the only input an output axis is a stretch of, and where on it that begins.
+        """The axis of the one input that this axis of the result runs along, as (input axis, offset).
 
-        What `needs` gives for a region that is moved along the one is moved as far along the other, and
-        nowhere else. None: nothing of that kind can be said.
+        Index `i` of the result's axis comes from index `i + offset` of the input's axis, for all `i`: if a
+        region of the result moves by `n` along its axis, the region that `needs` names moves by `n` along
+        the input's axis and along no other. None if there is no such axis.
         """
         return (axis, 0) if self.elementwise and len(ins) == 1 else None
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
-        """The whole result over stored bytes of the inputs, as they are. None: it takes new bytes."""
+        """The result as a manifest that refers to the stored bytes of the inputs, so that none is rewritten.
+
+        None if the stored bytes cannot be used as they are and the result has to be computed.
+        """
         return None
 
     def constant(self) -> Number:
-        """The value where every operand is a number (`sqrt(2)`); for functions with `Operand` fields."""
+        """The value of a call without arrays, such as `sqrt(2)`. Only for functions with `Operand` fields.
+
+        Raises FunctionError if there is no such number.
+        """
         raise NotImplementedError
 
 
 Plain = Callable[..., Any]
-"""A function of names and numbers only, marked with `plain`: evaluated while planning."""
+"""A Python function of text and numbers, marked with `plain`. It is called while planning."""
 
 
 def plain(function: Plain) -> Plain:
-    """Mark a Python function on strings and numbers as callable from expressions under its name."""
+    """Mark a Python function of text and numbers so that expressions can call it by its name."""
     function.expression_name = function.__name__.rstrip("_")  # type: ignore[attr-defined]
     return function

@@ -1,4 +1,9 @@
-"""Products summed over axes: matrix products and `einsum`."""
+"""Products summed over axes: the matrix product `@` and `einsum`.
+
+Each element of a result is summed in an order that depends only on the lengths of the summed axes, so a
+result is the same, bit for bit, for any chunking. That is why BLAS is not used: its order depends on the
+shape of a block.
+"""
 
 import functools
 from collections import Counter
@@ -22,10 +27,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Matmul(Function):
-    """`a @ b`: matrix product as `numpy.matmul` has it, with broadcast leading axes and vectors.
+    """`a @ b`: the matrix product, like `numpy.matmul`: leading axes broadcast, and vectors are allowed.
 
-    Integers are multiplied and added up in 64 bits; as with `sum`, what the result's dtype does not hold is
-    a DataError.
+    Integers are multiplied and added in 64 bits. Raises DataError if a sum is out of range of the result's
+    dtype.
     """
 
     kind: ClassVar[str] = "matmul"
@@ -64,7 +69,8 @@ class Matmul(Function):
             )
         )
         axes = len(shape)
-        # Of the axes (batch…, rows, columns, summed) a lacks the columns, b the rows.
+        # Both get the axes (batch…, rows, columns, summed): in `a` the columns have length 1, in `b` the
+        # rows.
         a = a.reshape((1,) * (axes - len(left)) + left)[..., :, None, :]
         b = b.reshape((1,) * (axes - len(right)) + right).swapaxes(-1, -2)[..., None, :, :]
         with np.errstate(all="ignore"):
@@ -72,12 +78,13 @@ class Matmul(Function):
 
     @staticmethod
     def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
-        """Both shapes with vectors made matrices."""
+        """Both shapes, where a vector becomes a matrix of one row or one column."""
         return (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
 
     @staticmethod
     def _full(bounds: tuple[T, ...], ins: Specs, missing: T) -> tuple[T, ...]:
-        """What is said of each axis of the result, with the rows and columns that vectors do not have."""
+        """Values for the axes of the result, with `missing` for the rows or columns that vectors do not
+        have."""
         if ins[1].ndim == 1:
             bounds = (*bounds, missing)
         return (*bounds[:-1], missing, bounds[-1]) if ins[0].ndim == 1 else bounds
@@ -85,12 +92,13 @@ class Matmul(Function):
 
 @dataclass(frozen=True)
 class Einsum(Function):
-    """`einsum('bij,bjk->bik', a, b)`: products summed over the letters that are not in the result.
+    """`einsum('bij,bjk->bik', a, b)`: products of any number of arrays, summed over some of their axes.
 
-    The summation convention of `numpy.einsum` for any number of arrays: a letter that an array has twice is
-    its diagonal, and without `->` the result has the letters that occur once, in alphabetical order. `...`
-    is refused. An axis of length 1 goes with any length of another array. Integers are multiplied and added
-    up in 64 bits; as with `sum`, what the result's dtype does not hold is a DataError.
+    The subscripts name the axes of each array by letters, like those of `numpy.einsum`; axes whose letters
+    are not in the result are summed over. A letter that stands twice for one array means its diagonal.
+    Without `->` the result has the letters that occur once, in alphabetical order. An axis of length 1
+    broadcasts. `...` is not supported. Integers are multiplied and added in 64 bits. Raises FunctionError if
+    subscripts and shapes do not fit together, and DataError if a sum is out of range of the result's dtype.
     """
 
     name: ClassVar[str] = "einsum"
@@ -126,13 +134,14 @@ class Einsum(Function):
             return summed_products(self.name, laid, region.shape, region)
 
     def _letters(self, inputs: int) -> tuple[list[str], str]:
-        """The letters of each input, and of the result."""
+        """The letters of each input, and those of the result."""
         terms, result = _parsed(self.subscripts)
         if len(terms) != inputs:
             raise FunctionError(f"`einsum`: '{self.subscripts}' is for {len(terms)} arrays, {inputs} given")
         return terms, result
 
     def _lengths(self, ins: Specs) -> dict[str, int]:
+        """The length of the axis of each letter. Raises FunctionError if arrays disagree about it."""
         lengths: dict[str, int] = {}
         for term, spec in zip(self._letters(len(ins))[0], ins, strict=True):
             if len(term) != spec.ndim:
@@ -141,13 +150,13 @@ class Einsum(Function):
             for letter, length in zip(term, spec.shape, strict=True):
                 if own.setdefault(letter, length) != length:
                     raise FunctionError(
-                        f"`einsum`: `{letter}` of `{term}` is {own[letter]} and {length} long in {spec}; "
-                        "a diagonal has axes of one length"
+                        f"`einsum`: `{letter}` of `{term}` has the lengths {own[letter]} and {length} "
+                        f"in {spec}; the axes of a diagonal should be equally long"
                     )
                 known = lengths.get(letter, 1)
                 if 1 not in (known, length) and known != length:
                     raise FunctionError(
-                        f"`einsum`: `{letter}` of '{self.subscripts}' is {known} and {length} long"
+                        f"`einsum`: `{letter}` of '{self.subscripts}' has the lengths {known} and {length}"
                     )
                 lengths[letter] = length if known == 1 else known
         return lengths
@@ -155,6 +164,8 @@ class Einsum(Function):
 
 @functools.lru_cache(maxsize=256)
 def _parsed(subscripts: str) -> tuple[list[str], str]:
+    """The letters of each input, and those of the result. Raises FunctionError if there is a mistake in
+    them."""
     text = subscripts.replace(" ", "")
     left, arrow, result = text.partition("->")
     terms = left.split(",")
@@ -162,14 +173,16 @@ def _parsed(subscripts: str) -> tuple[list[str], str]:
     if not arrow:
         result = "".join(sorted(letter for letter, count in counts.items() if count == 1))
     if not all(c.isascii() and c.isalpha() for c in "".join(terms) + result):
-        raise FunctionError(f"`einsum`: '{subscripts}' may have letters, commas and one `->` only")
+        raise FunctionError(f"`einsum`: '{subscripts}' can have only letters, commas and one `->`")
     if len(set(result)) < len(result) or not set(result) <= set(counts):
-        raise FunctionError(f"`einsum`: the result of '{subscripts}' has to name letters of the inputs, once")
+        raise FunctionError(
+            f"`einsum`: the result of '{subscripts}' should have letters of the inputs, each at most once"
+        )
     return terms, result
 
 
 def _laid_out(block: np.ndarray, term: str, order: str) -> np.ndarray:
-    """The block with one axis for each letter of `order`, of length 1 where it has none."""
+    """The block with one axis for each letter of `order`, of length 1 for letters that it does not have."""
     letters = "".join(dict.fromkeys(term))
     if len(letters) < len(term):
         block = np.einsum(f"{term}->{letters}", block)

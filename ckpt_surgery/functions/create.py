@@ -1,4 +1,4 @@
-"""Arrays that come from no other array."""
+"""Functions that create arrays: constants, ranges, and random values of JAX's initializers."""
 
 import functools
 import hashlib
@@ -21,15 +21,16 @@ DType = np.dtype[Any]
 
 
 def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:
+    """The shape argument of the function `name` as a tuple. Raises FunctionError for a negative length."""
     lengths = shape if isinstance(shape, tuple) else (shape,)
     if min(lengths, default=0) < 0:
-        raise FunctionError(f"`{name}`: {min(lengths)} in the shape; no axis has a negative length")
+        raise FunctionError(f"`{name}`: the shape has the negative length {min(lengths)}")
     return lengths
 
 
 @dataclass(frozen=True)
 class _Created(Function):
-    """Base of functions without inputs."""
+    """Base class of functions without inputs."""
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return []
@@ -40,7 +41,10 @@ class _Created(Function):
 
 @dataclass(frozen=True)
 class Full(_Created):
-    """`full(shape, value, dtype)`: the number everywhere. FunctionError where `dtype` has no such value."""
+    """`full(shape, value, dtype)`: an array whose elements are all this number.
+
+    Raises FunctionError if the number is out of range of `dtype`, or a fraction and `dtype` an integer.
+    """
 
     name: ClassVar[str] = "full"
     parameters: ClassVar[tuple[str, ...] | None] = ("shape", "value", "dtype")
@@ -58,7 +62,10 @@ class Full(_Created):
 
 @dataclass(frozen=True)
 class Zeros(_Created):
-    """`zeros(shape, dtype)`."""
+    """`zeros(shape, dtype)`: an array of zeros.
+
+    Raises FunctionError if `dtype` has no zero, as float8_e8m0fnu.
+    """
 
     name: ClassVar[str] = "zeros"
     parameters: ClassVar[tuple[str, ...] | None] = ("shape", "dtype")
@@ -66,6 +73,7 @@ class Zeros(_Created):
     dtype: DType
 
     def infer(self, ins: Specs) -> ArraySpec:
+        number_as(0, self.dtype)
         return ArraySpec(_shape_of(self.shape, self.name), self.dtype)
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
@@ -74,7 +82,7 @@ class Zeros(_Created):
 
 @dataclass(frozen=True)
 class Ones(_Created):
-    """`ones(shape, dtype)`."""
+    """`ones(shape, dtype)`: an array of ones."""
 
     name: ClassVar[str] = "ones"
     parameters: ClassVar[tuple[str, ...] | None] = ("shape", "dtype")
@@ -91,11 +99,12 @@ class Ones(_Created):
 
 @dataclass(frozen=True)
 class Arange(_Created):
-    """`arange(stop, dtype='int32')`, `arange(start, stop, step=1, dtype='float32')`: `start + i * step`.
+    """`arange(stop, dtype='int32')`, `arange(start, stop, step=1, dtype='float32')`: evenly spaced numbers.
 
-    There are `ceil((stop - start) / step)` elements. Float types are computed in float64 and rounded once.
-    Raises FunctionError where `dtype` does not hold the first and the last element, or is an integer type
-    and a bound or the step is a float.
+    Element `i` is `start + i * step`, up to but not including `stop`: `ceil((stop - start) / step)`
+    elements. `dtype` is required, an integer or float dtype. Floats are computed in float64 and rounded
+    once. Raises FunctionError if the first or last element is out of range of `dtype`, and for floats as
+    arguments if `dtype` is an integer.
     """
 
     name: ClassVar[str] = "arange"
@@ -109,12 +118,12 @@ class Arange(_Created):
         start, stop, dtype = *self._bounds(), self._dtype()
         numbers = (start, stop, self.step)
         if self.step == 0 or not all(map(math.isfinite, numbers)):
-            raise FunctionError(f"`arange` from {start} to {stop} in steps of {self.step} does not end")
+            raise FunctionError(f"`arange` from {start} to {stop} in steps of {self.step} has no end")
         exact = not any(isinstance(number, float) for number in numbers)
         if is_integer(dtype) and not exact:
-            raise FunctionError(f"`arange` of {dtype.name} takes integers, not {start}, {stop}, {self.step}")
+            raise FunctionError(f"`arange` of {dtype.name} needs integers, not {start}, {stop}, {self.step}")
         length = stop - start
-        # Integers may be beyond what a float holds.
+        # Integers are divided as integers, because they can be larger than a float can represent.
         count = max(0, int(-(-length // self.step)) if exact else math.ceil(length / self.step))
         if count:
             number_as(start, dtype)
@@ -125,7 +134,7 @@ class Arange(_Created):
         (start, _), dtype = self._bounds(), self._dtype()
         index = np.arange(region.starts[0], region.stops[0], dtype=np.uint64)
         if is_integer(dtype):
-            # Modulo 2**64, so that neither a negative step nor a large uint64 overflows on the way.
+            # Computed modulo 2**64, where neither a negative step nor a large uint64 overflows.
             values = index * np.uint64(int(self.step) % 2**64) + np.uint64(int(start) % 2**64)
             return converted(values if kind(dtype) == "u" else values.view(np.int64), dtype)
         return converted(np.float64(start) + index.astype(np.float64) * np.float64(self.step), dtype)
@@ -141,17 +150,19 @@ class Arange(_Created):
 
 Option = Number | str | tuple[int, ...]
 Options = tuple[tuple[str, Option], ...]
+"""Keyword arguments of an initializer."""
 
 
 @dataclass(frozen=True)
 class Init(_Created):
-    """`init(initializer, shape, dtype, seed=0, …)`: random values of an initializer of `jax.nn.initializers`.
+    """`init(initializer, shape, dtype, seed=0, …)`: values of an initializer of `jax.nn.initializers`.
 
-    Further keywords are the initializer's own: `init('normal', (8, 8), 'float32', stddev=0.02)`. The PRNG
-    key is `seed` with the SHA-256 of the leaf's key folded in, so a value depends on nothing but seed, key,
-    shape, options and JAX's version. Computed by JAX on the CPU as a whole, in float64 where `dtype` is
-    that and in float32 otherwise, and rounded once. Raises FunctionError for what the initializer refuses,
-    DataError where a value is not finite or beyond what `dtype` holds.
+    The initializer is given by its name. Further keywords are its own arguments:
+    `init('normal', (8, 8), 'float32', stddev=0.02)`. The PRNG key is made of `seed` and the SHA-256 of the
+    leaf's key, so values depend only on the seed, the key, the shape, the options and JAX's version. JAX
+    computes the whole array on the CPU, in float64 if that is `dtype` and in float32 otherwise, and it is
+    rounded once. Raises FunctionError if the initializer does not accept its arguments, DataError if a value
+    is not finite or out of range of `dtype`.
     """
 
     name: ClassVar[str] = "init"
@@ -168,9 +179,9 @@ class Init(_Created):
 
     def infer(self, ins: Specs) -> ArraySpec:
         if kind(self.dtype) != "f":
-            raise FunctionError(f"`init` is for float types, not {self.dtype.name}")
+            raise FunctionError(f"`init` needs a float dtype, not {self.dtype.name}")
         if not 0 <= self.seed < 2**32:
-            raise FunctionError(f"`init`: seed has to be 0 to {2**32 - 1}, not {self.seed}")
+            raise FunctionError(f"`init`: seed should be from 0 to {2**32 - 1}, not {self.seed}")
         shape = _shape_of(self.shape, self.name)
         _check(self.initializer, self.options, shape)
         return ArraySpec(shape, self.dtype)
@@ -184,7 +195,7 @@ class Init(_Created):
         try:
             if np.isfinite(block).all():
                 return Cast(self.dtype).apply(region, (), [block])
-        except DataError as error:  # it speaks of a cast, and there is none in the recipe
+        except DataError as error:  # its message names a cast, but the recipe has none
             raise self._beyond(block) from error
         raise self._beyond(block)
 
@@ -192,8 +203,8 @@ class Init(_Created):
         largest = float(np.abs(block).max())
         found = "NaN" if math.isnan(largest) else f"magnitudes up to {largest!r}"
         return DataError(
-            f"`init`: `{self.initializer}` gives {found}; {self.dtype.name} does not hold that",
-            hint="Other options of the initializer help, or a wider dtype.",
+            f"`init`: `{self.initializer}` gives {found}, which {self.dtype.name} cannot represent",
+            hint="Change the options of the initializer, or use a wider dtype.",
         )
 
 
@@ -205,7 +216,10 @@ def _factories() -> dict[str, Callable[..., Any]]:
 
 
 def _built(initializer: str, options: Options) -> Callable[..., Any]:
-    """The initializer itself: `(key, shape, dtype) -> array`. FunctionError for an unknown name or option."""
+    """The initializer, a function `(key, shape, dtype) -> array`.
+
+    Raises FunctionError for an unknown name or option.
+    """
     factories = _factories()
     if initializer not in factories:
         raise FunctionError(
@@ -214,7 +228,7 @@ def _built(initializer: str, options: Options) -> Callable[..., Any]:
         )
     factory = factories[initializer]
     known = set(inspect.signature(factory).parameters) - {"dtype"}
-    ready = "key" in known  # `zeros` and `ones` are initializers, not makers of one
+    ready = "key" in known  # `zeros` and `ones` are initializers themselves, all others return one
     for name, _ in options:
         if ready or name not in known:
             raise FunctionError(
@@ -226,7 +240,8 @@ def _built(initializer: str, options: Options) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=1024)
 def _check(initializer: str, options: Options, shape: Shape) -> None:
-    """FunctionError where the initializer refuses its options or the shape. Computes nothing."""
+    """Raises FunctionError if the initializer does not accept its options or the shape. Computes no
+    values."""
     import jax
 
     try:
@@ -239,19 +254,20 @@ def _check(initializer: str, options: Options, shape: Shape) -> None:
 
 
 def _check_axes(options: Options, shape: Shape) -> None:
-    """FunctionError where `in_axis`, `out_axis` or the like names an axis that the shape does not have."""
+    """Raises FunctionError if an option such as `in_axis` or `out_axis` names an axis that does not exist."""
     for name, value in options:
         for axis in value if isinstance(value, tuple) else (value,):
             if name.endswith("_axis") and type(axis) is int and not -len(shape) <= axis < len(shape):
                 raise FunctionError(
-                    f"`init`: there is no `{name}` {axis} in {list(shape)}, of {len(shape)} axes"
+                    f"`init`: `{name}` is {axis}, but the shape {list(shape)} has {len(shape)} axes"
                 )
 
 
 def leaf_prng_key(seed: int, leaf_key: str) -> Any:
-    """The JAX PRNG key of a leaf: threefry2x32 of `seed`, with 64 bits of the leaf's key folded in.
+    """The JAX PRNG key of a leaf, of the implementation threefry2x32.
 
-    The bits are the first 8 bytes of SHA-256 of the key's UTF-8 text, as two big-endian 32-bit words.
+    It starts from `seed`. Then the first 8 bytes of the SHA-256 of `leaf_key` in UTF-8 are folded in, as two
+    big-endian 32-bit words.
     """
     import jax
 
@@ -262,11 +278,12 @@ def leaf_prng_key(seed: int, leaf_key: str) -> Any:
     return key
 
 
-# A task asks for one region at a time; one array is kept so that its other regions cost nothing.
+# A task computes one region at a time. The last array is kept, so that its other regions need no computation.
 @functools.lru_cache(maxsize=1)
 def _initialized(
     initializer: str, options: Options, shape: Shape, dtype: DType, seed: int, leaf_key: str
 ) -> np.ndarray:
+    """The whole array of an initializer, computed by JAX on the CPU in `dtype`."""
     import jax
 
     cpu, wide = jax.default_device(jax.devices("cpu")[0]), jax.enable_x64(dtype == np.float64)

@@ -1,4 +1,4 @@
-"""Element types: their names, kinds and ranges, and the two functions that change them."""
+"""Functions that change the dtype of an array: `cast` converts values, `bitcast` reinterprets bytes."""
 
 import functools
 import math
@@ -31,31 +31,31 @@ from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:
-    """A number of the recipe as `dtype`, an array of no axes.
+    """A number of the recipe as an array of this dtype without axes.
 
-    Raises FunctionError where an integer type would lose a fraction, and where a value is out of range.
+    Raises FunctionError for a fraction as an integer dtype, and for a number out of the range of the dtype.
     """
     if is_integer(dtype) or kind(dtype) == "b":
         if not math.isfinite(value) or value != int(value):
             raise FunctionError(
-                f"{value} is not an integer, and the array is {dtype.name}", hint="Cast the array first."
+                f"{value} is not an integer, but the array is {dtype.name}", hint="Cast the array first."
             )
         low, high = limits(dtype) if is_integer(dtype) else (0, 1)
         if low <= value <= high:
             return np.array(int(value), np.int64 if value < 0 else np.uint64).astype(dtype)
-        raise FunctionError(f"{value} is not a value of {dtype.name}, which ends at {low} and {high}")
+        raise FunctionError(f"{value} is out of range of {dtype.name}, {low} to {high}")
     try:
         return Cast(dtype).apply(Region((), ()), (), [np.array(as_float(value, dtype))])
     except (DataError, OverflowError):
-        raise FunctionError(f"{value} is not a value of {dtype.name}") from None
+        raise FunctionError(f"{dtype.name} cannot represent {value}") from None
 
 
 @functools.cache
 def _always_fits(source: DType, target: DType) -> bool:
-    """Whether every value of `source`, NaN and infinity included, has its counterpart in `target`."""
+    """Whether no value of `source` is out of the range of `target`, NaN and infinity included."""
     if kind(target) == "b" or kind(source) == "b":
-        return target.name != "float8_e8m0fnu"  # which has no zero
-    if "c" in (kind(source), kind(target)):  # a complex one as a real one is refused
+        return target.name != "float8_e8m0fnu"  # a dtype without zero
+    if "c" in (kind(source), kind(target)):  # `infer` refuses casts of complex to real numbers
         return target.name == "complex128" or source.name in ("complex64", "float32")
     if (has_nan(source) and not has_nan(target)) or (has_infinity(source) and not has_infinity(target)):
         return False
@@ -65,15 +65,16 @@ def _always_fits(source: DType, target: DType) -> bool:
 
 @dataclass(frozen=True)
 class Cast(Function):
-    """`cast(x, dtype, on_overflow='error')`: the same values as another type.
+    """`cast(x, dtype, on_overflow='error')`: the values of `x` converted to another dtype.
 
-    Floats are rounded once, to nearest even, and what rounds to a finite value fits. Fractions cast to
-    integers are truncated, and anything but zero is a true bool. NaN and infinity stay what they are.
-    `on_overflow` is what becomes of values beyond the range, and of a NaN or infinity that `dtype` lacks:
+    Floats are rounded once, to the nearest value, ties to even. Floats cast to integers lose their fraction.
+    As bool, zero is false and everything else is true. NaN and infinity are kept. `on_overflow` says what
+    happens to values that are out of the range of `dtype` after rounding, and to NaN and infinity if `dtype`
+    lacks them:
 
-    - `error`: DataError with the value that is furthest out;
-    - `saturate`: the nearest value that `dtype` has. NaN has none and is a DataError;
-    - `inf`: infinity, or NaN where the type has no infinity; for float types that have one of them.
+    - `error`: DataError, with the value that is furthest out of range;
+    - `saturate`: the nearest value of `dtype`; DataError for NaN, which has none;
+    - `inf`: infinity, or NaN if `dtype` has no infinity. Raises FunctionError if `dtype` has neither.
     """
 
     name: ClassVar[str] = "cast"
@@ -84,7 +85,7 @@ class Cast(Function):
     def __post_init__(self) -> None:
         if self.on_overflow not in (known := ("error", "saturate", "inf")):
             raise FunctionError(
-                f"`cast`: on_overflow is 'error', 'saturate' or 'inf', not '{self.on_overflow}'"
+                f"`cast`: on_overflow should be 'error', 'saturate' or 'inf', not '{self.on_overflow}'"
                 f"{did_you_mean(self.on_overflow, known)}"
             )
         if self.on_overflow == "inf" and not (has_nan(self.dtype) or has_infinity(self.dtype)):
@@ -110,7 +111,7 @@ class Cast(Function):
         block = blocks[0]
         if block.dtype == self.dtype:
             return block
-        # By way of a type of NumPy's own: ml_dtypes has no casts between some of its types.
+        # ml_dtypes cannot cast between some of its dtypes, so the values go through a dtype of NumPy's own.
         wide = converted(block, computation(block.dtype))
         if _always_fits(block.dtype, self.dtype) or _within_limits(wide, self.dtype):
             return converted(wide, self.dtype)
@@ -139,9 +140,9 @@ class Cast(Function):
 
 @dataclass(frozen=True)
 class Rounded(Cast):
-    """What an expression computed in a wider type, as the dtype that its result has for the user.
+    """The result of an expression, computed in a wider dtype, rounded to its declared dtype.
 
-    No call makes one: the planner puts it where such a result is stored, or is needed exactly.
+    No call makes one. The planner adds it where such a result is stored or reinterpreted as bytes.
     """
 
     name: ClassVar[str] = ""
@@ -150,9 +151,9 @@ class Rounded(Cast):
     def _overflow(self, offending: np.ndarray, total: int) -> DataError:
         hint = None
         if not np.isnan(offending).any():
-            hint = f"cast(…, '{offending.dtype.name}') around it keeps what was computed"
+            hint = f"Write cast(…, '{offending.dtype.name}') around the value to keep it as it was computed"
             if kind(self.dtype) != "c":
-                hint += f"; cast(…, '{self.dtype.name}', on_overflow='saturate') clamps it"
+                hint += f", or cast(…, '{self.dtype.name}', on_overflow='saturate') to clamp it"
             hint += "."
         return DataError(
             f"the result is {self.dtype.name}: {_no_value(offending, total, self.dtype)}", hint=hint
@@ -160,9 +161,9 @@ class Rounded(Cast):
 
 
 def _no_value(offending: np.ndarray, total: int, dtype: DType) -> str:
-    """Why `dtype` does not hold these of `total` values."""
+    """The reason why `dtype` does not hold these values, out of `total`."""
     if np.isnan(offending).any():
-        return "NaN has no value in this type; replace it first (`where`)"
+        return "the dtype has no NaN; replace it first (`where`)"
     low, high = limits(_real(dtype))
     return (
         f"{_furthest(offending)!r} is out of range, {low} to {high} "
@@ -171,12 +172,12 @@ def _no_value(offending: np.ndarray, total: int, dtype: DType) -> str:
 
 
 def _real(dtype: DType) -> DType:
-    """The type of the parts of a complex type; itself otherwise."""
+    """The dtype of the real part of a complex dtype; other dtypes unchanged."""
     return np.empty(0, dtype).real.dtype if kind(dtype) == "c" else dtype
 
 
 def _furthest(values: np.ndarray) -> int | float | complex:
-    """The value of largest magnitude; of extremes as Python numbers, as abs(-128) of an int8 is -128."""
+    """The value of largest magnitude, compared as Python numbers because abs(-128) of an int8 overflows."""
     if kind(values.dtype) == "c":
         return complex(values[np.argmax(np.abs(values))])
     extremes: tuple[int | float, int | float] = (values.max().item(), values.min().item())
@@ -184,7 +185,8 @@ def _furthest(values: np.ndarray) -> int | float | complex:
 
 
 def _within_limits(block: np.ndarray, dtype: DType) -> bool:
-    """Whether a real block obviously fits: its extremes do. False also where a look at each is needed."""
+    """Whether all values fit because the smallest and the largest do. False if each value has to be
+    checked."""
     if block.size == 0:
         return True
     if kind(block.dtype) == "c" or dtype.name == "float8_e8m0fnu":
@@ -199,7 +201,7 @@ def _within_limits(block: np.ndarray, dtype: DType) -> bool:
 
 
 def _lost(wide: np.ndarray, result: np.ndarray) -> np.ndarray:
-    """A mask of the values of `wide` that `result`, their cast, does not hold."""
+    """A mask of the values of `wide` that are out of the range of the dtype of `result`, their cast."""
     if is_integer(result.dtype):
         return _outside_integers(wide, result.dtype)
     if not has_nan(result.dtype):
@@ -213,12 +215,15 @@ def _outside_integers(wide: np.ndarray, dtype: DType) -> np.ndarray:
     if is_integer(wide.dtype):
         return np.asarray((wide < low) | (wide > high))
     whole = np.trunc(wide)
-    # high + 1 is a power of two, which floats have exactly; NaN compares false and is outside.
+    # high + 1 is a power of two, exact as a float. NaN compares false, so it counts as outside.
     return np.asarray(~((whole >= float(low)) & (whole < float(high + 1))))
 
 
 def _outside_floats_without_nan(wide: np.ndarray, dtype: DType) -> np.ndarray:
-    """As IEEE rounding would have it: from half-way to the next power of two on."""
+    """A mask of the values that IEEE 754 rounding takes beyond the largest finite value of the dtype.
+
+    These are the values from half-way between that value and the next power of two on.
+    """
     _, high = limits(dtype)
     half_way = (high + 2.0 ** math.ceil(math.log2(high))) / 2
     return np.asarray(~((wide > -half_way) & (wide < half_way)))
@@ -226,10 +231,11 @@ def _outside_floats_without_nan(wide: np.ndarray, dtype: DType) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bitcast(Function):
-    """`bitcast(x, dtype)`: the same bytes read as another type, as `numpy.ndarray.view` does.
+    """`bitcast(x, dtype)`: the bytes of `x` interpreted as another dtype, like `numpy.ndarray.view`.
 
-    Where the item sizes differ, the last axis grows or shrinks so that the bytes stay the same.
-    Bytes are little-endian. Types without whole bytes (int4, float4_e2m1fn) and bool are refused.
+    If the item sizes differ, the last axis becomes longer or shorter, as the bytes stay the same. Bytes are
+    little-endian. Raises FunctionError for a cast to bool, for dtypes of less than a byte (int4,
+    float4_e2m1fn), and for a last axis whose bytes are not a multiple of the new item size.
     """
 
     name: ClassVar[str] = "bitcast"

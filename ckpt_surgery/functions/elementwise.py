@@ -1,7 +1,7 @@
-"""Base of functions that compute each element from the elements at the same place of their inputs.
+"""Base class of functions that compute each element from the elements at the same index of their inputs.
 
-Floating types narrower than 32 bits are computed in float32: `infer` says what is computed,
-`declared_dtype` what the user is told. Infinity and NaN come about as IEEE 754 has it, without warnings.
+Floating types narrower than 32 bits are computed in float32: `infer` gives the dtype of the computation,
+`declared_dtype` the dtype that the user sees. Infinity and NaN follow IEEE 754, without warnings.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import (
-    converted,
-    declared_dtype_of,
-    promoted,
-)
+from ckpt_surgery.core.dtypes import converted, declared_dtype_of, promoted
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
-from ckpt_surgery.functions.dtypes import (
-    number_as,
-)
+from ckpt_surgery.functions.dtypes import number_as
 
 DType = np.dtype[Any]
 
@@ -28,7 +22,7 @@ _BOOL = np.dtype(np.bool_)
 
 
 def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
-    """NumPy's broadcasting. FunctionError where the shapes do not go together."""
+    """The broadcast shape, by NumPy's rules. Raises FunctionError if the shapes do not broadcast."""
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
@@ -37,7 +31,7 @@ def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
 
 
 def broadcast_needs(region: Region, shape: Shape) -> Region:
-    """The region of an input of this shape that a region of the broadcast result needs."""
+    """The region of an input of this shape that a region of the broadcast result is computed from."""
     skipped = len(region.starts) - len(shape)
     starts = region.starts[skipped:]
     sizes = region.shape[skipped:]
@@ -48,20 +42,23 @@ def broadcast_needs(region: Region, shape: Shape) -> Region:
 
 @dataclass(frozen=True)
 class Elementwise(Function):
-    """Base of functions of arrays and numbers that broadcast against each other."""
+    """Base class of functions of arrays and numbers that broadcast against each other."""
 
     elementwise: ClassVar[bool] = True
 
     def operands(self) -> tuple[Number | None, ...]:
-        """In order: a number, or None for the next of the inputs."""
+        """The operands in order: a number, or None for the next input."""
         raise NotImplementedError
 
     def called(self) -> str:
-        """The operator or the function's name, for messages."""
+        """The operator or the name of the function, for messages."""
         return self.name
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        """What arrays and numbers are converted to. FunctionError where a number does not go with it."""
+        """The dtype that arrays and numbers are converted to before they are combined.
+
+        Raises FunctionError if there is no such dtype, or if it does not hold one of the numbers.
+        """
         work = promoted(dtypes, self.called())
         numbers = [number for number in self.operands() if number is not None]
         if work == _BOOL:
@@ -71,15 +68,16 @@ class Elementwise(Function):
         return work
 
     def compute(self, operands: Sequence[Any]) -> Any:
-        """The result, of operands that were converted."""
+        """The result for operands that are already converted to the work dtype."""
         raise NotImplementedError
 
     def result_dtype(self, dtypes: Sequence[DType]) -> DType:
-        """What `compute` gives for arrays of these dtypes. FunctionError where it has no meaning."""
+        """The dtype of `compute` for arrays of these dtypes. Raises FunctionError if they cannot be
+        combined."""
         empty = [np.empty(0, dtype) for dtype in dtypes]
         try:
             return np.asarray(self.compute(self._converted(dtypes, empty))).dtype
-        except DataError as error:  # a number alone, zero say, is enough to tell
+        except DataError as error:  # a number in the recipe is enough to fail: an integer divided by 0
             raise FunctionError(*error.problems) from None
         except TypeError:
             told = " and ".join(dict.fromkeys(dtype.name for dtype in dtypes))
@@ -110,7 +108,7 @@ class Elementwise(Function):
         return value
 
     def _converted(self, dtypes: Sequence[DType], blocks: Blocks) -> list[Any]:
-        """Numbers and blocks in order, in the work dtype."""
+        """All operands, numbers and blocks, in order and in the work dtype."""
         work = self.work_dtype(dtypes)
         remaining = iter(blocks)
         return [

@@ -1,4 +1,5 @@
-"""Functions that take elements along each axis on its own: subscripts, `take`, `flip` and their like."""
+"""Functions that choose indices along each axis independently: subscripts, `take`, `flip`, `tile` and
+others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,16 +29,19 @@ from ckpt_surgery.functions.axes import axes_of, axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 
 Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
-"""What a subscript has between commas: an index, a slice as (start, stop, step), `...`, or a new axis."""
+"""One item of a subscript: an index, a slice as (start, stop, step), `...`, or None for a new axis."""
 
 
 class _Gather(Function):
-    """Functions that take positions of the input along each axis on its own."""
+    """Base class of functions whose result has, along each axis, elements at certain indices of the input."""
 
     is_layout: ClassVar[bool] = True
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
-        """For each axis of the input: which of its positions these elements of the output take, in order."""
+        """For each axis of the input, the indices that these elements of the output come from, in order.
+
+        `shape` is that of the input.
+        """
         raise NotImplementedError
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
@@ -45,7 +49,7 @@ class _Gather(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         block = blocks[0]
-        if region.size == 0:  # of a new axis, it may be, that no axis of the input knows about
+        if region.size == 0:  # `picks` cannot express it if the axis of length 0 is a new one
             return np.empty(region.shape, block.dtype)
         for axis, positions in enumerate(self.picks(of_region(region), ins[0].shape)):
             block = _taken(block, axis, positions)
@@ -56,14 +60,15 @@ class _Gather(Function):
         spec = manifests[0].spec
         out = self.infer([spec])
         if out.size > spec.size and max(out.shape) > MOST_CHUNKS:
-            return None  # too many positions to look at
+            return None  # listing the indices would take too much memory
         for axis, positions in enumerate(self.picks(whole(out.shape), spec.shape)):
             found = found and gathered(found, axis, positions)
         return found and reshaped(found, out.shape)
 
 
 def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
-    """`block` starts at the lowest of the positions along `axis`; a range makes a view."""
+    """The elements at these indices along an axis. `block` begins at the smallest index; ranges make
+    views."""
     low, high = bounds(positions)
     if not isinstance(positions, range):
         return np.take(block, positions - low, axis=axis)
@@ -75,10 +80,11 @@ def _taken(block: np.ndarray, axis: int, positions: Positions) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Index(_Gather):
-    """`x[…]`: indices, slices with steps, `...` and new axes, as in NumPy.
+    """`x[…]`: indices, slices with steps, `...` and `None` for new axes, as in NumPy.
 
-    An index or an explicit bound of a slice beyond the array is an error, where NumPy would clip the
-    slice. Raises FunctionError for that, for a step of 0, and for more items than the array has axes.
+    Unlike NumPy, which clips slices, it is an error if a slice goes beyond the array: an explicit bound has
+    to lie within it. Raises FunctionError for that, for an index out of bounds, for a step of 0, and for
+    more items than the array has axes.
     """
 
     kind: ClassVar[str] = "index"
@@ -86,7 +92,7 @@ class Index(_Gather):
 
     def __post_init__(self) -> None:
         if sum(item is ... for item in self.items) > 1:
-            raise FunctionError("a subscript can have one `...` only")
+            raise FunctionError("a subscript can have only one `...`")
         if any(isinstance(item, tuple) and item[2] == 0 for item in self.items):
             raise FunctionError("the step of a slice cannot be 0")
 
@@ -132,10 +138,11 @@ class Index(_Gather):
         return (found, positions.start) if positions.step == 1 else None
 
     def _expanded(self, ndim: int) -> tuple[int | tuple[int | None, int | None, int | None] | None, ...]:
-        """The items with `...` spelled out: one for each axis of the input, and None for new axes."""
+        """The items with `...` replaced by full slices: one for each axis of the input, and None for new
+        axes."""
         missing = ndim - sum(item is not None and item is not ... for item in self.items)
         if missing < 0:
-            raise FunctionError(f"a subscript for {ndim - missing} axes on an array of {ndim} axes")
+            raise FunctionError(f"a subscript with {ndim - missing} items for an array of {ndim} axes")
         items = self.items if ... in self.items else (*self.items, ...)
         return tuple(
             part
@@ -144,7 +151,7 @@ class Index(_Gather):
         )
 
     def _taken(self, shape: Shape) -> list[range]:
-        """For each axis of the input, the positions that the whole output takes."""
+        """For each axis of the input, the indices that the whole output comes from."""
         items = (item for item in self._expanded(len(shape)) if item is not None)
         return [_positions(item, axis, shape) for axis, item in enumerate(items)]
 
@@ -156,18 +163,18 @@ def _positions(item: int | tuple[int | None, int | None, int | None], axis: int,
             raise FunctionError(f"index {item} is out of bounds for axis {axis} of length {length}")
         return range(item % length, item % length + 1)
     start, stop, step = item
-    # Going backwards a slice starts at an element, not beside one.
+    # With a negative step, a slice starts at an element, so its start cannot be the length of the axis.
     last_start = length if step is None or step > 0 else length - 1
     for bound, most in ((start, last_start), (stop, length)):
         if bound is not None and not -length <= bound <= most:
             text = ":".join("" if part is None else str(part) for part in item).removesuffix(":")
-            raise FunctionError(f"slice {text} leaves axis {axis} of length {length}")
+            raise FunctionError(f"slice {text} is out of bounds for axis {axis} of length {length}")
     return range(length)[slice(start, stop, step)]
 
 
 @dataclass(frozen=True)
 class Flip(_Gather):
-    """`flip(x, axis=None)`: the elements along an axis, several, or all axes in reverse order."""
+    """`flip(x, axis=None)`: the elements in reverse order along an axis, several, or (None) all axes."""
 
     name: ClassVar[str] = "flip"
     axis: int | tuple[int, ...] | None = None
@@ -184,20 +191,14 @@ class Flip(_Gather):
         )
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
-        return axes_of(_several(self.axis, range(ndim)), ndim, self.name)
-
-
-def _several(axis: int | tuple[int, ...] | None, everything: Sequence[int]) -> Sequence[int]:
-    if axis is None:
-        return everything
-    return (axis,) if isinstance(axis, int) else axis
+        return axes_of(self.axis, ndim, self.name)
 
 
 @dataclass(frozen=True)
 class Take(_Gather):
-    """`take(x, indices, axis)`: the elements at these indices along one axis, in this order.
+    """`take(x, indices, axis)`: the elements at a list of indices along one axis, in the order of the list.
 
-    Indices may be negative and may repeat. Raises FunctionError for one that is out of bounds.
+    Indices can be negative and can repeat. Raises FunctionError for an index that is out of bounds.
     """
 
     name: ClassVar[str] = "take"
@@ -222,7 +223,7 @@ class Take(_Gather):
 
 @dataclass(frozen=True)
 class Repeat(_Gather):
-    """`repeat(x, repeats, axis)`: each element so many times, next to each other: `aabbcc`."""
+    """`repeat(x, repeats, axis)`: each element along the axis `repeats` times in a row: `abc` → `aabbcc`."""
 
     name: ClassVar[str] = "repeat"
     repeats: int
@@ -231,7 +232,7 @@ class Repeat(_Gather):
     def infer(self, ins: Specs) -> ArraySpec:
         axis = axis_of(self.axis, ins[0].ndim, self.name)
         if self.repeats < 0:
-            raise FunctionError(f"`repeat`: repeats cannot be negative, {self.repeats} is")
+            raise FunctionError(f"`repeat`: repeats should be 0 or more, not {self.repeats}")
         return ArraySpec(replaced(ins[0].shape, axis, ins[0].shape[axis] * self.repeats), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
@@ -244,9 +245,11 @@ class Repeat(_Gather):
 
 @dataclass(frozen=True)
 class Tile(_Gather):
-    """`tile(x, reps)`: the whole array so many times along each axis: `abcabc`.
+    """`tile(x, reps)`: copies of the whole array next to each other, `reps` along each axis: `abc` →
+    `abcabc`.
 
-    Fewer numbers than axes are meant for the last axes, as in NumPy. More are a FunctionError.
+    Fewer numbers than axes apply to the last axes, as in NumPy. Raises FunctionError for more numbers than
+    axes.
     """
 
     name: ClassVar[str] = "tile"
@@ -260,7 +263,7 @@ class Tile(_Gather):
                 hint="Use `expand_dims` first.",
             )
         if min(reps, default=1) < 0:
-            raise FunctionError(f"`tile`: reps cannot be negative, {min(reps)} is")
+            raise FunctionError(f"`tile`: reps should be 0 or more, not {min(reps)}")
         full = (1,) * (ins[0].ndim - len(reps)) + reps
         return ArraySpec(tuple(n * r for n, r in zip(ins[0].shape, full, strict=True)), ins[0].dtype)
 
@@ -269,7 +272,7 @@ class Tile(_Gather):
 
 
 def _wrapped(positions: Positions, length: int) -> Positions:
-    """The positions in as many copies of an axis as there may be, each in its own copy."""
+    """Indices into repeated copies of an axis, as indices into one copy."""
     low, high = bounds(positions)
     if low == high:
         return range(0)
@@ -280,7 +283,10 @@ def _wrapped(positions: Positions, length: int) -> Positions:
 
 @dataclass(frozen=True)
 class Squeeze(_Gather):
-    """`squeeze(x, axis=None)`: without these axes, or without all axes, of length 1."""
+    """`squeeze(x, axis=None)`: the array without these axes of length 1, or (None) without all of them.
+
+    Raises FunctionError if one of the given axes has another length.
+    """
 
     name: ClassVar[str] = "squeeze"
     axis: int | tuple[int, ...] | None = None
@@ -289,7 +295,7 @@ class Squeeze(_Gather):
         gone = self._axes(ins[0].shape)
         for axis in gone:
             if ins[0].shape[axis] != 1:
-                raise FunctionError(f"`squeeze`: axis {axis} of {ins[0]} is not of length 1")
+                raise FunctionError(f"`squeeze`: axis {axis} of {ins[0]} does not have length 1")
         return ArraySpec(tuple(n for i, n in enumerate(ins[0].shape) if i not in gone), ins[0].dtype)
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
@@ -298,13 +304,14 @@ class Squeeze(_Gather):
         return tuple(range(1) if axis in gone else next(kept) for axis in range(len(shape)))
 
     def _axes(self, shape: Shape) -> tuple[int, ...]:
-        ones = [axis for axis, length in enumerate(shape) if length == 1]
-        return axes_of(_several(self.axis, ones), len(shape), self.name)
+        if self.axis is None:
+            return tuple(axis for axis, length in enumerate(shape) if length == 1)
+        return axes_of(self.axis, len(shape), self.name)
 
 
 @dataclass(frozen=True)
 class ExpandDims(_Gather):
-    """`expand_dims(x, axis)`: with new axes of length 1 at these places of the result."""
+    """`expand_dims(x, axis)`: the array with new axes of length 1, which are these axes of the result."""
 
     name: ClassVar[str] = "expand_dims"
     axis: int | tuple[int, ...]
@@ -320,5 +327,5 @@ class ExpandDims(_Gather):
         return tuple(positions for axis, positions in enumerate(selection) if axis not in new)
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
-        axes = _several(self.axis, ())
-        return axes_of(axes, ndim + len(axes), self.name)
+        count = len(self.axis) if isinstance(self.axis, tuple) else 1
+        return axes_of(self.axis, ndim + count, self.name)

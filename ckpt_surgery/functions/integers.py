@@ -1,9 +1,9 @@
-"""Integer arithmetic is exact: a result that its type does not hold is an error, never a wrapped number.
+"""Overflow checks for integer arithmetic: a result out of range is an error and never wraps around.
 
-NumPy computes modulo two to the width. The extremes of the operands tell most of the time that nothing leaves
-the type; only where they do not is each result compared with one that is computed wider. Of a sum it is the
-end that counts: what leaves the type on the way and comes back is right, so that no order of adding, and
-no chunking, decides.
+NumPy's integers wrap around modulo 2**width. Most of the time the smallest and the largest operand prove
+that no result can be out of range. Only if they do not, each result is compared with one computed in a wider
+dtype. For sums, only the total has to be in range: partial sums that wrap around and come back give the
+right total, so that the answer depends neither on the order of adding nor on chunking.
 """
 
 import functools
@@ -22,15 +22,15 @@ DType = np.dtype[Any]
 Ufunc = Callable[..., Any]
 
 _PIECE = 1 << 15
-"""Elements that exist as Python's integers at a time."""
+"""How many elements are converted to Python integers at a time, which take far more memory."""
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def exact(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """`left symbol right`, by `ufunc`, of integers of one type.
+    """`left symbol right` for integers of one dtype, computed by `ufunc`.
 
-    Raises DataError, with the two values whose result is furthest out, where the type does not hold a result.
+    Raises DataError if a result is out of range, with the two values whose result is furthest out.
     """
     result = np.asarray(ufunc(left, right))
     if result.size and not _extremes_fit(symbol, left, right):
@@ -39,7 +39,11 @@ def exact(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray) -> np.
 
 
 def check_sign(told: str, block: np.ndarray) -> None:
-    """DataError where the block has the integer whose negative its type lacks. `told` has `{}` for it."""
+    """Raises DataError if the block has the smallest integer of a signed dtype, whose negative is out of
+    range.
+
+    `told` is the operation in the message, with `{}` for the integer.
+    """
     low, _ = _limits(block.dtype)
     if low < 0 and block.size and block.min() == low:
         raise _out_of_range(told.format(low), block.dtype, int(np.count_nonzero(block == low)), block.size)
@@ -55,7 +59,7 @@ def _extremes(block: np.ndarray) -> tuple[int, int]:
 
 
 def _extremes_fit(symbol: str, left: np.ndarray, right: np.ndarray) -> bool:
-    """Whether no result can leave the type. False also where a look at each is needed."""
+    """Whether the extremes prove that all results are in range. False if each result has to be checked."""
     low, high = _limits(left.dtype)
     ours, theirs = _extremes(left), _extremes(right)
     if symbol == "//":
@@ -67,6 +71,7 @@ def _extremes_fit(symbol: str, left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _check_each(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
+    """Raises DataError if a result is out of range. Works in tiles, so that wide copies stay small."""
     left, right = (np.broadcast_to(side, result.shape) for side in (left, right))
     count, worst = 0, (-1.0, 0, 0)
     for tile in chunk_regions(result.shape, tile_shape(result.shape, (result, left, right))):
@@ -86,13 +91,15 @@ def _check_each(symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, 
 def _wrapped(
     symbol: str, ufunc: Ufunc, left: np.ndarray, right: np.ndarray, result: np.ndarray
 ) -> np.ndarray:
-    """A mask of the results that are not the exact ones."""
+    """A mask of the results that have wrapped around."""
     width = 8 * result.dtype.itemsize
     if symbol == "**" or width == 64:
-        # A wrong result is off by a multiple of 2**width, a float by much less than half of that.
+        # A wrapped result is off by a multiple of 2**width; the error of a float is far less than half of
+        # that.
         off = np.abs(ufunc(left, right, dtype=np.float64) - result)
         return np.asarray(off >= 2.0 ** (width - 1))
-    # Of twice the width: exact, or modulo 2**(2 * width), which tells the two apart just as well.
+    # At twice the width the result is exact, or modulo 2**(2 * width), which differs from a wrapped one as
+    # well.
     return np.asarray(ufunc(left, right, dtype=f"i{2 * result.dtype.itemsize}") != result)
 
 
@@ -100,12 +107,12 @@ def _wrapped(
 
 
 def summation(dtype: DType) -> DType:
-    """What values of a computation type are summed in: integers and bools in int64, uint64 in itself."""
+    """The dtype of sums of values of this dtype: int64 for integers and bools, except uint64, which stays."""
     return np.dtype(np.int64) if kind(dtype) in "biu" and dtype.name != "uint64" else dtype
 
 
 def bound(block: np.ndarray) -> int:
-    """What no absolute value of an integer or bool block is above. Data are looked at of wide types only."""
+    """An upper bound of the absolute values of an integer or bool block. Only 64-bit data are looked at."""
     if kind(block.dtype) == "b":
         return 1
     if block.dtype.itemsize < 8:
@@ -114,14 +121,16 @@ def bound(block: np.ndarray) -> int:
 
 
 def can_overflow(magnitude: float, dtype: DType) -> bool:
-    """Whether numbers of at most this magnitude may be beyond the type."""
+    """Whether a number of this magnitude can be out of the range of the dtype."""
     return magnitude > _limits(dtype)[1]
 
 
 def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> None:
-    """DataError with the exact sum of a row of a matrix where the matrix' type does not hold it.
+    """Raises DataError, with the exact sum, if the sum of a row of the matrix is out of the range of its
+    dtype.
 
-    No element is above `magnitude`. The sums make up the `region` of the result.
+    `magnitude` is an upper bound of the absolute values of the elements. `region` is the region of the
+    result that the sums are, for the index in the message.
     """
     height, length = rows.shape
     if not can_overflow(magnitude * length, rows.dtype):
@@ -134,14 +143,17 @@ def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> N
 
 
 def _exact_sums(piece: np.ndarray) -> np.ndarray:
-    """The sum of each row as one of Python's integers."""
+    """The sum of each row as a Python integer, in an array of objects."""
     if can_overflow(bound(piece) * piece.shape[1], piece.dtype):
         piece = piece.astype(object)
     return np.asarray(np.add.reduce(piece, axis=1)).astype(object)
 
 
 def check_list_sums(name: str, blocks: Sequence[np.ndarray], dtype: DType, region: Region) -> None:
-    """DataError with an exact sum over a list of equal shapes where `dtype` does not hold it."""
+    """Raises DataError, with the exact sum, if a sum over a list of arrays of one shape is out of range.
+
+    `dtype` is the dtype of the sums, `region` the region of the result that they are.
+    """
     if not can_overflow(sum(map(bound, blocks)), dtype):
         return
     for first in range(0, blocks[0].size, _PIECE):
@@ -150,9 +162,10 @@ def check_list_sums(name: str, blocks: Sequence[np.ndarray], dtype: DType, regio
 
 
 def check_exact(name: str, sums: np.ndarray, dtype: DType, region: Region, first: int) -> None:
-    """DataError with the first of the sums, Python's integers, that the type does not hold.
+    """Raises DataError for the first of these sums (Python integers) that is out of the range of the dtype.
 
-    They are elements of the region of a result, from the one at `first` on, in C order.
+    The sums are consecutive elements, in C order, of a `region` of the result; `first` is the index of the
+    first one in the flattened region.
     """
     low, high = _limits(dtype)
     for i, value in enumerate(sums.flat):
@@ -174,5 +187,5 @@ def _range(dtype: DType) -> str:
 
 def _room(dtype: DType) -> str:
     if dtype.itemsize < 8:
-        return "cast(…, 'int64') around what it is computed from gives it room."
-    return "cast(…, 'float64') around what it is computed from gives it room, and rounds."
+        return "Write cast(…, 'int64') around its operands to compute it in 64 bits."
+    return "Write cast(…, 'float64') around its operands to compute it as a float, which rounds."

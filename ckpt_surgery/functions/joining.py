@@ -1,4 +1,4 @@
-"""Functions that put a list of arrays together."""
+"""Functions that join a list of arrays into one: `stack` along a new axis, `concat` along an existing one."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,10 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import (
-    promoted,
-    rank,
-)
+from ckpt_surgery.core.dtypes import promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
@@ -20,15 +17,13 @@ from ckpt_surgery.core.selections import Selection, within
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.axes import axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
-from ckpt_surgery.functions.dtypes import (
-    number_as,
-)
+from ckpt_surgery.functions.dtypes import number_as
 
 DType = np.dtype[Any]
 
 
 def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
-    """The dtype that all share. FunctionError where they do not."""
+    """The dtype that all arrays of a list have. Raises FunctionError if there are several."""
     for dtype in dtypes[1:]:
         if dtype != dtypes[0]:
             raise FunctionError(
@@ -38,10 +33,11 @@ def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
     return dtypes[0]
 
 
-def _held_dtype(ins: Specs, name: str) -> DType:
-    """What holds all the inputs: those of one declared dtype may be computed at different widths.
+def _common_dtype(ins: Specs, name: str) -> DType:
+    """A dtype that holds the values of all inputs.
 
-    That they have one declared dtype is for `declared_dtype` to check.
+    Inputs of one declared dtype can have different dtypes here, for example bfloat16 as stored and float32 as
+    computed. `declared_dtype` checks that their declared dtypes are equal.
     """
     dtypes = [spec.dtype for spec in ins]
     one_kind = len(set(map(rank, dtypes))) == 1
@@ -50,12 +46,12 @@ def _held_dtype(ins: Specs, name: str) -> DType:
 
 @dataclass(frozen=True)
 class Stack(Function):
-    """`stack(xs, axis=0, fill=None, count=None)`: the arrays along a new axis.
+    """`stack(xs, axis=0, fill=None, count=None)`: the arrays next to each other along a new axis.
 
-    Where `by` gave integers, they are the arrays' indices along the new axis (`places`); otherwise the arrays
-    are in order. An index that no array has gets the value `fill`, and is a FunctionError without it. `count`
-    is the length of the new axis where it is known; otherwise it ends with the last array. Shapes and dtypes
-    have to be equal.
+    If `by` of the rule gives integers, each array has its integer as index along the new axis. Otherwise the
+    arrays follow each other in the order of the list. `count` is the length of the new axis; by default it
+    ends with the last array. Indices without an array are filled with the number `fill`. Raises
+    FunctionError for such an index if there is no `fill`, and if shapes or dtypes differ.
     """
 
     name: ClassVar[str] = "stack"
@@ -66,9 +62,10 @@ class Stack(Function):
     fill: Number | None = None
     count: int | None = None
     places: tuple[int, ...] | None = None
+    """Index of each array along the new axis. None: the arrays are in order."""
 
     def infer(self, ins: Specs) -> ArraySpec:
-        dtype = _held_dtype(ins, self.name)
+        dtype = _common_dtype(ins, self.name)
         for i, spec in enumerate(ins):
             if spec.shape != ins[0].shape:
                 raise FunctionError(
@@ -85,7 +82,7 @@ class Stack(Function):
         return dtype
 
     def by_place(self, inputs: int) -> dict[int, int]:
-        """Number of the input by its index along the new axis."""
+        """The number of the input at each index along the new axis that has one."""
         return {place: i for i, place in enumerate(self.places or range(inputs))}
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
@@ -100,7 +97,7 @@ class Stack(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         axis = axis_of(self.axis, len(region.starts), self.name)
-        dtype = _held_dtype(ins, self.name)
+        dtype = _common_dtype(ins, self.name)
         wanted = self._wanted(region, axis, len(ins))
         result: np.ndarray = np.empty(region.shape, dtype)
         if len(wanted) < region.shape[axis]:
@@ -111,12 +108,12 @@ class Stack(Function):
 
     def relink(self, manifests: Sequence[Manifest]) -> Manifest | None:
         if self._length(len(manifests)) != len(manifests):
-            return None  # what is filled is stored nowhere
+            return None  # the filled elements are not stored anywhere
         axis = axis_of(self.axis, manifests[0].spec.ndim + 1, self.name)
         return stacked(manifests, axis, self.places or range(len(manifests)))
 
     def _wanted(self, region: Region, axis: int, inputs: int) -> list[tuple[int, int]]:
-        """(place, input) of the arrays that the region meets, in order of place."""
+        """The inputs that a region contains, as (index along the new axis, input number), by index."""
         by_place = self.by_place(inputs)
         places = range(region.starts[axis], region.stops[axis])
         return [(place, by_place[place]) for place in places if place in by_place]
@@ -124,15 +121,17 @@ class Stack(Function):
     def _length(self, inputs: int) -> int:
         places = self.places or tuple(range(inputs))
         if len(places) != inputs or len(set(places)) != inputs or min(places) < 0:
-            raise FunctionError(f"`stack`: places {_few(places)} do not tell {inputs} arrays apart")
+            raise FunctionError(
+                f"`stack`: {inputs} arrays need {inputs} different indices of 0 or more, not {_few(places)}"
+            )
         length = max(places) + 1 if self.count is None else self.count
         if max(places) >= length:
-            raise FunctionError(f"`stack`: an array has place {max(places)}, and count is {length}")
+            raise FunctionError(f"`stack`: an array has the index {max(places)}, but `count` is {length}")
         missing = sorted(set(range(length)) - set(places))
         if missing and self.fill is None:
             raise FunctionError(
-                f"`stack`: nothing for {_few(missing)} of 0..{length - 1}",
-                hint="Give `fill` to have these filled with a number.",
+                f"`stack`: there is no array for the index {_few(missing)} of 0 to {length - 1}",
+                hint="Give `fill=0`, or another number, to fill the gap.",
             )
         return length
 
@@ -148,9 +147,9 @@ def _few(numbers: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Concat(Function):
-    """`concat(xs, axis=0)`: the arrays one after another along an axis that they have.
+    """`concat(xs, axis=0)`: the arrays one after another along an existing axis.
 
-    Dtypes and all other axes have to be equal.
+    Raises FunctionError if dtypes differ, or lengths along another axis.
     """
 
     name: ClassVar[str] = "concat"
@@ -163,10 +162,10 @@ class Concat(Function):
         for i, spec in enumerate(ins):
             if spec.ndim != ins[0].ndim or _without(spec.shape, axis) != _without(ins[0].shape, axis):
                 raise FunctionError(
-                    f"`concat`: array 0 is {ins[0]}, array {i} is {spec}; they may differ in axis {axis} only"
+                    f"`concat`: array 0 is {ins[0]}, array {i} is {spec}; they can differ only in axis {axis}"
                 )
         length = sum(spec.shape[axis] for spec in ins)
-        return ArraySpec(replaced(ins[0].shape, axis, length), _held_dtype(ins, self.name))
+        return ArraySpec(replaced(ins[0].shape, axis, length), _common_dtype(ins, self.name))
 
     def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return one_dtype(dtypes, self.name)
@@ -194,7 +193,7 @@ class Concat(Function):
         return [(i, part) for i, part in used if len(part[axis])]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        dtype = _held_dtype(ins, self.name)
+        dtype = _common_dtype(ins, self.name)
         if not blocks:
             return np.empty(region.shape, dtype)
         axis = axis_of(self.axis, ins[0].ndim, self.name)

@@ -1,4 +1,4 @@
-"""Functions that arrange elements anew and compute none: exact for every dtype."""
+"""Functions that arrange elements anew without computing any. They are exact for every dtype."""
 
 import itertools
 import math
@@ -26,14 +26,20 @@ from ckpt_surgery.functions.dtypes import number_as
 
 @dataclass(frozen=True)
 class Transpose(Function):
-    """`transpose(x, axes=None)`: output axis `i` is input axis `axes[i]`; without axes all are reversed."""
+    """`transpose(x, axes=None)`: axis `i` of the result is axis `axes[i]` of `x`.
+
+    Without `axes` the order of the axes is reversed, as in `x.T`.
+    """
 
     name: ClassVar[str] = "transpose"
     is_layout: ClassVar[bool] = True
     axes: tuple[int, ...] | None = None
 
     def permutation(self, ndim: int) -> tuple[int, ...]:
-        """The axes of the input in the order of the output. FunctionError where `axes` is not that."""
+        """The axes of the input in the order of the output.
+
+        Raises FunctionError if `axes` is not a permutation of the `ndim` axes.
+        """
         if self.axes is None:
             return tuple(reversed(range(ndim)))
         if len(self.axes) != ndim:
@@ -59,7 +65,11 @@ class Transpose(Function):
 
 @dataclass(frozen=True)
 class Reshape(Function):
-    """`reshape(x, shape)`: the same elements in C order; one length may be -1, which takes what is left."""
+    """`reshape(x, shape)`: the same elements in C order (the last index changes fastest) in another shape.
+
+    One length may be -1; it is computed from the others. Raises FunctionError if the number of elements
+    differs.
+    """
 
     name: ClassVar[str] = "reshape"
     is_layout: ClassVar[bool] = True
@@ -69,13 +79,13 @@ class Reshape(Function):
         shape = self.shape if isinstance(self.shape, tuple) else (self.shape,)
         known = math.prod(length for length in shape if length != -1)
         if shape.count(-1) > 1 or min(shape, default=0) < -1:
-            raise FunctionError(f"`reshape`: one length of {_text(shape)} may be -1, none else negative")
+            raise FunctionError(f"`reshape`: {_text(shape)} has a negative length; only one, -1, is allowed")
         if -1 in shape and known and ins[0].size % known == 0:
             shape = replaced(shape, shape.index(-1), ins[0].size // known)
         if -1 in shape or math.prod(shape) != ins[0].size:
             raise FunctionError(
                 f"`reshape`: {_text(ins[0].shape)} has {ins[0].size:,} elements, {_text(shape)} has {known:,}"
-                + (" times the length left open" if -1 in shape else "")
+                + (" times the length given as -1" if -1 in shape else "")
             )
         return ArraySpec(shape, ins[0].dtype)
 
@@ -100,7 +110,7 @@ class Reshape(Function):
         block = block.reshape([box.size for box in boxes])
         for axis, (group, box) in enumerate(zip(groups, boxes, strict=True)):
             if group.part(region).size != box.size:
-                block = np.take(block, group.places(region, box), axis=axis)
+                block = np.take(block, group.flat_indices(region, box), axis=axis)
         return block.reshape(region.shape)
 
     def followed(self, axis: int, ins: Specs) -> tuple[int, int] | None:
@@ -121,9 +131,9 @@ def _text(shape: Shape) -> str:
 
 @dataclass(frozen=True)
 class Pad(Function):
-    """`pad(x, axis, to, value=0)`: the axis made `to` elements long, with `value` after the last one.
+    """`pad(x, axis, to, value=0)`: the axis extended to the length `to`, with `value` after its last element.
 
-    Raises FunctionError where the axis is longer than that already, or where the dtype has no such value.
+    Raises FunctionError if the axis is longer than `to`, or if the dtype does not hold the value.
     """
 
     name: ClassVar[str] = "pad"
@@ -135,7 +145,7 @@ class Pad(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         axis = axis_of(self.axis, ins[0].ndim, self.name)
         if ins[0].shape[axis] > self.to:
-            raise FunctionError(f"`pad`: axis {axis} of {ins[0]} is longer than {self.to} already")
+            raise FunctionError(f"`pad`: axis {axis} of {ins[0]} is already longer than {self.to}")
         number_as(self.value, ins[0].dtype)
         return ArraySpec(replaced(ins[0].shape, axis, self.to), ins[0].dtype)
 

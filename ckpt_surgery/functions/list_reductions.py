@@ -1,4 +1,5 @@
-"""Functions that combine a list of arrays element by element."""
+"""Functions that combine a list of arrays of one shape element by element: `sum(xs)`, `mean(xs)` and
+others."""
 
 import functools
 from collections.abc import Sequence
@@ -8,13 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import (
-    converted,
-    declared_dtype_of,
-    is_integer,
-    kind,
-    promoted,
-)
+from ckpt_surgery.core.dtypes import converted, declared_dtype_of, is_integer, kind, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import check_list_sums, summation
@@ -23,19 +18,20 @@ DType = np.dtype[Any]
 
 
 @dataclass(frozen=True)
-class _OfList(Function):
-    """Elementwise over a list of arrays of one shape: computed from the first to the last."""
+class ListReduction(Function):
+    """Base class of elementwise functions of a list of arrays of one shape, combined from first to last."""
 
     called: ClassVar[str] = ""
+    """The name in expressions, where it is shared with the function of a single array."""
     elementwise: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("*xs",)
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """One more array taken in."""
+        """The result for the arrays so far (`first`) combined with the next array (`second`)."""
         raise NotImplementedError
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        """What is computed in; inputs are converted to it first."""
+        """The dtype of the computation, which inputs are converted to first."""
         return promoted(dtypes, self.called)
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -60,11 +56,11 @@ class _OfList(Function):
 
 
 @dataclass(frozen=True)
-class SumOfList(_OfList):
-    """`sum(xs)`, of the dtype of the first array that is not bool; bools alone are counted, in int64.
+class SumOfList(ListReduction):
+    """`sum(xs)`: the sum of the arrays, with the dtype of the first array that is not bool.
 
-    Integers are added up in 64 bits. A sum that this dtype does not hold is a DataError;
-    `cast(sum(xs), 'int64')` keeps all of it that 64 bits hold.
+    If all arrays are bool, the sum counts the true elements, in int64. Integers are added in 64 bits. Raises
+    DataError if a sum is out of range of the result's dtype; `cast(sum(xs), 'int64')` keeps the 64-bit sum.
     """
 
     kind: ClassVar[str] = "sum_of_list"
@@ -84,8 +80,8 @@ class SumOfList(_OfList):
 
 
 @dataclass(frozen=True)
-class MeanOfList(_OfList):
-    """`mean(xs)`: the sum divided by the number of arrays. Of integers and bools it is float64."""
+class MeanOfList(ListReduction):
+    """`mean(xs)`: the sum of the arrays divided by their number. For integers and bools it is float64."""
 
     kind: ClassVar[str] = "mean_of_list"
     called: ClassVar[str] = "mean"
@@ -103,8 +99,8 @@ class MeanOfList(_OfList):
 
 
 @dataclass(frozen=True)
-class MaxOfList(_OfList):
-    """`max(xs)`. NaN where any array has NaN."""
+class MaxOfList(ListReduction):
+    """`max(xs)`: the largest of the arrays' values for each element; NaN where any array has NaN."""
 
     kind: ClassVar[str] = "max_of_list"
     called: ClassVar[str] = "max"
@@ -114,8 +110,8 @@ class MaxOfList(_OfList):
 
 
 @dataclass(frozen=True)
-class MinOfList(_OfList):
-    """`min(xs)`. NaN where any array has NaN."""
+class MinOfList(ListReduction):
+    """`min(xs)`: the smallest of the arrays' values for each element; NaN where any array has NaN."""
 
     kind: ClassVar[str] = "min_of_list"
     called: ClassVar[str] = "min"

@@ -1,4 +1,4 @@
-"""Operators of expressions: arithmetic, comparisons, signs, and what functions of one array share."""
+"""Operators of expressions, and the base class of functions of one array such as `sqrt`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import (
-    computation,
-    converted,
-    is_integer,
-    kind,
-    rank,
-)
+from ckpt_surgery.core.dtypes import computation, converted, is_integer, kind, rank
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.functions.base import Blocks, Number, Operand
@@ -37,8 +31,7 @@ _BINARY: dict[str, Ufunc] = {
     "|": np.bitwise_or,
 }
 _EXACT = ("+", "-", "*", "//", "**")
-"""Operators that can give an integer which the operands' type does not hold."""
-
+"""Operators on integers whose result can be out of the range of the operands' dtype."""
 
 _COMPARISONS: dict[str, Ufunc] = {
     "==": np.equal,
@@ -52,11 +45,11 @@ _COMPARISONS: dict[str, Ufunc] = {
 
 @dataclass(frozen=True)
 class Binary(Elementwise):
-    """`left op right`, for arrays and numbers (a side that is None is an input).
+    """`left op right`, for arrays and numbers, with NumPy's broadcasting.
 
-    Operators are `+ - * / // % ** & |` and the comparisons, which give bool. Integers divided with `/` are
-    float64. Raises FunctionError for what NumPy has no meaning for, DataError for an integer divided by
-    zero or raised to a negative power, and for a result that an integer type does not hold.
+    Operators are `+ - * / // % ** & |` and the comparisons, which give bool. `/` of integers gives float64.
+    Raises FunctionError for dtypes that NumPy's operator does not accept. Raises DataError if an integer is
+    divided by zero or raised to a negative power, and if a result is out of the range of its integer dtype.
     """
 
     kind: ClassVar[str] = "binary"
@@ -100,7 +93,7 @@ class Binary(Elementwise):
         work = np.result_type(*map(computation, dtypes))
         remaining = iter(blocks)
         if all(rank(dtype) < 2 for dtype in dtypes):
-            # NumPy compares integers of any two types, and any number with them, exactly.
+            # NumPy compares integers exactly, whatever their dtypes, and also with Python's numbers.
             return [
                 converted(block := next(remaining), computation(block.dtype)) if number is None else number
                 for number in self.operands()
@@ -121,14 +114,16 @@ _UNARY: dict[str, Ufunc] = {
     "log": np.log,
 }
 _SIGNED = {"neg": "`neg`: -({})", "abs": "`abs`: abs({})"}
-"""What loses its sign, and how it is told with a number."""
+"""Operations that turn a negative integer into a positive one: their text in messages, `{}` for the
+number."""
 
 
 @dataclass(frozen=True)
 class Unary(Elementwise):
-    """`-x`, for types with a sign; `~x`, for bool arrays; and functions of one array or number.
+    """`-x` for signed dtypes, and `~x` for bool arrays.
 
-    Roots, `exp` and `log` of integers are float64. DataError for the negative of the smallest integer.
+    Raises FunctionError for other dtypes, and DataError for `-x` of the smallest integer of a dtype, whose
+    negative the dtype does not hold.
     """
 
     kind: ClassVar[str] = "unary"
@@ -157,5 +152,6 @@ class Unary(Elementwise):
     def compute(self, operands: Sequence[Any]) -> Any:
         if self.op in _SIGNED and is_integer(operands[0].dtype):
             check_sign(_SIGNED[self.op], operands[0])
-        # NumPy's vector loops and its scalar ones may differ in the last bit: one layout, one loop.
+        # NumPy's vector loops and its scalar loops can differ in the last bit, so the layout is always the
+        # same.
         return _UNARY[self.op](np.asarray(operands[0], order="C"))

@@ -1,4 +1,4 @@
-"""Products of several arrays, summed over axes: what matrix products and `einsum` are computed by."""
+"""Products of several arrays summed over axes: the computation behind `@` and `einsum`."""
 
 import functools
 import math
@@ -16,21 +16,25 @@ DType = np.dtype[Any]
 
 
 def contraction(dtypes: Sequence[DType], name: str) -> DType:
-    """What products are computed and summed in: integers in 64 bits, bools with and / or."""
+    """The dtype that products of these dtypes are computed and summed in: 64 bits for integers.
+
+    Products of bools stay bool: `and` takes the place of the product, `or` that of the sum. Raises
+    FunctionError, which calls the function `name`, if the dtypes cannot be combined.
+    """
     work = promoted(dtypes, name)
     return summation(work) if is_integer(work) else work
 
 
 _BLOCK_ELEMENTS = 1 << 15
-"""Elements of the result that are computed at a time: they stay in the cache while the sum goes on."""
+"""How many elements of the result are summed at a time, so that their sums stay in the processor's cache."""
 
 
 def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, region: Region) -> np.ndarray:
-    """The product of all operands, summed one after another over all axes but the first ones.
+    """The product of all operands, summed over all axes but the leading ones, whose lengths are `shape`.
 
-    Operands have the same number of axes, each of full length or 1. `shape` is that of the first axes, and
-    of the `region` of the result but for axes of length 1. DataError with a sum that an integer type does
-    not hold.
+    All operands have the same number of axes, and broadcast. `region` is the region of the result that the
+    sums are; its shape is `shape`, but for axes of length 1. Raises DataError, which calls the function
+    `name`, with the exact value of an integer sum that is out of the range of its dtype.
     """
     outer, dtype = len(shape), operands[0].dtype
     summed = np.broadcast_shapes(*(operand.shape[outer:] for operand in operands))
@@ -44,7 +48,7 @@ def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, reg
         if checked and _may_overflow(cut, summed):
             sizes: np.ndarray = np.zeros(part.shape, np.float64)
             _add_products(sizes, cut, summed, lambda factor: np.abs(factor.astype(np.float64)))
-            if not can_overflow(2 * sizes.max(), dtype):  # twice: floats lose less than that
+            if not can_overflow(2 * sizes.max(), dtype):  # twice, because the float64 sums are rounded
                 continue
             exact: np.ndarray = np.zeros(part.shape, object)
             _add_products(exact, cut, summed, lambda factor: factor.astype(object))
@@ -58,6 +62,7 @@ def _add_products(
     summed: Shape,
     changed: Callable[[np.ndarray], np.ndarray] = lambda factor: factor,
 ) -> None:
+    """Adds to `total` the products of the terms at each index of their trailing axes `summed`, one by one."""
     for index in np.ndindex(*summed):
         total += functools.reduce(np.multiply, (changed(term[(..., *index)]) for term in terms))
 
@@ -68,7 +73,7 @@ def _may_overflow(operands: Sequence[np.ndarray], summed: Shape) -> bool:
 
 
 def _blocks(shape: Shape) -> Shape:
-    """Whole trailing axes, as many as there is room for."""
+    """The shape of blocks of at most `_BLOCK_ELEMENTS` elements, with as many whole trailing axes as fit."""
     room = _BLOCK_ELEMENTS
     lengths: list[int] = []
     for length in reversed(shape):

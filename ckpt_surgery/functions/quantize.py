@@ -1,4 +1,4 @@
-"""Weights as few-bit values with scales."""
+"""Quantization: weights as values of few bits, with floating-point scales."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,19 +21,20 @@ _TARGETS = (
     *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float4_e2m1fn"),
 )
 
-_PER_CHANNEL = "A scale that broadcasts, as `quantize` makes it, goes without `block`."
-_BY_BLOCKS = "A scale of one number per block, as DeepSeek-V3 stores it, goes with block=(128, 128)."
+_PER_CHANNEL = "Leave out `block` for a scale that broadcasts, such as `quantize` gives."
+_BY_BLOCKS = "Give block=(128, 128) for a scale with one number per block, such as DeepSeek-V3 stores."
 
 
 @dataclass(frozen=True)
 class Quantize(Function):
-    """`quantize(x, dtype, axis=None)` gives `[values, scale]`: symmetric, without a zero point.
+    """`quantize(x, dtype, axis=None)`: symmetric quantization without a zero point, as `[values, scale]`.
 
-    `scale = max|x| / largest value of dtype` over `axis` (an axis, several, or all), which stays with length
-    1; for int8 the largest value is 127. `values = x / scale`, rounded to nearest even. Where all of `x` is
-    zero so are scale and values. The scale is float32, float64 where `x` is.
+    `scale = max(abs(x)) / m` over an axis, several, or (None) all, which stay with length 1; `m` is the
+    largest value of `dtype`, 127 for int8. `values = x / scale`, rounded to the nearest value of `dtype`,
+    ties to even. Where all of `x` is zero, values and scale are zero. The scale is float32, or float64 if
+    `x` is.
 
-    Raises FunctionError where `x` is not of a float type, DataError where it holds NaN or infinity.
+    Raises FunctionError if `x` does not have a float dtype, DataError if it contains NaN or infinity.
     """
 
     name: ClassVar[str] = "quantize"
@@ -47,7 +48,7 @@ class Quantize(Function):
             raise FunctionError(f"`quantize` has no part `{self.part}`")
         if self.dtype.name not in _TARGETS:
             raise FunctionError(
-                f"`quantize` to {self.dtype.name} is not known; it can be {', '.join(_TARGETS)}"
+                f"`quantize` does not support {self.dtype.name}; use one of {', '.join(_TARGETS)}"
             )
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -56,7 +57,7 @@ class Quantize(Function):
             raise FunctionError(f"`quantize` is for float types, not {spec.dtype.name}")
         axes = self._axes(spec.ndim)
         if any(spec.shape[axis] == 0 for axis in axes):
-            raise FunctionError(f"`quantize`: there is no largest value of no elements: {spec}")
+            raise FunctionError(f"`quantize`: {spec} has no elements to compute a scale from")
         if self.part == "values":
             return ArraySpec(spec.shape, self.dtype)
         shape = tuple(1 if axis in axes else length for axis, length in enumerate(spec.shape))
@@ -73,34 +74,33 @@ class Quantize(Function):
         [(_, read)] = self.needs(region, ins)
         block = converted(blocks[0], computation(ins[0].dtype))
         if not np.isfinite(block).all():
-            raise DataError("`quantize`: there are NaN or infinite values; replace them first (`where`)")
+            raise DataError("`quantize`: the array has NaN or infinite values; replace them first (`where`)")
         largest = limits(self.dtype)[1]
         axes = self._axes(ins[0].ndim)
         scale = np.asarray(np.abs(block).max(axis=axes, keepdims=True, initial=0) / block.dtype.type(largest))
         if self.part == "scale":
             return scale[tuple(slice(length) for length in region.shape)]
-        # A scale of zero has values of zero, whatever they are divided by.
+        # Where the scale is zero all values are zero, and dividing them by one keeps them so.
         ratio = block[region.within(read)] / np.where(scale == 0, 1, scale)
         clipped = np.clip(np.rint(ratio) if is_integer(self.dtype) else ratio, -largest, largest)
         return converted(clipped, self.dtype)
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
-        if self.axis is None:
-            return tuple(range(ndim))
-        return axes_of(self.axis if isinstance(self.axis, tuple) else (self.axis,), ndim, self.name)
+        return axes_of(self.axis, ndim, self.name)
 
 
 @dataclass(frozen=True)
 class Dequantize(Function):
-    """`dequantize(x, scale, block=None)`: values times their scale, in the scale's dtype.
+    """`dequantize(x, scale, block=None)`: the values `x` times their scale, with the dtype of the scale.
 
-    The scale broadcasts against `x`, as `quantize` makes it. With `block` the last axes of `x` are cut into
-    blocks of these lengths, the last ones maybe smaller, and the scale has one number for each: of
-    `block=(128, 128)` it is `[ceil(m/128), ceil(n/128)]`, for `x[i, j] * scale[i // 128, j // 128]`. That is
-    what DeepSeek-V3 stores as float8_e4m3fn `weight` and float32 `weight_scale_inv` (its README_WEIGHTS.md,
-    "FP8 Weight Documentation"). Axes before those are the same in both.
+    Without `block` the scale broadcasts against `x`, like the one that `quantize` gives. With `block`, the
+    last axes of `x` are divided into blocks of these lengths (the last block of an axis can be shorter), and
+    the scale has one number for each block. Leading axes are the same in both. For `block=(128, 128)` and
+    `x` of shape `[m, n]` the scale has the shape `[ceil(m / 128), ceil(n / 128)]`, and the result is `x[i,
+    j] * scale[i // 128, j // 128]`. DeepSeek-V3 stores its weights like this, as float8_e4m3fn `weight` and
+    float32 `weight_scale_inv` (see its README_WEIGHTS.md, "FP8 Weight Documentation").
 
-    Raises FunctionError where shapes do not agree, or where the scale is not of a float type.
+    Raises FunctionError if the shapes do not fit together, or if the scale does not have a float dtype.
     """
 
     name: ClassVar[str] = "dequantize"
@@ -110,7 +110,9 @@ class Dequantize(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         x, scale = ins
         if kind(scale.dtype) != "f" or kind(x.dtype) not in "iuf":
-            raise FunctionError(f"`dequantize` is for numbers and float scales, not {x} and {scale}")
+            raise FunctionError(
+                f"`dequantize` needs integers or floats with a float scale, not {x} and {scale}"
+            )
         expected = self._scale_shape(x.shape)
         fits = scale.shape == expected if self.block else _broadcasts(scale.shape, x.shape)
         if not fits:
@@ -118,7 +120,7 @@ class Dequantize(Function):
                 f"of shape {list(expected)} for blocks of {self.block}" if self.block else "that broadcasts"
             )
             raise FunctionError(
-                f"`dequantize`: {x} needs a scale {told}, this one is {list(scale.shape)}",
+                f"`dequantize`: {x} needs a scale {told}, but this one has shape {list(scale.shape)}",
                 hint=_PER_CHANNEL if self.block else _BY_BLOCKS,
             )
         return ArraySpec(x.shape, self._work(ins))
@@ -148,11 +150,11 @@ class Dequantize(Function):
         return np.result_type(*(computation(spec.dtype) for spec in ins))
 
     def _lengths(self, ndim: int) -> Shape:
-        """The block's length along every axis of `x`."""
+        """The length of a block along each axis of `x`: 1 along leading axes, which are not divided."""
         block = self.block or ()
         if len(block) > ndim or min(block, default=1) < 1:
             raise FunctionError(
-                f"`dequantize`: blocks of {block} for an array of {ndim} axes",
+                f"`dequantize`: blocks of {block} do not fit an array of {ndim} axes",
                 hint=_PER_CHANNEL if len(block) > ndim else None,
             )
         return (1,) * (ndim - len(block)) + block
@@ -162,6 +164,6 @@ class Dequantize(Function):
 
 
 def _broadcasts(scale: Shape, shape: Shape) -> bool:
-    """Whether a scale of this shape broadcasts against an array without making it larger."""
+    """Whether a scale of this shape broadcasts to the shape of the array."""
     tail = shape[len(shape) - len(scale) :]
     return len(scale) <= len(shape) and all(s in (1, n) for s, n in zip(scale, tail, strict=True))

@@ -1,4 +1,4 @@
-"""`rearrange`: transposes and reshapes written as a pattern of named axes."""
+"""The function `rearrange`: a reshape, a transpose and a reshape, written as a pattern of named axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,22 +8,21 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.selections import (
-    Selection,
-)
-from ckpt_surgery.functions.axis_patterns import Plan, plan_rearrange
+from ckpt_surgery.core.selections import Selection
+from ckpt_surgery.functions.axis_patterns import Rearrangement, rearrangement
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.layout import Reshape, Transpose
 
 
 @dataclass(frozen=True)
 class Rearrange(Function):
-    """`rearrange(x, 'd (h k) -> d h k', k=128)`: split, permute and merge axes by name, as einops does.
+    """`rearrange(x, 'd (h k) -> d h k', k=128)`: splits, permutes and merges axes by name.
 
-    Both sides name the same axes once each. Parentheses make one axis of several, `1` and `()` are an
-    axis of length 1, `...` stands for any further axes. Keywords give lengths; of each pair of parentheses
-    on the left, one length may be left open. Raises FunctionError where pattern, lengths and shape do
-    not agree. The pattern language is that of einops (Rogozhnikov, ICLR 2022).
+    The pattern language is that of `einops.rearrange` (Rogozhnikov, ICLR 2022). Both sides name the same
+    axes, each once. Parentheses stand for one axis that is the product of the axes within, `1` and `()` for
+    an axis of length 1, and `...` for any number of further axes. Keywords give the lengths of axes; in each
+    pair of parentheses on the left, one length can be omitted. Raises FunctionError if pattern, lengths and
+    shape do not fit together.
     """
 
     name: ClassVar[str] = "rearrange"
@@ -34,12 +33,12 @@ class Rearrange(Function):
     axes: tuple[tuple[str, int], ...] = ()
 
     def infer(self, ins: Specs) -> ArraySpec:
-        return ArraySpec(self._plan(ins).merged, ins[0].dtype)
+        return ArraySpec(self._rearrangement(ins).merged, ins[0].dtype)
 
     def steps(self, ins: Specs) -> tuple[Reshape, Transpose, Reshape]:
-        """The same as three functions, each of the one before."""
-        plan = self._plan(ins)
-        return Reshape(plan.split), Transpose(plan.permutation), Reshape(plan.merged)
+        """The three functions that, applied one after another, give the same result."""
+        found = self._rearrangement(ins)
+        return Reshape(found.split), Transpose(found.permutation), Reshape(found.merged)
 
     def needs(self, region: Region, ins: Specs) -> list[tuple[int, Region]]:
         return [(0, self._regions(region, ins)[0])]
@@ -70,17 +69,18 @@ class Rearrange(Function):
             found = found and step.relink([found])
         return found
 
-    def _plan(self, ins: Specs) -> Plan:
-        return plan_rearrange(self.pattern, self.axes, ins[0].shape)
+    def _rearrangement(self, ins: Specs) -> Rearrangement:
+        return rearrangement(self.pattern, self.axes, ins[0].shape)
 
     def _specs(self, ins: Specs) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
-        """Of the input of each step."""
+        """Shape and dtype of the input of each step."""
         split, permute, _ = self.steps(ins)
         first = split.infer(ins)
         return ins[0], first, permute.infer([first])
 
     def _regions(self, region: Region, ins: Specs) -> tuple[Region, Region, Region, Region]:
-        """The regions of the input and of the three steps that the output region goes back to."""
+        """The regions that an output region is computed from: of the input, then of the result of each
+        step."""
         split, permute, merge = self.steps(ins)
         whole, parts, permuted = self._specs(ins)
         [(_, before_merge)] = merge.needs(region, [permuted])

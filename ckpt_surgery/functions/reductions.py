@@ -1,7 +1,7 @@
-"""Functions that sum or compare over axes: reductions, matrix products, `einsum`.
+"""Reductions over axes: `sum`, `mean`, `max`, `min` and `norm`.
 
-Every element of a result is computed from whole axes in an order that depends on nothing else, so a result
-is the same, bit for bit, for any chunking. That rules BLAS out: its order depends on the block's shape.
+Each element of a result is computed from all elements along the reduced axes, in an order that depends only
+on their number. So a result is the same, bit for bit, for any chunking.
 """
 
 import math
@@ -29,18 +29,18 @@ _FLOAT64 = np.dtype(np.float64)
 
 @dataclass(frozen=True)
 class Reduction(Function):
-    """Base of functions over one axis, several, or all (None); `keepdims` leaves them at length 1."""
+    """Base class of functions over an axis, several, or all (None); `keepdims` keeps these with length 1."""
 
     parameters: ClassVar[tuple[str, ...] | None] = ("x", "axis", "keepdims")
     axis: int | tuple[int, ...] | None = None
     keepdims: bool = False
 
     def work_dtype(self, dtype: DType) -> DType:
-        """What the input is converted to."""
+        """The dtype of the computation, which the input is converted to first."""
         return computation(dtype)
 
     def reduced(self, rows: np.ndarray) -> np.ndarray:
-        """One value for each row of a contiguous matrix in the work dtype."""
+        """One value for each row of a contiguous matrix of the work dtype."""
         raise NotImplementedError
 
     def infer(self, ins: Specs) -> ArraySpec:
@@ -55,7 +55,7 @@ class Reduction(Function):
         return [(0, tuple(range(n) if axis in axes else next(outer) for axis, n in enumerate(ins[0].shape)))]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        if region.size == 0:  # of a kept axis, it may be, while the input has elements
+        if region.size == 0:  # the block may have elements: along the reduced axes it is whole
             return np.empty(region.shape, self._result_dtype(ins[0].dtype))
         axes = self._axes(ins[0].ndim)
         kept = [axis for axis in range(ins[0].ndim) if axis not in axes]
@@ -67,13 +67,10 @@ class Reduction(Function):
             return self.reduced(rows).reshape(region.shape)
 
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
-        """DataError where a row's value cannot be told; `rows` are the block, converted."""
+        """Raises DataError if the value of a row is out of range; `rows` holds the elements of `block`."""
 
     def _axes(self, ndim: int) -> tuple[int, ...]:
-        if self.axis is None:
-            return tuple(range(ndim))
-        axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        return tuple(sorted(axes_of(axes, ndim, self.name)))
+        return tuple(sorted(axes_of(self.axis, ndim, self.name)))
 
     def _shape(self, shape: Shape) -> Shape:
         axes = self._axes(len(shape))
@@ -89,10 +86,12 @@ class Reduction(Function):
 
 @dataclass(frozen=True)
 class Sum(Reduction):
-    """`sum(x, axis=None, keepdims=False)`, of the dtype of `x`; bools are counted, in int64.
+    """`sum(x, axis=None, keepdims=False)`: the sum over an axis, several, or (None) all, with the dtype of
+    `x`.
 
-    Integers are added up in 64 bits. A sum that the dtype of `x` does not hold is a DataError;
-    `cast(sum(x), 'int64')` keeps all of it that 64 bits hold.
+    The sum of bools is the number of true elements, in int64. Integers are added in 64 bits. Raises
+    DataError if a sum is out of range of the result's dtype; `cast(sum(x), 'int64')` keeps the 64-bit sum.
+    With `keepdims` the axes stay, with length 1.
     """
 
     name: ClassVar[str] = "sum"
@@ -110,13 +109,16 @@ class Sum(Reduction):
 
 
 def _fractional(dtype: DType) -> DType:
-    """The computation type, float64 for integers and bools."""
+    """The dtype in which fractions of values of this dtype are computed: float64 for integers and bools."""
     return computation(dtype) if rank(dtype) > 1 else _FLOAT64
 
 
 @dataclass(frozen=True)
 class Mean(Reduction):
-    """`mean(x, axis=None, keepdims=False)`: the sum divided by the count. Of integers it is float64."""
+    """`mean(x, axis=None, keepdims=False)`: the arithmetic mean over an axis, several, or (None) all.
+
+    For integers and bools it is float64.
+    """
 
     name: ClassVar[str] = "mean"
     list_form: ClassVar[type[Function] | None] = MeanOfList
@@ -130,15 +132,20 @@ class Mean(Reduction):
 
 @dataclass(frozen=True)
 class _Extreme(Reduction):
+    """Base class of `max` and `min`, which have no value for no elements."""
+
     def infer(self, ins: Specs) -> ArraySpec:
         if any(ins[0].shape[axis] == 0 for axis in self._axes(ins[0].ndim)):
-            raise FunctionError(f"`{self.name}` of no elements: {ins[0]}")
+            raise FunctionError(f"`{self.name}` has no value for {ins[0]}: it is over no elements")
         return super().infer(ins)
 
 
 @dataclass(frozen=True)
 class Max(_Extreme):
-    """`max(x, axis=None, keepdims=False)`. NaN where there is one."""
+    """`max(x, axis=None, keepdims=False)`: the largest value over an axis, several, or (None) all.
+
+    NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
+    """
 
     name: ClassVar[str] = "max"
     list_form: ClassVar[type[Function] | None] = MaxOfList
@@ -149,7 +156,10 @@ class Max(_Extreme):
 
 @dataclass(frozen=True)
 class Min(_Extreme):
-    """`min(x, axis=None, keepdims=False)`. NaN where there is one."""
+    """`min(x, axis=None, keepdims=False)`: the smallest value over an axis, several, or (None) all.
+
+    NaN if any of the values is NaN. Raises FunctionError for an axis of length 0.
+    """
 
     name: ClassVar[str] = "min"
     list_form: ClassVar[type[Function] | None] = MinOfList
@@ -160,9 +170,10 @@ class Min(_Extreme):
 
 @dataclass(frozen=True)
 class Norm(Reduction):
-    """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over the axes, of all elements by default.
+    """`norm(x, axis=None, ord=2, keepdims=False)`: the vector norm over an axis, several, or (None) all.
 
-    `ord` is 1 (sum of magnitudes), 2 (root of the sum of squares) or 'inf' (largest magnitude).
+    `ord` is 1 (the sum of magnitudes), 2 (the square root of the sum of squares) or 'inf' (the largest
+    magnitude). For integers and bools the norm is float64.
     """
 
     name: ClassVar[str] = "norm"
@@ -171,7 +182,7 @@ class Norm(Reduction):
 
     def __post_init__(self) -> None:
         if self.ord not in (1, 2, "inf"):
-            raise FunctionError(f"`norm`: ord is 1, 2 or 'inf', not {self.ord!r}")
+            raise FunctionError(f"`norm`: ord should be 1, 2 or 'inf', not {self.ord!r}")
 
     def work_dtype(self, dtype: DType) -> DType:
         return _fractional(dtype)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import LinkMode, Output
@@ -205,7 +205,7 @@ def copy_range(source: Path, offset: int, length: int, destination: Path, at: in
     with source.open("rb") as reader, destination.open("r+b") as writer:
         done = 0
         while done < length:
-            check_wanted()
+            raise_if_cancelled()
             piece = min(PIECE, length - done)
             moved = _move(reader.fileno(), writer.fileno(), piece, offset + done, at + done)
             if hasattr(os, "posix_fadvise"):

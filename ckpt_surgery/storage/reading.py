@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import ACCESS, DAMAGED, unreadable
@@ -52,7 +52,7 @@ class OpenFile:
         """
         done = 0
         while done < len(buffer):
-            check_wanted()
+            raise_if_cancelled()
             part = buffer[done : done + CALL_BYTES]
             try:
                 count = _read_at(self.descriptor, part, offset + done)
@@ -198,5 +198,5 @@ def _each_run(
 def _write(descriptor: int, offset: int, data: memoryview) -> None:
     done = 0
     while done < len(data):
-        check_wanted()
+        raise_if_cancelled()
         done += os.pwrite(descriptor, data[done : done + CALL_BYTES], offset + done)

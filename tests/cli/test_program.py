@@ -243,7 +243,7 @@ def test_plan_tells_of_the_destination_and_of_what_it_reads(source, recipe, tmp_
     assert run("plan", recipe, source, tmp_path / "run", "--overwrite").exit_code == 0
     assert run("apply", recipe, source, tmp_path / "run", "--dry-run").exit_code == 4
     twice = run("plan", recipe, source, "--set", "factor=1", "--set", "factor=2")
-    assert (twice.exit_code, "the param `factor` is given twice" in twice.stderr) == (2, True)
+    assert (twice.exit_code, "the param `factor` is given more than once" in twice.stderr) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipe.yaml", "run"]
 
 

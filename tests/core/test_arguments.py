@@ -73,11 +73,11 @@ def test_texts_stay_texts():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["n=1", "m=2", "n=3"], "the param `n` is given twice"),
-        ({"n": None}, f"the param `n` is {WANTED}, not None"),
-        ({"n": {"m": 1}}, f"the param `n` is {WANTED}, not {{'m': 1}}"),
-        ({"n": [[1]]}, f"the param `n` is {WANTED}, not [[1]]"),
-        ({"n": float("nan")}, f"the param `n` is {WANTED}, not nan"),
+        (["n=1", "m=2", "n=3"], "the param `n` is given more than once"),
+        ({"n": None}, f"the param `n` should be {WANTED}, not None"),
+        ({"n": {"m": 1}}, f"the param `n` should be {WANTED}, not {{'m': 1}}"),
+        ({"n": [[1]]}, f"the param `n` should be {WANTED}, not [[1]]"),
+        ({"n": float("nan")}, f"the param `n` should be {WANTED}, not nan"),
         ({"n=1": 2}, "'n=1' is not the name of a param"),
         ({1: 2}, "1 is not the name of a param"),
     ],

@@ -4,31 +4,31 @@ import threading
 
 import pytest
 
-from ckpt_surgery.core.cancellation import Stopped, check_wanted, until
+from ckpt_surgery.core.cancellation import Cancelled, cancelled_by, raise_if_cancelled
 
 
 def test_work_that_nobody_can_cancel_goes_on() -> None:
-    check_wanted()
+    raise_if_cancelled()
 
 
 def test_work_ends_at_the_first_check_after_the_event() -> None:
     event = threading.Event()
-    with until(event):
-        check_wanted()
+    with cancelled_by(event):
+        raise_if_cancelled()
         event.set()
-        with pytest.raises(Stopped):
-            check_wanted()
-        with pytest.raises(Stopped):
-            check_wanted()
-    check_wanted()
+        with pytest.raises(Cancelled):
+            raise_if_cancelled()
+        with pytest.raises(Cancelled):
+            raise_if_cancelled()
+    raise_if_cancelled()
 
 
 def test_what_was_cancelled_before_it_began_does_nothing() -> None:
     event = threading.Event()
     event.set()
     done = []
-    with pytest.raises(Stopped), until(event):
-        check_wanted()
+    with pytest.raises(Cancelled), cancelled_by(event):
+        raise_if_cancelled()
         done.append("work")
     assert done == []
 
@@ -36,19 +36,19 @@ def test_what_was_cancelled_before_it_began_does_nothing() -> None:
 def test_inner_work_has_an_event_of_its_own() -> None:
     outer, inner = threading.Event(), threading.Event()
     outer.set()
-    with until(outer):
-        with until(inner):
-            check_wanted()
-        with pytest.raises(Stopped):
-            check_wanted()
+    with cancelled_by(outer):
+        with cancelled_by(inner):
+            raise_if_cancelled()
+        with pytest.raises(Cancelled):
+            raise_if_cancelled()
 
 
 def test_after_an_error_the_event_no_longer_counts() -> None:
     event = threading.Event()
     event.set()
-    with pytest.raises(ZeroDivisionError), until(event):
+    with pytest.raises(ZeroDivisionError), cancelled_by(event):
         raise ZeroDivisionError
-    check_wanted()
+    raise_if_cancelled()
 
 
 def test_other_threads_go_on() -> None:
@@ -56,10 +56,10 @@ def test_other_threads_go_on() -> None:
     event.set()
 
     def elsewhere() -> None:
-        check_wanted()
+        raise_if_cancelled()
         found.append("went on")
 
-    with until(event):
+    with cancelled_by(event):
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()

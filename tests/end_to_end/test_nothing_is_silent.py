@@ -117,40 +117,40 @@ ONLY_VALUES = [
     (
         "cast(x, 'uint8', on_overflow='saturate')",
         np.float32([np.nan]),
-        "cast to uint8: NaN has no value in this type; replace it first (`where`)",
+        "cast to uint8: the dtype has no NaN; replace it first (`where`)",
     ),
     (
         "sum(x)",
         np.int8([100, 100]),
         "the result is int8: 200 is out of range, -128 to 127 (1 of 1 values here)\n"
-        "  cast(…, 'int64') around it keeps what was computed; "
-        "cast(…, 'int8', on_overflow='saturate') clamps it.",
+        "  Write cast(…, 'int64') around the value to keep it as it was computed, "
+        "or cast(…, 'int8', on_overflow='saturate') to clamp it.",
     ),
     (
         "x * 2",
         np.float16([1, 60000]),
         "the result is float16: 120000.0 is out of range, -65504.0 to 65504.0 (1 of 2 values here)\n"
-        "  cast(…, 'float32') around it keeps what was computed; "
-        "cast(…, 'float16', on_overflow='saturate') clamps it.",
+        "  Write cast(…, 'float32') around the value to keep it as it was computed, "
+        "or cast(…, 'float16', on_overflow='saturate') to clamp it.",
     ),
     (
         "x + x",
         np.int8([1, 100]),
         "`+`: 100 + 100 is out of range of int8, -128 to 127 (1 of 2 values here)\n"
-        "  cast(…, 'int64') around what it is computed from gives it room.",
+        "  Write cast(…, 'int64') around its operands to compute it in 64 bits.",
     ),
     (
         "1 + (x - 1)",
         np.uint8([1, 0]),
         "`-`: 0 - 1 is out of range of uint8, 0 to 255 (1 of 2 values here)\n"
-        "  cast(…, 'int64') around what it is computed from gives it room.",
+        "  Write cast(…, 'int64') around its operands to compute it in 64 bits.",
     ),
     (
         "sum(x, 1)",
         np.int64([[1, 1, 1], [2**62] * 3]),
         "`sum` at [1] is 13835058055282163712, out of range of int64, "
         "-9223372036854775808 to 9223372036854775807\n"
-        "  cast(…, 'float64') around what it is computed from gives it room, and rounds.",
+        "  Write cast(…, 'float64') around its operands to compute it as a float, which rounds.",
     ),
     ("7 // x", np.int32([0]), "`//`: an integer is divided by zero"),
     (
@@ -161,7 +161,7 @@ ONLY_VALUES = [
     (
         "quantize(x, 'int8', 0)[0]",
         np.float32([np.inf]),
-        "`quantize`: there are NaN or infinite values; replace them first (`where`)",
+        "`quantize`: the array has NaN or infinite values; replace them first (`where`)",
     ),
 ]
 

@@ -177,22 +177,22 @@ ROUNDED = [
         "int64",
         "int8",
         "the result is int8: -323718 is out of range, -128 to 127 (1 of 2 values here)\n"
-        "  cast(…, 'int64') around it keeps what was computed; "
-        "cast(…, 'int8', on_overflow='saturate') clamps it.",
+        "  Write cast(…, 'int64') around the value to keep it as it was computed, "
+        "or cast(…, 'int8', on_overflow='saturate') to clamp it.",
     ),
     (
         [70000],
         "float32",
         "float16",
         "the result is float16: 70000.0 is out of range, -65504.0 to 65504.0 (1 of 1 values here)\n"
-        "  cast(…, 'float32') around it keeps what was computed; "
-        "cast(…, 'float16', on_overflow='saturate') clamps it.",
+        "  Write cast(…, 'float32') around the value to keep it as it was computed, "
+        "or cast(…, 'float16', on_overflow='saturate') to clamp it.",
     ),
     (
         [NAN],
         "float32",
         "float4_e2m1fn",
-        "the result is float4_e2m1fn: NaN has no value in this type; replace it first (`where`)",
+        "the result is float4_e2m1fn: the dtype has no NaN; replace it first (`where`)",
     ),
 ]
 
@@ -210,13 +210,15 @@ def test_a_result_that_its_dtype_does_not_hold(
 def test_a_complex_result_cannot_be_clamped() -> None:
     with pytest.raises(DataError) as caught:
         evaluate(Rounded(np.dtype(np.complex64)), [np.array([1e40j])])
-    assert str(caught.value).endswith("cast(…, 'complex128') around it keeps what was computed.")
+    assert str(caught.value).endswith(
+        "Write cast(…, 'complex128') around the value to keep it as it was computed."
+    )
 
 
 @pytest.mark.parametrize("on_overflow", ["error", "saturate"])
 @pytest.mark.parametrize("target", ["int32", "uint4", "float4_e2m1fn"])
 def test_nan_has_no_nearest_value(target: str, on_overflow: str) -> None:
-    with pytest.raises(DataError, match=f"cast to {target}: NaN has no value in this type"):
+    with pytest.raises(DataError, match=f"cast to {target}: the dtype has no NaN"):
         cast([1.0, NAN], "float32", target, on_overflow)
 
 
@@ -307,14 +309,14 @@ def test_numbers_of_the_recipe_take_a_dtype(number: float, dtype: str, found: fl
 @pytest.mark.parametrize(
     ("number", "dtype", "message"),
     [
-        (2.5, "int8", "2.5 is not an integer, and the array is int8"),
+        (2.5, "int8", "2.5 is not an integer, but the array is int8"),
         (NAN, "int8", "nan is not an integer"),
-        (300, "int8", "300 is not a value of int8, which ends at -128 and 127"),
-        (-1, "uint64", "-1 is not a value of uint64"),
-        (2, "bool", "2 is not a value of bool"),
-        (1e300, "float32", "1e+300 is not a value of float32"),
-        (10**400, "float64", "is not a value of float64"),
-        (INF, "float8_e4m3fn", "inf is not a value of float8_e4m3fn"),
+        (300, "int8", "300 is out of range of int8, -128 to 127"),
+        (-1, "uint64", "-1 is out of range of uint64"),
+        (2, "bool", "2 is out of range of bool"),
+        (1e300, "float32", "float32 cannot represent 1e+300"),
+        (10**400, "float64", "float64 cannot represent"),
+        (INF, "float8_e4m3fn", "float8_e4m3fn cannot represent inf"),
     ],
 )
 def test_numbers_that_a_dtype_does_not_have(number: float, dtype: str, message: str) -> None:

@@ -136,13 +136,13 @@ SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
         Binary("+"),
         [([1, 100], "int8"), ([1, 100], "int8")],
         "`+`: 100 + 100 is out of range of int8, -128 to 127 (1 of 2 values here)\n"
-        "  cast(…, 'int64') around what it is computed from gives it room.",
+        "  Write cast(…, 'int64') around its operands to compute it in 64 bits.",
     ),
     (
         Binary("+"),
         [([100, -128], "int8"), ([100, -128], "int8")],  # the one that is furthest out
         "`+`: -128 + -128 is out of range of int8, -128 to 127 (2 of 2 values here)\n"
-        "  cast(…, 'int64') around what it is computed from gives it room.",
+        "  Write cast(…, 'int64') around its operands to compute it in 64 bits.",
     ),
     (Binary("-", left=0), [([0, 1], "uint8")], "`-`: 0 - 1 is out of range of uint8, 0 to 255 (1 of 2"),
     (Binary("*", right=2), [(2**31 - 1, "int32")], "`*`: 2147483647 * 2 is out of range of int32, -214748"),
@@ -151,7 +151,7 @@ SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
         [([2**32], "int64"), ([[2**31], [3]], "int64")],
         "`*`: 4294967296 * 2147483648 is out of range of int64, -9223372036854775808 to 9223372036854775807 "
         "(1 of 2 values here)\n"
-        "  cast(…, 'float64') around what it is computed from gives it room, and rounds.",
+        "  Write cast(…, 'float64') around its operands to compute it as a float, which rounds.",
     ),
     (Binary("**", right=63), [([-2, 2], "int64")], "`**`: 2 ** 63 is out of range of int64"),
     (Binary("**", right=200), [([10], "uint64")], "`**`: 10 ** 200 is out of range of uint64"),
@@ -164,7 +164,7 @@ SAID: list[tuple[Function, list[tuple[Any, str]], str]] = [
         [([[1, 2**62]] * 3, "int64")],
         "`sum` at [1] is 13835058055282163712, out of range of int64, -9223372036854775808 to "
         "9223372036854775807\n"
-        "  cast(…, 'float64') around what it is computed from gives it room, and rounds.",
+        "  Write cast(…, 'float64') around its operands to compute it as a float, which rounds.",
     ),
     (Sum(), [([MAXU64, 1], "uint64")], "`sum` is 18446744073709551616, out of range of uint64, 0 to 184467"),
     (Sum(1, keepdims=True), [([[0, 1], [MIN64, -1]], "int64")], "`sum` at [1, 0] is -9223372036854775809, "),
@@ -282,7 +282,7 @@ def test_means_do_not_overflow() -> None:
 
 
 def test_a_number_that_the_type_does_not_have_is_refused_before_any_data() -> None:
-    with pytest.raises(FunctionError, match="300 is not a value of uint8, which ends at 0 and 255"):
+    with pytest.raises(FunctionError, match="300 is out of range of uint8, 0 to 255"):
         evaluate(Binary("+", right=300), [of([1], "uint8")])
 
 

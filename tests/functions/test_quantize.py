@@ -75,7 +75,7 @@ def test_dtypes_of_the_parts() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_cannot_be_quantized(bad: float) -> None:
-    with pytest.raises(DataError, match="there are NaN or infinite values"):
+    with pytest.raises(DataError, match="the array has NaN or infinite values"):
         evaluate(Quantize(INT8), [np.array([1.0, bad], np.float32)])
 
 
@@ -100,28 +100,32 @@ def test_stacked_experts_have_a_grid_of_scales_each() -> None:
     [
         (Quantize(INT8), ("int32[3]",), "`quantize` is for float types, not int32"),
         (Quantize(INT8, 2), ("float32[3]",), "`quantize`: there is no axis 2"),
-        (Quantize(INT8, 0), ("float32[0,3]",), "no largest value of no elements: float32[0,3]"),
+        (Quantize(INT8, 0), ("float32[0,3]",), "float32[0,3] has no elements to compute a scale from"),
         (
             Dequantize((128, 128)),
             ("float8_e4m3fn[300,130]", "float32[300,1]"),
-            "needs a scale of shape [3, 2] for blocks of (128, 128), this one is [300, 1]\n"
-            "  A scale that broadcasts, as `quantize` makes it, goes without `block`.",
+            "needs a scale of shape [3, 2] for blocks of (128, 128), but this one has shape [300, 1]\n"
+            "  Leave out `block` for a scale that broadcasts, such as `quantize` gives.",
         ),
         (
             Dequantize(),
             ("float8_e4m3fn[300,130]", "float32[3,2]"),
-            "needs a scale that broadcasts, this one is [3, 2]\n"
-            "  A scale of one number per block, as DeepSeek-V3 stores it, goes with block=(128, 128).",
+            "needs a scale that broadcasts, but this one has shape [3, 2]\n"
+            "  Give block=(128, 128) for a scale with one number per block, such as DeepSeek-V3 stores.",
         ),
-        (Dequantize(), ("int8[3,4]", "float32[3]"), "needs a scale that broadcasts, this one is [3]"),
+        (
+            Dequantize(),
+            ("int8[3,4]", "float32[3]"),
+            "broadcasts, but this one has shape [3]",
+        ),
         (Dequantize(), ("int8[3]", "float32[2,3]"), "needs a scale that broadcasts"),
         (
             Dequantize((2, 2)),
             ("int8[3]", "float32[2]"),
-            "for an array of 1 axes\n  A scale that broadcasts, as `quantize` makes it, goes without `bl",
+            "an array of 1 axes\n  Leave out `block` for a scale that broadcasts, such as",
         ),
         (Dequantize((0,)), ("int8[3]", "float32[2]"), "blocks of (0,)"),
-        (Dequantize(), ("int8[3]", "int8[3]"), "is for numbers and float scales"),
+        (Dequantize(), ("int8[3]", "int8[3]"), "needs integers or floats with a float scale"),
     ],
     ids=str,
 )
@@ -132,5 +136,5 @@ def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, .
 
 
 def test_types_without_a_sign_are_no_target() -> None:
-    with pytest.raises(FunctionError, match="`quantize` to uint8 is not known; it can be int8, int4"):
+    with pytest.raises(FunctionError, match="`quantize` does not support uint8; use one of int8, int4"):
         Quantize(np.dtype(np.uint8))

@@ -66,7 +66,7 @@ def test_sums_of_nothing() -> None:
     assert evaluate(Sum(0), [empty]).tolist() == [0, 0]
     assert np.isnan(evaluate(Mean(0), [empty])).all()
     assert evaluate(Norm(0, ord="inf"), [empty]).tolist() == [0, 0]
-    with pytest.raises(FunctionError, match=r"`max` of no elements: float32\[0,2\]"):
+    with pytest.raises(FunctionError, match=r"`max` has no value for float32\[0,2\]"):
         evaluate(Max(0), [empty])
 
 
@@ -167,12 +167,20 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Matmul(), ("int8[3,4]", "float32[4]"), "`@` of int8 and float32 would give int8 again"),
     (Einsum("ij,jk"), ("float32[3,4]",), "`einsum`: 'ij,jk' is for 2 arrays, 1 given"),
     (Einsum("ij->i"), ("float32[3]",), "`einsum`: `ij` is for 2 axes, the array is float32[3]"),
-    (Einsum("ij,jk"), ("float32[3,4]", "float32[3,4]"), "`j` of 'ij,jk' is 4 and 3 long"),
-    (Einsum("ii->i"), ("float32[1,4]",), "`i` of `ii` is 1 and 4 long in float32[1,4]; a diagonal has"),
-    (Einsum("iji,i->j"), ("float32[4,2,1]", "float32[4]"), "`i` of `iji` is 4 and 1 long"),
-    (Einsum("...i->i"), ("float32[3,4]",), "may have letters, commas and one `->` only"),
-    (Einsum("i->ii"), ("float32[3]",), "the result of 'i->ii' has to name letters of the inputs, once"),
-    (Einsum("i->k"), ("float32[3]",), "has to name letters of the inputs, once"),
+    (Einsum("ij,jk"), ("float32[3,4]", "float32[3,4]"), "`j` of 'ij,jk' has the lengths 4 and 3"),
+    (
+        Einsum("ii->i"),
+        ("float32[1,4]",),
+        "`i` of `ii` has the lengths 1 and 4 in float32[1,4]; the axes",
+    ),
+    (Einsum("iji,i->j"), ("float32[4,2,1]", "float32[4]"), "`i` of `iji` has the lengths 4 and 1"),
+    (Einsum("...i->i"), ("float32[3,4]",), "can have only letters, commas and one `->`"),
+    (
+        Einsum("i->ii"),
+        ("float32[3]",),
+        "the result of 'i->ii' should have letters of the inputs, each",
+    ),
+    (Einsum("i->k"), ("float32[3]",), "should have letters of the inputs, each at most once"),
 ]
 
 
@@ -184,5 +192,5 @@ def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, .
 
 
 def test_orders_of_a_norm() -> None:
-    with pytest.raises(FunctionError, match="ord is 1, 2 or 'inf', not 3"):
+    with pytest.raises(FunctionError, match="ord should be 1, 2 or 'inf', not 3"):
         Norm(ord=3)

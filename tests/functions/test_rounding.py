@@ -15,21 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.dtypes import (
-    converted,
-    dtype_named,
-    has_infinity,
-    has_nan,
-    kind,
-)
+from ckpt_surgery.core.dtypes import converted, dtype_named, has_infinity, has_nan, kind
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.create import Arange, Full
-from ckpt_surgery.functions.dtypes import (
-    Cast,
-    Rounded,
-    number_as,
-)
+from ckpt_surgery.functions.dtypes import Cast, Rounded, number_as
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantize import Quantize
 from tests.support.comparing import same

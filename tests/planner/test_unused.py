@@ -69,7 +69,7 @@ def test_what_would_take_too_long_to_count_is_estimated(monkeypatch: pytest.Monk
 
 
 def test_what_would_take_too_long_to_follow_is_taken_for_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(axis_groups, "MOST_PLACES", 8)
+    monkeypatch.setattr(axis_groups, "MOST_FOLLOWED", 8)
     assert warnings_of("reshape(x, (-1,))[::60]") == ()
 
 

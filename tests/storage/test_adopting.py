@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.cancellation import Stopped, until
+from ckpt_surgery.core.cancellation import Cancelled, cancelled_by
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -263,7 +263,7 @@ def test_a_long_copy_ends_between_pieces(
     monkeypatch.setattr(data_files, "PIECE", 100)
     monkeypatch.setattr(data_files, "_move", move)
     files = Files(tmp_path / "new", LinkMode.COPY, Chunk(str(source), 0, len(CONTENT)))
-    with pytest.raises(Stopped), until(stop):
+    with pytest.raises(Cancelled), cancelled_by(stop):
         getattr(files, way)(Chunk(str(source), 0, len(CONTENT)))
     assert len(pieces) == 1
 

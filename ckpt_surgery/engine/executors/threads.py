@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
-from ckpt_surgery.core.cancellation import until
+from ckpt_surgery.core.cancellation import cancelled_by
 
 T = TypeVar("T")
 POLL = 0.2
@@ -19,12 +19,12 @@ def run_all(
     """Run `work` on every item, each started once its weight in bytes fits into `budget` beside running ones.
 
     An item heavier than the budget runs alone. After a failure no items are started; those that run end
-    early where they call `check_wanted`, and then the first failure is raised.
+    early where they call `raise_if_cancelled`, and then the first failure is raised.
     """
     stop, active = threading.Event(), _Active()
 
     def guarded(item: T) -> None:
-        with active.one(), until(stop):
+        with active.one(), cancelled_by(stop):
             if not stop.is_set():
                 work(item)
 

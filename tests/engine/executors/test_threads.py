@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.cancellation import check_wanted
+from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.executors import threads
@@ -80,7 +80,7 @@ def test_a_long_task_ends_early_once_another_has_failed() -> None:
             raise DataError("item overflows")
         begun.set()
         while True:
-            check_wanted()
+            raise_if_cancelled()
 
     with pytest.raises(DataError, match="overflows"):
         run_all(work, ["long", "fails"], lambda _: 1, budget=2, workers=2)
