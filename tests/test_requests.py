@@ -107,7 +107,7 @@ def test_none_is_the_default() -> None:
         ({"memory": "much"}, "`memory`: `much` is not a size"),
         ({"shard_size": "much"}, "`shard_size`: `much` is not a size"),
         ({"link_mode": "symlink"}, "`link_mode`: 'symlink' is none of: auto, reflink, hardlink, copy"),
-        ({"set": ["n=1", "n=2"]}, "the param `n` is given twice"),
+        ({"set": ["n=1", "n=2"]}, "the param `n` is given more than once"),
     ],
 )
 def test_values_that_mean_nothing(options: PlanOptions, says: str) -> None:

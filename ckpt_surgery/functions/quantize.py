@@ -54,7 +54,7 @@ class Quantize(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         spec = ins[0]
         if kind(spec.dtype) != "f":
-            raise FunctionError(f"`quantize` is for float types, not {spec.dtype.name}")
+            raise FunctionError(f"`quantize` needs a float dtype, not {spec.dtype.name}")
         axes = self._axes(spec.ndim)
         if any(spec.shape[axis] == 0 for axis in axes):
             raise FunctionError(f"`quantize`: {spec} has no elements to compute a scale from")

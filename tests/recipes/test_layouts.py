@@ -317,10 +317,10 @@ def without(shapes: Shapes, *keys: str) -> Shapes:
 THERE = [
     # family, what differs, the listing, what the message says
     ("llama3", "num_heads=2", {}, "24 rows are not those of num_heads=2 with the head_dim that is known"),
-    ("llama3", "num_kv_heads=4", {}, "an axis of 12 does not divide into h=4"),
+    ("llama3", "num_kv_heads=4", {}, "an axis of 12 does not split into h=4"),
     ("llama3", "rope=halves", {}, "table `rope_order` has no entry 'halves'; did you mean `half`?"),
-    ("llama3", "num_layers=10", {}, "`stack`: an array has place 10, and count is 10"),
-    ("llama3", "num_layers=12", {}, "`stack`: nothing for 11 of 0..11"),
+    ("llama3", "num_layers=10", {}, "`stack`: an array has the index 10, but `count` is 10"),
+    ("llama3", "num_layers=12", {}, "`stack`: there is no array for the index 11 of 0 to 11"),
     ("gemma2", "num_layers=5", {}, "num_layers is an even number"),
     ("gemma2", "num_layers=6", {}, "layers are missing, or num_layers is not theirs"),
     ("llama3", "layer_axis=-1", {}, "layer_axis is 0 or 1"),
@@ -332,7 +332,7 @@ THERE = [
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.bias": (14,)}, "no rule claims"),
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.weight": None}, "there is no leaf at place 3"),
     ("llama3", "tied=false", {"model.embed_tokens.weight": None}, "the rule claims nothing: no key matches"),
-    ("mixtral", "num_experts=4", {}, "`stack`: nothing for 3 of 0..3"),
+    ("mixtral", "num_experts=4", {}, "`stack`: there is no array for the index 3 of 0 to 3"),
     (
         "qwen3_moe",
         "num_experts=11",
@@ -372,7 +372,7 @@ BACK = [
     ("qwen3", Layout(scan=False), "num_layers=4", "layers are missing, or num_layers is not theirs"),
     ("llama3", Layout(), "num_heads=8", "there are 4 heads of 6, which is not what is known of them"),
     ("llama3", Layout(), "rope=pairs", "table `rope_order` has no entry 'pairs'"),
-    ("llama3", Layout(), "vocab_size=34", "slice :34 leaves axis 0 of length 33"),
+    ("llama3", Layout(), "vocab_size=34", "slice :34 is out of bounds for axis 0 of length 33"),
     ("qwen3", Layout(), "tied=false", "there is no logits kernel: --set tied=true"),
     ("llama3", Layout(), "tied=true", "no rule claims `params/decoder/logits_dense/kernel`"),
     ("mixtral", Layout(), "family=qwen2", "the model is qwen2: this recipe is for mixtral and qwen3_moe"),
@@ -433,9 +433,13 @@ OTHER_MODELS = [
     ("gemma2", {"tie_word_embeddings": False}, "embeddings are not tied"),
     ("gemma2", {"layer_types": ["full_attention", "sliding_attention"]}, "local first"),
     ("llama3", {"head_dim": 12}, "24 rows are not those of num_heads=4 with the head_dim that is known"),
-    ("llama3", {"num_attention_heads": 2}, "an axis of 12 does not divide into h=2 two=2 d=6"),
+    ("llama3", {"num_attention_heads": 2}, "an axis of 12 does not split into h=2 two=2 d=6"),
     ("qwen3", {"num_attention_heads": 2, "head_dim": None}, "24 rows are not those of num_heads=2"),
-    ("llama3", {"tie_word_embeddings": False, "num_hidden_layers": 12}, "nothing for 11 of 0..11"),
+    (
+        "llama3",
+        {"tie_word_embeddings": False, "num_hidden_layers": 12},
+        "no array for the index 11 of 0 to 11",
+    ),
 ]
 
 
