@@ -28,6 +28,12 @@ def test_constant_arrays(name: str) -> None:
     assert Full((), 1, dtype).declared_dtype([]) == dtype
 
 
+def test_zeros_of_a_dtype_without_zero() -> None:
+    """Bits that are all zero mean 2**-127 there."""
+    with pytest.raises(FunctionError, match="float8_e8m0fnu cannot represent 0"):
+        Zeros(3, dtype_named("float8_e8m0fnu")).infer([])
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -53,8 +59,11 @@ def made(initializer: str, *shape: int, dtype: Any = F32, **options: Any) -> Ini
     return Init(initializer, shape, dtype, "params/dense/kernel", 7, tuple(options.items()))
 
 
+SHAPE, TALL = (4, 8, 3), (4, 6)
+"""Most tests share these shapes, because JAX takes a second to compile an initializer for another one."""
+
 QUICK = {"lecun_normal", "glorot_uniform", "orthogonal", "uniform"}
-"""Each takes JAX a second to compile; the others differ in numbers only, and some are among the options."""
+"""One initializer of each kind; the others differ in numbers only, and some are among the options."""
 
 
 @pytest.mark.parametrize(
@@ -66,8 +75,8 @@ QUICK = {"lecun_normal", "glorot_uniform", "orthogonal", "uniform"}
     ],
 )
 def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
-    expected = getattr(initializers, name)()(leaf_prng_key(7, "params/dense/kernel"), (3, 8, 16), F32)
-    assert same(evaluate(made(name, 3, 8, 16), []), np.asarray(expected))
+    expected = getattr(initializers, name)()(leaf_prng_key(7, "params/dense/kernel"), SHAPE, F32)
+    assert same(evaluate(made(name, *SHAPE), []), np.asarray(expected))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +90,8 @@ def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
     ],
 )
 def test_options_are_the_initializers_own(name: str, options: dict[str, Any]) -> None:
-    expected = getattr(initializers, name)(**options)(leaf_prng_key(7, "params/dense/kernel"), (4, 8, 3), F32)
-    assert same(evaluate(made(name, 4, 8, 3, **options), []), np.asarray(expected))
+    expected = getattr(initializers, name)(**options)(leaf_prng_key(7, "params/dense/kernel"), SHAPE, F32)
+    assert same(evaluate(made(name, *SHAPE, **options), []), np.asarray(expected))
 
 
 def test_zeros_and_ones_are_initializers_themselves() -> None:
@@ -100,13 +109,13 @@ def test_float64_is_computed_in_float64() -> None:
 
 
 def test_narrow_floats_are_computed_in_float32_and_rounded_once() -> None:
-    wide = evaluate(made("lecun_normal", 8, 8), [])
-    assert same(evaluate(made("lecun_normal", 8, 8, dtype=BF16), []), wide.astype(BF16))
+    wide = evaluate(made("lecun_normal", *SHAPE), [])
+    assert same(evaluate(made("lecun_normal", *SHAPE, dtype=BF16), []), wide.astype(BF16))
 
 
 def test_values_depend_on_seed_and_leaf_and_on_nothing_else() -> None:
     def values(key: str, seed: int) -> list[float]:
-        return evaluate(Init("normal", (4,), F32, key, seed), []).tolist()  # type: ignore[no-any-return]
+        return evaluate(Init("normal", TALL, F32, key, seed), []).ravel().tolist()  # type: ignore[no-any-return]
 
     assert values("a", 0) == values("a", 0)
     assert len({tuple(values(key, seed)) for key in ("a", "b", "a/b") for seed in (0, 1)}) == 6
@@ -120,7 +129,7 @@ def test_the_key_of_a_leaf_stays_what_it_is() -> None:
 
 
 def test_regions_of_two_leaves_in_turn() -> None:
-    first, second = Init("normal", (4, 6), F32, "a"), Init("normal", (4, 6), F32, "b")
+    first, second = Init("normal", TALL, F32, "a"), Init("normal", TALL, F32, "b")
     whole = [evaluate(function, []) for function in (first, second)]
     for _ in range(2):
         for function, expected in zip((first, second), whole, strict=True):
@@ -175,7 +184,7 @@ def test_what_is_refused_before_anything_is_made(function: Function, message: st
             "`constant` gives magnitudes up to inf, which float32 cannot represent",
         ),
         (
-            made("normal", 9, stddev=1e39),
+            made("normal", *TALL, stddev=1e39),
             "`normal` gives magnitudes up to inf, which float32 cannot represent",
         ),
         (made("constant", 2, dtype=BF16, value=1e39), "magnitudes up to inf, which bfloat16 cannot"),

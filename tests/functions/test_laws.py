@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.rewrites import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros
-from ckpt_surgery.functions.dtypes import Bitcast, Cast
+from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
@@ -28,6 +31,7 @@ from ckpt_surgery.functions.registry import registry
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
+from tests.support.stored_arrays import Files, codec_of, decoded, store
 from tests.support.strategies import regions, selections
 
 F32, BF16, INT8 = map(dtype_named, ("float32", "bfloat16", "int8"))
@@ -87,6 +91,8 @@ DTYPES: list[Case] = [
     (Cast(BF16), ("float32[3,5]",)),
     (Cast(INT8, "saturate"), ("float32[3,5]",)),
     (Cast(dtype_named("float64")), ("int4[3,5]",)),
+    (Cast(F32), ("float32[3,5]",)),  # which changes nothing
+    (Rounded(BF16), ("float32[3,5]",)),
     (Bitcast(BF16), ("uint16[3,5]",)),
     (Bitcast(F32), ("int8[2,12]",)),
     (Bitcast(dtype_named("uint8")), ("bfloat16[2,3]",)),
@@ -149,7 +155,7 @@ CREATED: list[Case] = [
     (Ones((), F32), ()),
     (Arange(10, -3, -2, dtype_named("int16")), ()),
     (Arange(0, 1, 0.125, BF16), ()),
-    (Init("lecun_normal", (6, 4), BF16, "a/b", 3), ()),
+    (Init("lecun_normal", (4, 8, 3), BF16, "a/b", 3), ()),
 ]
 
 CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + CREATED
@@ -236,9 +242,91 @@ def test_what_is_moved_about_is_used_to_the_element(case: Case, data: st.DataObj
     assert used == found or not found
 
 
-def test_the_table_has_every_function() -> None:
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_inputs_decide_shape_and_dtype_and_no_value_does(case: Case) -> None:
+    """`evaluate` compares the result with what `infer` gives; here for ones, which every dtype has."""
+    ones = [np.ones(array.shape, array.dtype) for array in arrays_of(case)]
+    specs = [spec_of(array) for array in ones]
+    found = evaluate(case[0], ones)
+    assert spec_of(found) == case[0].infer(specs) == case[0].infer([spec_of(a) for a in arrays_of(case)])
+
+
+STORED: list[tuple[str, Callable[[int], int]]] = [
+    # codec, and the length of a chunk along an axis of this length
+    ("raw", lambda length: max(1, length)),
+    ("zlib", lambda length: max(1, length)),
+    ("raw", lambda length: 1),
+    ("zlib", lambda length: -(-length // 2) or 1),
+    ("big", lambda length: length + 1),
+]
+
+
+def stored_as(
+    arrays: list[np.ndarray], codec: str, chunk: Callable[[int], int]
+) -> tuple[list[Manifest], Files]:
+    files: Files = {}
+    manifests = [
+        store(a, tuple(map(chunk, a.shape)), codec_of(codec, tuple(range(a.ndim))), str(i), files)
+        for i, a in enumerate(arrays)
+    ]
+    return manifests, files
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[1]], ids=str)
+def test_a_manifest_without_new_bytes_decodes_to_the_result(case: Case) -> None:
+    arrays = arrays_of(case)
+    expected = evaluate(case[0], arrays)
+    for codec, chunk in STORED:
+        manifests, files = stored_as(arrays, codec, chunk)
+        found = case[0].relink(manifests)
+        assert found is None or same(decoded(found, files), expected)
+
+
+def test_every_layout_function_has_a_case_that_takes_no_new_bytes() -> None:
+    linked = {
+        type(case[0])
+        for case in LAYOUT + LISTS + DTYPES
+        for codec, chunk in STORED
+        if case[0].relink(stored_as(arrays_of(case), codec, chunk)[0]) is not None
+    }
+    assert linked == {cls for cls in kinds().values() if cls.relink is not Function.relink} - {Rounded}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if len(case[1]) == 1], ids=str)
+def test_a_window_of_the_input_is_enough(case: Case) -> None:
+    [array] = arrays_of(case)
+    window = case[0].window([spec_of(array)])
+    if window is not None:
+        function, region = window
+        assert same(evaluate(function, [array[region.slices]]), evaluate(case[0], [array]))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if len(case[1]) == 1], ids=str)
+def test_an_axis_that_is_followed_moves_alone_and_as_far(case: Case) -> None:
+    function, ins = case[0], [spec_of(array) for array in arrays_of(case)]
+    shape = function.infer(ins).shape
+    for axis, length in enumerate(shape):
+        followed = function.followed(axis, ins)
+        if followed is None or 0 in shape:
+            continue
+        found, begin = followed
+        for start in range(length):
+            needed = [
+                function.needs(
+                    Region(replaced((0,) * len(shape), axis, at), replaced(shape, axis, at + 1)), ins
+                )
+                for at in (0, start)
+            ]
+            [(_, first)], [(_, moved)] = needed
+            assert (moved.starts[found], moved.stops[found]) == (begin + start, begin + start + 1)
+            assert replaced(moved.starts, found, 0) == replaced(first.starts, found, 0)
+            assert replaced(moved.stops, found, 0) == replaced(first.stops, found, 0)
+
+
+def test_every_function_has_a_case() -> None:
+    """Those that expressions call by name, those of operators and lists, and those of the planner."""
     tested = {type(function) for function, _ in CASES}
-    tested |= {type(function).list_form for function, _ in CASES}
+    assert set(kinds().values()) == tested
     assert {f for f in registry().values() if isinstance(f, type)} <= tested
 
 

@@ -328,7 +328,7 @@ THERE = [
     ("qwen3", "layer_axis=2", {}, "layer_axis is 0 or 1"),
     ("mixtral", "layer_axis=-1", {}, "layer_axis is 0 or 1"),
     ("llama3", "tied=false", {"lm_head.weight": None}, "there is no lm_head.weight: --set tied=true"),
-    ("llama3", "vocab_size_padded=32", {}, "axis 0 of float32[33,10] is longer than 32 already"),
+    ("llama3", "vocab_size_padded=32", {}, "axis 0 of float32[33,10] is already longer than 32"),
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.bias": (14,)}, "no rule claims"),
     ("llama3", "tied=false", {"model.layers.3.mlp.up_proj.weight": None}, "there is no leaf at place 3"),
     ("llama3", "tied=false", {"model.embed_tokens.weight": None}, "the rule claims nothing: no key matches"),
