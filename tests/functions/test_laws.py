@@ -27,7 +27,7 @@ from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
-from ckpt_surgery.functions.registry import registry
+from ckpt_surgery.functions.registry import kinds, registry
 from tests.support.arrays import numbers
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate, spec_of
