@@ -16,7 +16,7 @@ class Key:
     names: tuple[str, ...]
     """Components as text; list indices as decimal digits. A component can contain `/`."""
     sequences: tuple[bool, ...]
-    """For each component, whether it indexes a sequence (True), or a dict or attribute (False)."""
+    """Whether each component indexes a sequence (True), or a dict or attribute (False)."""
     text: str = field(init=False, compare=False, repr=False)
     """The components joined with `/`, without escapes. Regexes are matched against it, and it is printed."""
 

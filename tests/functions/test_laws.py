@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.core.rewrites import replaced
+from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
 from ckpt_surgery.functions.base import Function
