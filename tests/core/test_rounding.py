@@ -102,6 +102,14 @@ def test_a_number_of_the_recipe_is_rounded_by_its_type_alone(value: int) -> None
     assert distances.count(min(distances)) == 1 or int(found.view(np.uint32)) % 2 == 0
 
 
+@pytest.mark.parametrize(("beyond", "wanted"), [(-1, 2**60), (0, 2**60), (1, 2**60 + 2**37)])
+def test_an_integer_next_to_the_middle_goes_to_the_right_side(beyond: int, wanted: int) -> None:
+    """Between two numbers of float32; float64 has the middle only."""
+    middle = 2**60 + 2**36
+    assert int(np.float32(as_float(middle + beyond, np.dtype(np.float32)))) == wanted
+    assert int(np.float32(as_float(-middle - beyond, np.dtype(np.float32)))) == -wanted
+
+
 def test_numbers_of_float64_are_pythons_own() -> None:
     assert as_float(2**53 + 1, np.dtype(np.float64)) == float(2**53 + 1)
     assert as_float(0.1, BF16) == 0.1
