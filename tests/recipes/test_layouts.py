@@ -107,6 +107,13 @@ def shapes_of(plan: Plan) -> Shapes:
 
 LLAMA_1B = replace(LLAMA, layers=16, head_dim=64, embed=2048, mlp=8192, tied=True)
 QWEN_8B = replace(QWEN, layers=36, heads=32, embed=4096, mlp=12288, tied=False)
+
+
+def shallow(d: Decoder) -> Decoder:
+    """The same widths in twelve layers: more than ten, and even. FULL_SIZES has all that were published."""
+    return replace(d, layers=12)
+
+
 MAXTEXT = Layout(layer_axis=1, rope="interleaved", fold_query_scale=True)
 FULL_SIZES = [
     # what, its published names and shapes, what has to be said where there is no config
@@ -137,8 +144,11 @@ def test_the_defaults_are_those_of_a_published_model(d: Decoder, table: Shapes, 
 
 @pytest.mark.parametrize(
     "d",
-    [LLAMA, GEMMA, QWEN, MIXTRAL, replace(QWEN_MOE, layers=3), LLAMA_1B, QWEN_8B],
-    ids=lambda d: f"{d.family}-{d.layers}",
+    [
+        *(shallow(d) for d in (LLAMA, GEMMA, QWEN, MIXTRAL, LLAMA_1B, QWEN_8B)),
+        replace(QWEN_MOE, layers=3),  # of 128 experts each
+    ],
+    ids=lambda d: f"{d.family}-{d.embed}",
 )
 @pytest.mark.parametrize(
     "layout", [Layout(), Layout(scan=False), Layout(layer_axis=1, vocab_size_padded=256128)]
@@ -163,14 +173,14 @@ def test_with_a_config_nothing_has_to_be_set(d: Decoder, layout: Layout) -> None
 @pytest.mark.parametrize(
     ("d", "layout"),
     [
-        (LLAMA, MAXTEXT),
-        (LLAMA, Layout(scan=False, rope="interleaved")),
-        (GEMMA, replace(MAXTEXT, rope="half", scale_embedding=True, vocab_size_padded=256128)),
-        (GEMMA, Layout(scan=False, norm_plus_one=False)),
-        (QWEN, Layout(layer_axis=1)),
-        (QWEN, Layout(scan=False)),
-        (MIXTRAL, Layout(scan=False)),
-        (replace(QWEN_MOE, experts=6), Layout(layer_axis=1, moe_block="moe_block")),
+        (shallow(LLAMA), MAXTEXT),
+        (shallow(LLAMA), Layout(scan=False, rope="interleaved")),
+        (shallow(GEMMA), replace(MAXTEXT, rope="half", scale_embedding=True, vocab_size_padded=256128)),
+        (shallow(GEMMA), Layout(scan=False, norm_plus_one=False)),
+        (shallow(QWEN), Layout(layer_axis=1)),
+        (shallow(QWEN), Layout(scan=False)),
+        (shallow(MIXTRAL), Layout(scan=False)),
+        (replace(shallow(QWEN_MOE), experts=6), Layout(layer_axis=1, moe_block="moe_block")),
     ],
     ids=lambda v: getattr(v, "family", None),
 )
