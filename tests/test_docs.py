@@ -22,6 +22,8 @@ from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.functions import registry as functions
+from tests.support import checkpoints
+from tests.support.command_line import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -78,9 +80,9 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch:
 
 def run_line(line: str, block: Block) -> None:
     assert line.startswith("$ ckpt-surgery "), f"{block}: {line}"
-    command = [sys.executable, "-m", "ckpt_surgery", *line.split()[2:]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
-    assert done.returncode == 0, f"{block}: {line}\n{done.stdout}{done.stderr}"
+    with checkpoints.quiet():
+        done = run(*line.split()[2:])
+    assert done.exit_code == 0, f"{block}: {line}\n{done.output}"
     assert done.stdout.strip(), f"{block}: {line} prints nothing"
 
 
