@@ -1,20 +1,52 @@
-"""Errors of the file system as messages."""
+"""Errors of the system and of checkpoints: the path, the reason, and what to do."""
 
 import errno
 from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    StorageError,
+from ckpt_surgery.core.errors import Problem, SourceError, StorageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.storage.failures import ACCESS, DAMAGED, about, named, storage_errors, unreadable
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOENT, DAMAGED),  # something is missing
+        (errno.ENOTDIR, DAMAGED),
+        (errno.EACCES, ACCESS),  # it is there, but not for us
+        (errno.ELOOP, ACCESS),
+        (errno.EIO, ACCESS),
+    ],
 )
-from ckpt_surgery.storage import failures
+def test_what_to_do_about_what_cannot_be_read(number: int, hint: str) -> None:
+    (problem,) = unreadable("a\x1bb", OSError(number, "the reason")).problems
+    assert problem == Problem("a\\x1bb cannot be read: the reason", hint=hint)
+    (listed,) = unreadable("a", OSError(number, "the reason"), "listed").problems
+    assert listed.message == "a cannot be listed: the reason"
+
+
+def test_every_problem_gets_the_key_in_front() -> None:
+    error = named(Key.parse("a/b"), SourceError(Problem("it is cut off", hint="Copy it."), "it is old"))
+    assert error.problems == (Problem("`a/b`: it is cut off", hint="Copy it."), Problem("`a/b`: it is old"))
+
+
+def test_every_problem_gets_the_path_in_front() -> None:
+    with pytest.raises(SourceError) as caught, about("x/y"):
+        raise SourceError("it is cut off", "it is old", hint="Copy it.")
+    assert [problem.message for problem in caught.value.problems] == ["x/y: it is cut off", "x/y: it is old"]
+    assert {problem.hint for problem in caught.value.problems} == {"Copy it."}
+    with pytest.raises(KeyError), about("x/y"):
+        raise KeyError  # which is none of a checkpoint
 
 
 def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(StorageError) as caught, failures.storage_errors(tmp_path):
+    with pytest.raises(StorageError) as caught, storage_errors(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "d" / "0"))
     assert str(caught.value) == (
         f"{tmp_path}/d/0: No space left on device\n"
         "  Free some space, or choose a destination on another file system."
     )
+    with pytest.raises(StorageError, match=f"{tmp_path}: Read-only file system"), storage_errors(tmp_path):
+        raise OSError(errno.EROFS, "Read-only file system")

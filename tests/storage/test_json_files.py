@@ -1,0 +1,55 @@
+"""JSON in files of a checkpoint: what is read, and every flaw with its path."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.storage.json_files import read_form, read_json
+
+
+class Form(msgspec.Struct):
+    a: int
+    b: str | None = None
+
+
+FLAWS = [
+    ("", "is not valid JSON"),
+    ("{", "is not valid JSON"),
+    ("[1]", "holds a JSON list where an object belongs"),
+    ("[" * 100_000, "is not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), FLAWS)
+def test_what_is_no_json_object(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(text)
+    with pytest.raises(SourceError, match=f"{tmp_path}/x {says}"):
+        read_json(str(tmp_path / "x"))
+    with pytest.raises(SourceError, match=f"{tmp_path}/x {says}"):
+        read_form(str(tmp_path / "x"), Form)
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_json, lambda path: read_form(path, Form)):
+        with pytest.raises(SourceError, match="gone cannot be read: No such file"):
+            read(str(tmp_path / "gone"))
+        with pytest.raises(SourceError, match="pipe is not a regular file"):  # and it is not waited for
+            read(str(tmp_path / "pipe"))
+
+
+def test_a_form_has_types(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"a": 1, "other": [2]}')
+    assert read_form(str(tmp_path / "x"), Form) == Form(1)
+    (tmp_path / "x").write_text('{"a": "1"}')
+    with pytest.raises(SourceError, match="x is malformed: Expected `int`, got `str`"):
+        read_form(str(tmp_path / "x"), Form)
+
+
+def test_a_form_takes_what_python_takes_for_json(tmp_path: Path) -> None:
+    r"""Orbax writes with Python's `json`: NaN, and lone surrogates as `\ud800`."""
+    (tmp_path / "x").write_text('{"a": 1, "b": "\\ud800", "c": NaN}')
+    assert read_form(str(tmp_path / "x"), Form) == Form(1, "\ud800")
