@@ -33,11 +33,6 @@ def absolute(path: Path) -> Path:
     return Path(os.path.realpath(path.parent), path.name)
 
 
-def real(path: Path) -> str:
-    """The path with all links and `..` resolved; it need not exist."""
-    return os.path.realpath(path)
-
-
 def path_text(path: Path) -> str:
     """A path, safe to print."""
     return shown(os.fspath(path))

@@ -1,5 +1,6 @@
 """A bounded number of open handles."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,7 +19,7 @@ def test_the_least_recently_used_handle_is_dropped() -> None:
 
 
 def test_what_cannot_be_opened_is_not_kept() -> None:
-    answers = iter([OSError("gone"), "handle"])
+    answers: Iterator[OSError | str] = iter([OSError("gone"), "handle"])
 
     def open_one(name: str) -> str:
         answer = next(answers)

@@ -16,7 +16,7 @@ from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.unsupported import metadata_json
 from ckpt_surgery.formats.shared.zarr_files import check_reachable
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, adopted_metadata
-from ckpt_surgery.storage.paths import real
+from ckpt_surgery.storage.listing import real_path
 
 DEFAULT_ITEM = "default"
 
@@ -56,7 +56,7 @@ def check_destination(path: Path, options: SinkOptions) -> None:
     """Raises UsageError where a path cannot take a step, or TensorStore takes it for another path."""
     if options.step is not None:
         check_holds_steps(os.fspath(path), options.step)
-    check_reachable(real(directories(path, options)[1]), UsageError)
+    check_reachable(real_path(os.fspath(directories(path, options)[1])), UsageError)
 
 
 def directories(directory: Path, options: SinkOptions) -> tuple[Path, Path]:

@@ -5,6 +5,7 @@ that lacks chunks.
 """
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, put, store_errors
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.handles import Handles
-from ckpt_surgery.storage.paths import real
+from ckpt_surgery.storage.listing import real_path
 
 INLINE_BYTES = 1024
 """Values up to this size are in the index itself, as Orbax writes them."""
@@ -144,7 +145,7 @@ def _open_store(database: Path) -> _Store:
 
     # Publication synchronizes the files with the disk, all at once.
     context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
-    base = {"driver": "file", "path": f"{real(database)}/"}
+    base = {"driver": "file", "path": f"{real_path(os.fspath(database))}/"}
     config = {
         "max_inline_value_bytes": INLINE_BYTES,
         "max_decoded_node_bytes": NODE_BYTES,

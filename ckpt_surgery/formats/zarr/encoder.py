@@ -1,5 +1,6 @@
 """What a zarr group can hold."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ from ckpt_surgery.formats.shared.zarr_files import check_reachable
 from ckpt_surgery.formats.shared.zarr_layout import RESERVED
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, adopted_metadata
-from ckpt_surgery.storage.paths import real
+from ckpt_surgery.storage.listing import real_path
 
 NAME_BYTES = 255
 """Longest name of a directory that Linux's file systems allow."""
@@ -100,4 +101,4 @@ def zarr_encoder(options: SinkOptions) -> ZarrEncoder:
 
 def check_destination(path: Path, options: SinkOptions) -> None:
     """Raises UsageError for a path that TensorStore takes for another one."""
-    check_reachable(real(path), UsageError)
+    check_reachable(real_path(os.fspath(path)), UsageError)
