@@ -10,10 +10,11 @@ from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.target import Target, target_leaves
-from tests.support.plans import configs, listing
+from tests.support.leaves import listing
+from tests.support.plans import configs
 
 Described = Mapping[str, str] | Sequence[str]
-"""Leaves as `tests.support.plans.listing` takes them."""
+"""Leaves as `tests.support.leaves.listing` takes them."""
 
 
 def tree_of(source: str, leaves: Described) -> Tree:
