@@ -162,7 +162,7 @@ _STAND_INS: Sequence[FileMark] = (
     _text_begins(
         rb"<\?xml[^>]*>\s*<Error",
         "an error message of a file server",
-        "The download was refused; the text in the file says why. Download it again.",
+        "The download was refused; the text in the file says why, so download it again.",
     ),
 )
 

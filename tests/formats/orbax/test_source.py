@@ -487,7 +487,7 @@ def test_jax_was_given_eight_devices() -> None:
     assert len(jax.devices()) == 8
 
 
-# --- paths that TensorStore takes for others ----------------------------------------------------------------
+# --- paths that TensorStore reads as others ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ocdbt", [True, False])
@@ -496,7 +496,7 @@ def test_a_directory_with_a_backslash(ocdbt: bool, tmp_path: Path) -> None:
     checkpoints.save_pytree(tmp_path / "a" / "b", {"x": np.ones(2)}, ocdbt)
     checkpoints.save_pytree(tmp_path / "c", {"x": np.zeros(2)}, ocdbt)
     (tmp_path / "c").rename(tmp_path / "a\\b")
-    assert "a\\b has a backslash in it, which TensorStore takes for `/`" in refusal(tmp_path / "a\\b")
+    assert "a\\b has a backslash in it, which TensorStore reads as `/`" in refusal(tmp_path / "a\\b")
 
 
 def test_an_array_with_a_backslash_in_a_file(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ REFUSED = {
     "bytes before it, counted": ("8 bytes lie before its first member", shifted(8)),
     "a directory beyond the file": ("but ends at", patched(LIST, b"PK\5\6", 0, "length", 2**31)),
     "a directory elsewhere": ("but ends at", patched(LIST, b"PK\5\6", 0, "offset", 0)),
-    "more members than there are": ("4 members, its directory has 3", patched(
+    "more members than there are": ("4 members, but its directory has 3", patched(
         patched(LIST, b"PK\5\6", 0, "entries", 4), b"PK\5\6", 0, "here", 4)),
     "another disk": ("several disks", patched(LIST, b"PK\5\6", 0, "disk", 1)),
     "members on other disks": ("several disks", patched(LIST, b"PK\5\6", 0, "entries", 9)),

@@ -177,7 +177,7 @@ LIES_3 = (
     lie(
         3,
         "attributes that are a list",
-        "no JSON object",
+        "not a JSON object",
         replaced("zarr.json", '{"zarr_format": 3, "node_type": "group", "attributes": [1]}'),
     ),
     lie(
