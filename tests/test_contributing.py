@@ -22,7 +22,10 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "CONTRIBUTING.md"
 PUBLIC = {
     "ckpt_surgery",
-    *(f"ckpt_surgery.core.{name}" for name in ("arrays", "leaves", "keys", "errors", "protocols")),
+    *(
+        f"ckpt_surgery.core.{name}"
+        for name in ("arrays", "leaves", "keys", "errors", "manifests", "protocols")
+    ),
     "ckpt_surgery.functions.base",
     "ckpt_surgery.formats.registry",
 }
