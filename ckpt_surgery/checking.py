@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.checks import Finding
-from ckpt_surgery.language.loading import LoadedRecipe, Recipe, load_recipe
+from ckpt_surgery.language.findings import Finding
+from ckpt_surgery.language.loading import LoadedRecipe, load_recipe
+from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.offers import readable_formats, writable_formats
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ckpt_surgery.core.protocols import LinkMode, Output, Sink
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
-from ckpt_surgery.language.loading import OutputPolicy
+from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.transfers import Destination
 from ckpt_surgery.requests import Request

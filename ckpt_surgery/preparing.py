@@ -16,7 +16,8 @@ from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.language.loading import LoadedRecipe, TargetPolicy, parse_recipe
+from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
+from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input

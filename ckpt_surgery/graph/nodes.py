@@ -3,7 +3,7 @@
 Nothing here holds data. A node knows its spec, so everything about an output is known while planning.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -79,6 +79,14 @@ class Series:
     def complete(self) -> bool:
         """No gap: the places are 0..N-1."""
         return self.places is None or self.places == tuple(range(len(self.items)))
+
+
+def applied(function: Function, inputs: Sequence[Array]) -> Array:
+    """A function of arrays as an array that is not computed yet; its shapes are checked here."""
+    nodes = tuple(array.settled() if function.exact_inputs else array.node for array in inputs)
+    node = Apply(function, nodes)
+    dtype = node.spec.dtype
+    return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
 
 
 def reads(node: Node) -> Iterator[Read]:

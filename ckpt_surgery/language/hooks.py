@@ -26,8 +26,8 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.base import Blocks, Function, Specs
-from ckpt_surgery.graph.nodes import Array, Series
-from ckpt_surgery.language.operations import applied, bounded, gathered, told
+from ckpt_surgery.graph.nodes import Array, Series, applied
+from ckpt_surgery.language.values import bounded, gathered, told
 
 INFER = "infer_"
 """`infer_NAME` says what `NAME` gives."""

@@ -13,35 +13,16 @@ from pydantic import BaseModel, ValidationError
 
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
 from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.checks import Finding, findings
+from ckpt_surgery.language.checks import findings
 from ckpt_surgery.language.configs import NO_CONFIGS, Configs
-from ckpt_surgery.language.models import (
-    SYNTAX,
-    WRONG_TYPE,
-    OutputPolicy,
-    Param,
-    Pass,
-    Recipe,
-    Rule,
-    ShardingPolicy,
-    TargetPolicy,
-)
+from ckpt_surgery.language.field_types import SYNTAX, WRONG_TYPE
+from ckpt_surgery.language.findings import Finding
+from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.language.params import ParamValue, overridden, resolved
 from ckpt_surgery.language.scope import CONFIG, CONFIGS, HOOKS, Constant, Hooks, Table
-from ckpt_surgery.language.yaml_document import Document, DocumentPath, parse_document, path_text, read_text
-
-__all__ = [
-    "LoadedRecipe",
-    "OutputPolicy",
-    "Pass",
-    "Recipe",
-    "Rule",
-    "TargetPolicy",
-    "load_recipe",
-    "parse_recipe",
-    "schema",
-]
+from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
+from ckpt_surgery.language.yaml_parsing import parse_document, read_text
 
 MAX_PROBLEMS = 100
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.language.configs import MISSING, Config, Configs, Entries, reached
-from ckpt_surgery.language.operations import key_text, subscripted, told
 from ckpt_surgery.language.scope import kind_of
+from ckpt_surgery.language.subscripts import key_text, subscripted
+from ckpt_surgery.language.values import told
 
 
 def has(name: str, holder: Any, key: Any) -> bool:

@@ -1,149 +1,37 @@
 """The recipe language as models: what a recipe may say, field by field.
 
 The models hold parsed expressions, templates and regular expressions. What fields mean together is
-checked in `linting`.
+checked in `checks`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import regex
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    PlainValidator,
     Strict,
     Tag,
-    WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.shardings import Mesh, Spec
-from ckpt_surgery.language.expressions import Expression, parse
-from ckpt_surgery.language.patterns import compile_pattern
-from ckpt_surgery.language.scope import Constant, ExpressionError
-from ckpt_surgery.language.templates import Template, parse_template
-
-SYNTAX = "recipe_syntax"
-"""The type of pydantic errors that point at characters of the value."""
-WRONG_TYPE = "recipe_type"
-
-
-def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
-    """A validator that parses text; its errors carry the characters meant."""
-
-    def validate(value: Any) -> Any:
-        if not isinstance(value, str):
-            raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
-        try:
-            return parse_text(value)
-        except ExpressionError as error:
-            context = {"message": error.message, "start": error.start, "end": error.end, "hint": error.hint}
-            raise PydanticCustomError(SYNTAX, "{message}", context) from None
-
-    return PlainValidator(validate)
-
-
-def _constant(value: Any) -> Constant:
-    """A value of a param or a table: text, a number, true or false, or a list of those."""
-    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
-        return tuple(value)
-    if isinstance(value, str | int | float):
-        return value
-    wanted = "text, a number, true or false, or a list of those"
-    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
-
-
-def _paths(value: Any) -> tuple[str, ...]:
-    """Where in a config a value may be: one path, or several."""
-    paths = [value] if isinstance(value, str) else value
-    if isinstance(paths, list) and paths and all(isinstance(p, str) and all(p.split("/")) for p in paths):
-        return tuple(paths)
-    wanted = "a path such as text_config/num_hidden_layers, or a list of those"
-    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
-
-
-def _mesh(value: Any) -> Mesh:
-    """The axes of a mesh and their lengths."""
-    lengths = value.values() if isinstance(value, dict) else ()
-    if not lengths or not all(type(length) is int and length > 0 for length in lengths):
-        wanted = "axes with their lengths, such as {data: 2, model: 4}"
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
-    return {str(name): length for name, length in value.items()}
-
-
-def _spec(value: Any) -> Spec:
-    """For each axis of an array: a mesh axis, a list of them, or None."""
-
-    def is_axis(axis: Any) -> bool:
-        several = isinstance(axis, list) and all(isinstance(name, str) for name in axis)
-        return axis is None or isinstance(axis, str) or several
-
-    if not isinstance(value, list) or not all(map(is_axis, value)):
-        wanted = "a list of mesh axes, such as [null, model] or [[data, model]]"
-        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
-    return tuple(tuple(axis) if isinstance(axis, list) else axis for axis in value)
-
-
-def _one_of(expected: str) -> BeforeValidator:
-    """Integers only: a literal of Python's takes `True` and `1.0` for 1."""
-
-    def validate(value: Any) -> Any:
-        if type(value) is not int:
-            raise PydanticCustomError("literal_error", "{expected}", {"expected": expected})
-        return value
-
-    return BeforeValidator(validate)
-
-
-_SCALAR_SCHEMA: list[dict[str, Any]] = [{"type": name} for name in ("string", "number", "boolean")]
-
-ExpressionField = Annotated[
-    Expression,
-    _parsed(parse, "an expression, as text"),
-    WithJsonSchema(
-        {"type": "string", "title": "Expression", "description": "An expression over x, xs, groups, …"}
-    ),
-]
-TemplateField = Annotated[
-    Template,
-    _parsed(parse_template, "a key template, as text"),
-    WithJsonSchema(
-        {"type": "string", "title": "Key template", "description": r"\1, \g<name>, ${expression}, $$"}
-    ),
-]
-PatternField = Annotated[
-    regex.Pattern,
-    _parsed(compile_pattern, "a regular expression, as text"),
-    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
-]
-ConstantField = Annotated[
-    Constant,
-    PlainValidator(_constant),
-    WithJsonSchema({"anyOf": [*_SCALAR_SCHEMA, {"type": "array", "items": {"anyOf": _SCALAR_SCHEMA}}]}),
-]
-PathsField = Annotated[
-    tuple[str, ...],
-    PlainValidator(_paths),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
-]
-MeshField = Annotated[
-    Mapping[str, int],
-    PlainValidator(_mesh),
-    WithJsonSchema({"type": "object", "additionalProperties": {"type": "integer", "minimum": 1}}),
-]
-SpecField = Annotated[
-    Spec,
-    PlainValidator(_spec),
-    WithJsonSchema({"type": "array", "items": {"type": ["string", "array", "null"]}}),
-]
-Names = Annotated[tuple[str, ...], Strict(False)]
-Unmatched = Literal["keep", "drop", "error"]
+from ckpt_surgery.language.expressions import Expression
+from ckpt_surgery.language.field_types import (
+    ConstantField,
+    ExpressionField,
+    MeshField,
+    Names,
+    PathsField,
+    PatternField,
+    SpecField,
+    TemplateField,
+    Unmatched,
+    one_of,
+)
+from ckpt_surgery.language.templates import Template
 
 ANY_MORE = "*"
 """At the end of `sources`: any number of further ones."""
@@ -311,7 +199,7 @@ class OutputPolicy(_Model):
         default=None,
         description="orbax, safetensors, flax, npz or zarr. Default: by the destination's name, else orbax.",
     )
-    zarr: Annotated[Literal[3, 2], _one_of("3 or 2")] = Field(
+    zarr: Annotated[Literal[3, 2], one_of("3 or 2")] = Field(
         default=3, description="Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."
     )
     structure_file: bool = Field(
@@ -334,7 +222,7 @@ class OutputPolicy(_Model):
 class Recipe(_Model):
     """What becomes of every leaf of a checkpoint."""
 
-    version: Annotated[Literal[1], _one_of("1")] = Field(description="Of the recipe language.")
+    version: Annotated[Literal[1], one_of("1")] = Field(description="Of the recipe language.")
     description: str | None = Field(default=None, description="For people.")
     written_params: Mapping[str, ParamField] = Field(
         default_factory=dict,

@@ -9,9 +9,9 @@ from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageE
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.configs import Config
 from ckpt_surgery.language.models import Param
-from ckpt_surgery.language.operations import bounded, told
 from ckpt_surgery.language.scope import Constant
-from ckpt_surgery.language.yaml_document import parse_document
+from ckpt_surgery.language.values import bounded, told
+from ckpt_surgery.language.yaml_parsing import parse_document
 
 
 class Origin(enum.StrEnum):

@@ -11,9 +11,9 @@ from typing import Any
 from ckpt_surgery.functions import contractions, indexing, operators, text
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language import expressions, operations
+from ckpt_surgery.language import compiler, expressions, values, vocabulary
 from ckpt_surgery.language import patterns as regexes
-from ckpt_surgery.language import yaml_document as documents
+from ckpt_surgery.language import yaml_parsing as documents
 from ckpt_surgery.language.loading import schema
 
 HEAD = """\
@@ -91,10 +91,10 @@ GROUPS: Mapping[str, str] = {
 LIMITS: Sequence[tuple[str, str]] = (
     ("size of a recipe", f"{documents.MAX_BYTES >> 20} MiB"),
     ("nesting of a recipe", f"{documents.MAX_DEPTH} levels"),
-    ("an expression", f"{expressions.MAX_TEXT} characters, nested {expressions.MAX_DEPTH} levels deep"),
-    ("an integer that is computed", f"{operations.MAX_BITS} bits"),
-    ("a text that is computed", f"{operations.MAX_STRING} characters"),
-    ("a list", f"{operations.MAX_LIST} values"),
+    ("an expression", f"{expressions.MAX_TEXT} characters, nested {compiler.MAX_DEPTH} levels deep"),
+    ("an integer that is computed", f"{values.MAX_BITS} bits"),
+    ("a text that is computed", f"{values.MAX_STRING} characters"),
+    ("a list", f"{values.MAX_LIST} values"),
     ("`range`", f"{text.LONGEST_RANGE} numbers"),
     ("a regular expression", f"{regexes.MAX_PATTERN} characters"),
     (
@@ -165,7 +165,7 @@ def _functions() -> Iterator[str]:
             if list_form is not None:
                 yield f"Of a list, {_documented(list_form)}"
         if module == "text":
-            for name, text in expressions.BUILT_IN.items():
+            for name, text in vocabulary.BUILT_IN.items():
                 yield f"#### {name}"
                 yield text
 

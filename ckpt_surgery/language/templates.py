@@ -10,13 +10,9 @@ from typing import NamedTuple
 import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.text import did_you_mean
-from ckpt_surgery.language.expressions import Expression, check, parse
-from ckpt_surgery.language.operations import MAX_STRING, told
-from ckpt_surgery.language.scope import ExpressionError, Flaw, Scope
-
-MAX_TEXT = 4096
-"""Characters of a template."""
+from ckpt_surgery.language.expressions import Expression
+from ckpt_surgery.language.scope import ExpressionError, Scope
+from ckpt_surgery.language.values import MAX_STRING, told
 
 _BRACED = re.compile(r"\{(\w+)\}")
 
@@ -106,7 +102,7 @@ class Template:
         is wrong with an expression.
         """
         components: list[Component] = []
-        for segment in self._segments:
+        for segment in self.segments:
             if isinstance(segment, Component):
                 components.append(segment)
             else:
@@ -143,7 +139,7 @@ class Template:
         return tuple(dict.fromkeys(name for text in literals for name in _BRACED.findall(text)))
 
     @cached_property
-    def _segments(self) -> list[Component | list[Text]]:
+    def segments(self) -> list[Component | list[Text]]:
         """What stands between slashes; ready where it is mere text."""
         segments: list[list[Text]] = [[]]
         for piece in self.pieces:
@@ -262,144 +258,3 @@ def _of_group(group: int | str, match: regex.Match[str] | None, piece: Group | I
         message = f"the regular expression has no group {group!r}"
         raise ExpressionError(message, piece.start, piece.end) from None
     return _Run(text or "", origin, splits=True, literal=False)
-
-
-# --- parsing ----------------------------------------------------------------------------------
-
-_TOKEN = re.compile(
-    r"\\(?:(?P<number>[1-9][0-9]?)|g<(?P<name>[^>]*)>|(?P<escaped>[\\/]))"
-    r"|\$(?:(?P<dollar>\$)|(?P<open>\{))"
-    r"|(?P<slash>/)"
-    r"|(?P<text>[^\\$/]+)"
-)
-
-
-def parse_template(text: str) -> Template:
-    """Parse a template. Raises ExpressionError with offsets in its text."""
-    if len(text) > MAX_TEXT:
-        raise ExpressionError(f"a template of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
-    pieces: list[Piece] = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise _stray(text, at)
-        piece = _inserted(text, match.end()) if match["open"] else _simple_piece(match)
-        pieces.append(piece)
-        at = piece.end + 1 if isinstance(piece, Inserted) else match.end()
-    _refuse_empty_components(text, pieces)
-    template = Template(
-        text,
-        tuple(pieces),
-        frozenset(name for p in pieces if isinstance(p, Inserted) for name in p.expression.names),
-    )
-    # Mere text is spelled now, so that what is wrong with it is told now.
-    _ = template._segments
-    return template
-
-
-def _stray(text: str, at: int) -> ExpressionError:
-    if text[at] == "$":
-        return ExpressionError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
-    escape = text[at : at + 2]
-    return ExpressionError(
-        f"`{escape}` means nothing in a template; a backslash is written `\\\\`", at, at + len(escape)
-    )
-
-
-def _simple_piece(match: re.Match[str]) -> Piece:
-    start, end = match.span()
-    if match["number"] is not None:
-        return Group(int(match["number"]), start, end)
-    if match["name"] is not None:
-        return _named_group(match["name"], start, end)
-    if match["slash"] is not None:
-        return Slash(start)
-    return Literal(match["escaped"] or match["dollar"] or match["text"], start, end)
-
-
-def _named_group(name: str, start: int, end: int) -> Group:
-    if name.isascii() and name.isdigit() and len(name) <= 4:
-        return Group(int(name), start, end)
-    if not name.isidentifier():
-        raise ExpressionError(f"`\\g<{name}>` names no group", start, end)
-    return Group(name, start, end)
-
-
-def _inserted(text: str, start: int) -> Inserted:
-    end = _closing_brace(text, start)
-    try:
-        return Inserted(parse(text[start:end]), start, end)
-    except ExpressionError as error:
-        raise error.shifted(start) from None
-
-
-def _closing_brace(text: str, start: int) -> int:
-    """Where the expression that begins at `start` ends: strings and inner brackets are passed over."""
-    depth, at = 0, start
-    while at < len(text):
-        character = text[at]
-        if character in "'\"":
-            at = _closing_quote(text, at)
-        elif character in "([{":
-            depth += 1
-        elif character == "}" and depth == 0:
-            return at
-        elif character in ")]}":
-            depth -= 1
-        at += 1
-    raise ExpressionError("`${` is not closed by `}`", start - 2, start)
-
-
-def _closing_quote(text: str, at: int) -> int:
-    quote, start = text[at], at
-    at += 1
-    while at < len(text) and text[at] != quote:
-        at += 2 if text[at] == "\\" else 1
-    if at >= len(text):
-        raise ExpressionError("the text is not closed by a quote", start, start + 1)
-    return at
-
-
-def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
-    """Written so: `a//b`, `/a`, `a/`, or nothing at all."""
-    before_is_slash, last = True, -1
-    for piece in pieces:
-        if isinstance(piece, Slash) and before_is_slash:
-            raise ExpressionError("the key has an empty component here", piece.start, piece.start + 1)
-        before_is_slash = isinstance(piece, Slash)
-        last = piece.start
-    if before_is_slash:
-        raise ExpressionError("the key has an empty component here", max(last, 0), max(last, 0) + 1)
-
-
-def check_template(
-    template: Template, known: Iterable[str], pattern: regex.Pattern[str] | None
-) -> list[Flaw]:
-    """What can be told without a match: groups that `pattern` lacks, and flaws of the expressions.
-
-    `pattern` None: nothing is matched, so every group is unknown.
-    """
-    names = frozenset(known)
-    flaws: list[Flaw] = []
-    for piece in template.pieces:
-        if isinstance(piece, Group):
-            flaws += _group_flaws(piece.group, pattern, piece.start, piece.end)
-        elif isinstance(piece, Inserted):
-            inner = [*check(piece.expression, names), *check_groups(piece.expression, pattern)]
-            flaws += [Flaw(f.message, f.start + piece.start, f.end + piece.start) for f in inner]
-    return flaws
-
-
-def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> list[Flaw]:
-    """`g[3]` where the regular expression has two groups."""
-    return [f for use in expression.groups for f in _group_flaws(use.group, pattern, use.start, use.end)]
-
-
-def _group_flaws(group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int) -> list[Flaw]:
-    if pattern is None:
-        return [Flaw(f"there is no regular expression here that could have a group {group!r}", start, end)]
-    if group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
-        return []
-    guess = did_you_mean(str(group), pattern.groupindex)
-    return [Flaw(f"the regular expression has no group {group!r}{guess}", start, end)]

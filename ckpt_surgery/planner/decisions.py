@@ -13,7 +13,7 @@ from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass
-from ckpt_surgery.language.operations import truth
+from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources

@@ -14,8 +14,8 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
-from ckpt_surgery.language.operations import told
 from ckpt_surgery.language.templates import Component
+from ckpt_surgery.language.values import told
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.nodes import Array
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
-from ckpt_surgery.language.operations import truth
+from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
 from ckpt_surgery.language.scope import SOURCES, Groups, Leaves, Scope, Unavailable

@@ -10,7 +10,8 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, reads
-from ckpt_surgery.language.models import Pass, Rule, Unmatched
+from ckpt_surgery.language.field_types import Unmatched
+from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.planner.claiming import Mirror, claim
 from ckpt_surgery.planner.entries import Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator

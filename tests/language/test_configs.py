@@ -8,9 +8,10 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.language.configs import Config, Configs, Layer
-from ckpt_surgery.language.expressions import ExpressionError, Scope, parse
+from ckpt_surgery.language.expressions import parse
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.params import Origin, ParamValue, unsaid
+from ckpt_surgery.language.scope import ExpressionError, Scope
 
 MODEL: Mapping[str, Any] = {
     "model_type": "llama",

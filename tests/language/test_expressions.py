@@ -28,17 +28,9 @@ from ckpt_surgery.functions.list_reductions import MeanOfList
 from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.quantize import Quantize
 from ckpt_surgery.graph.nodes import Apply, Array, Read, Series
-from ckpt_surgery.language.expressions import (
-    Expression,
-    ExpressionError,
-    Groups,
-    Scope,
-    Table,
-    Unavailable,
-    check,
-    function_names,
-    parse,
-)
+from ckpt_surgery.language.expressions import Expression, check, parse
+from ckpt_surgery.language.scope import ExpressionError, Groups, Scope, Table, Unavailable
+from ckpt_surgery.language.vocabulary import function_names
 
 
 def stored(shape: tuple[int, ...], dtype: Any = np.float32, name: str = "a/b") -> Array:

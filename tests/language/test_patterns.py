@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.language import patterns as regexes
-from ckpt_surgery.language.expressions import ExpressionError
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
+from ckpt_surgery.language.scope import ExpressionError
 
 ALIKE = [
     (r"params/layer_(?P<n>\d+)/(?P<rest>.*)", "params/layer_12/mlp/wi"),

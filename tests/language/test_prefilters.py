@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.language.expressions import ExpressionError
 from ckpt_surgery.language.patterns import compile_pattern
 from ckpt_surgery.language.prefilters import MOST_TEXTS, Literals, literals, quick_length
+from ckpt_surgery.language.scope import ExpressionError
 
 NOTHING = ("",)
 

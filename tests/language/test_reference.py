@@ -9,12 +9,12 @@ import pytest
 
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.checks import MEANINGS
-from ckpt_surgery.language.expressions import BUILT_IN, function_names
 from ckpt_surgery.language.models import OutputPolicy, Param, Pass, Recipe, Rule, ShardingPolicy, TargetPolicy
-from ckpt_surgery.language.operations import ATTRIBUTES
+from ckpt_surgery.language.naming import MEANINGS
 from ckpt_surgery.language.reference import ATTRIBUTES as DOCUMENTED_ATTRIBUTES
 from ckpt_surgery.language.reference import GROUPS, NAMES, reference
+from ckpt_surgery.language.subscripts import ATTRIBUTES
+from ckpt_surgery.language.vocabulary import BUILT_IN, function_names
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference.md"
 

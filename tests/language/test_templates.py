@@ -7,8 +7,9 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.language.expressions import ExpressionError, Groups, Scope, Table
-from ckpt_surgery.language.templates import Component, Template, check_template, parse_template
+from ckpt_surgery.language.scope import ExpressionError, Groups, Scope, Table
+from ckpt_surgery.language.template_parsing import check_template, parse_template
+from ckpt_surgery.language.templates import Component, Template
 
 PATTERN = regex.compile(r"(?P<p>.*)/layer_(?P<n>\d+)/(?P<m>[qkv])(?P<none>/z)?")
 KEY = "a/b/layer_12/q"

@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError, SurgeryError, UsageError
-from ckpt_surgery.language.yaml_document import (
+from ckpt_surgery.language.yaml_document import Document, path_text
+from ckpt_surgery.language.yaml_parsing import (
     MAX_BYTES,
     MAX_PROBLEMS,
-    Document,
     load_document,
     parse_document,
-    path_text,
     read_text,
 )
 from tests.support.strategies import documents, unicode

@@ -4,7 +4,7 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import sentences
-from ckpt_surgery.language.models import Unmatched
+from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.passes import PassResult, run_pass
 from ckpt_surgery.planner.target import Target

@@ -7,7 +7,8 @@ from typing import Any
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.language.configs import Config, Configs, Layer
-from ckpt_surgery.language.loading import TargetPolicy, parse_recipe
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target

@@ -1,0 +1,70 @@
+"""Calls of functions: the arguments are put in their places, and the result is a lazy array or a value."""
+
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.functions.base import Function, Number, Plain
+from ckpt_surgery.graph.binding import bind
+from ckpt_surgery.graph.nodes import Array, Series, applied
+from ckpt_surgery.language.scope import Lookup, Scope
+from ckpt_surgery.language.values import bounded, gathered, told
+
+
+def called(
+    function: type[Function] | Plain, arguments: Sequence[Any], keywords: Mapping[str, Any], scope: Scope
+) -> Any:
+    """The value of a call."""
+    if isinstance(function, type):
+        return _array_call(function, arguments, keywords, scope)
+    return _plain_call(function, arguments, keywords)
+
+
+def _array_call(
+    cls: type[Function], arguments: Sequence[Any], keywords: Mapping[str, Any], scope: Scope
+) -> Any:
+    first = arguments[0] if arguments else None
+    if isinstance(first, Series) and "places" in cls.context:
+        series, given = first, [list(first.items), *map(_argument, arguments[1:])]
+    else:
+        series, given = None, [_argument(value) for value in arguments]
+    context = {"leaf_key": scope.leaf_key, "places": None if series is None else series.places}
+    bound = bind(cls, given, {k: _argument(v) for k, v in keywords.items()}, _is_array, context)
+    if series is not None and all(getattr(f, "fill", None) is None for f in bound.functions):
+        gathered(series)
+    if bound.constant is not None:
+        return bounded(bound.constant)
+    results = [applied(f, bound.inputs) for f in bound.functions]
+    return results if bound.listed else results[0]
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, Array)
+
+
+def _argument(value: Any) -> Any:
+    """What a function is given for a value: `xs` is a list of arrays, a range a list of numbers."""
+    if isinstance(value, Series):
+        return list(gathered(value))
+    if isinstance(value, list | tuple):
+        return type(value)(map(_argument, value))
+    if isinstance(value, Array | Number | str | range) or value is None:
+        return value
+    if isinstance(value, Lookup) and isinstance(value, Sized):
+        return value  # part of a config, for `len`
+    raise FunctionError(f"{told(value)} cannot be an argument")
+
+
+def _plain_call(function: Plain, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    given = [_argument(value) for value in arguments]
+    named = {name: _argument(value) for name, value in keywords.items()}
+    for value in (*given, *named.values()):
+        if isinstance(value, Array):
+            name = getattr(function, "expression_name", "")
+            raise FunctionError(f"`{name}` takes text, numbers and lists, not {told(value)}")
+    try:
+        return bounded(function(*given, **named))
+    except SurgeryError:
+        raise
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise FunctionError(str(error)) from None

@@ -1,0 +1,183 @@
+"""What operators and f-strings do to the values of an expression.
+
+Arrays become nodes of a tree; plain numbers and strings are computed here and now, within bounds.
+Raises FunctionError throughout: whoever knows the column adds it.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.base import Number
+from ckpt_surgery.functions.contractions import Matmul
+from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.graph.nodes import Array, applied
+from ckpt_surgery.language.scope import Lookup
+from ckpt_surgery.language.values import (
+    MAX_BITS,
+    bounded,
+    is_list,
+    series_hint,
+    told,
+)
+
+_PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "&": operator.and_,
+    "|": operator.or_,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def binary(symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right`: lazy where one of them is an array."""
+    if isinstance(left, Array) or isinstance(right, Array):
+        return _array_binary(symbol, left, right)
+    if isinstance(left, Number) and isinstance(right, Number):
+        return _number_binary(symbol, left, right)
+    same = (isinstance(left, str) and isinstance(right, str)) or (is_list(left) and is_list(right))
+    if same and symbol == "+":
+        return bounded(left + right if isinstance(left, str) else [*left, *right])
+    raise FunctionError(
+        f"`{symbol}` does not take {told(left)} and {told(right)}", hint=_text_hint(left, right)
+    )
+
+
+def _array_binary(symbol: str, left: Any, right: Any) -> Array:
+    for side in (left, right):
+        if not isinstance(side, Array | Number):
+            raise FunctionError(f"`{symbol}` does not take an array and {told(side)}", hint=series_hint(side))
+    inputs = [side for side in (left, right) if isinstance(side, Array)]
+    if symbol == "@":
+        if len(inputs) < 2:
+            raise FunctionError("`@` takes two arrays, not a number")
+        return applied(Matmul(), inputs)
+    numbers = [None if isinstance(side, Array) else bounded(side) for side in (left, right)]
+    return applied(Binary(symbol, *numbers), inputs)
+
+
+def _number_binary(symbol: str, left: Number, right: Number) -> Number:
+    try:
+        result = _power(left, right) if symbol == "**" else _PLAIN[symbol](left, right)
+    except ZeroDivisionError:
+        raise FunctionError(f"{left!r} {symbol} {right!r} divides by zero") from None
+    except (KeyError, TypeError):
+        raise FunctionError(f"`{symbol}` does not take {told(left)} and {told(right)}") from None
+    except OverflowError:
+        raise FunctionError(f"{left!r} {symbol} {right!r} is beyond what a float holds") from None
+    if not isinstance(result, Number):
+        raise FunctionError(f"{left!r} {symbol} {right!r} is not a real number")
+    return bounded(result)  # type: ignore[no-any-return]
+
+
+def _power(base: Number, exponent: Number) -> Any:
+    """Bounded before it is computed: the size of the result is known from the sizes of both."""
+    if (
+        isinstance(base, int)
+        and isinstance(exponent, int)
+        and base.bit_length() * abs(exponent) > 2 * MAX_BITS
+    ):
+        raise FunctionError(f"{base!r} ** {exponent!r} is too large: the limit is {MAX_BITS} bits")
+    return base**exponent
+
+
+def _text_hint(left: object, right: object) -> str | None:
+    if {isinstance(left, str), isinstance(right, str)} != {True, False}:
+        return series_hint(left) or series_hint(right)
+    return "A group of the regular expression is text: int(…) makes a number of it, str(…) the reverse."
+
+
+def compared(symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right` for comparisons, `in` and `not in`."""
+    if symbol in ("in", "not in"):
+        return _contained(left, right) == (symbol == "in")
+    if isinstance(left, Array) or isinstance(right, Array):
+        return _array_binary(symbol, left, right)
+    if _comparable(left, right, ordered=symbol not in ("==", "!=")):
+        return _PLAIN[symbol](_as_list(left), _as_list(right))
+    raise FunctionError(
+        f"`{symbol}` cannot compare {told(left)} with {told(right)}", hint=_text_hint(left, right)
+    )
+
+
+def _comparable(left: object, right: object, ordered: bool) -> bool:
+    """Text with text, numbers with numbers, lists with lists: another comparison is always a mistake."""
+    if left is None or right is None:
+        return not ordered
+    return any(
+        isinstance(left, kinds) and isinstance(right, kinds)
+        for kinds in ((str,), (bool, int, float), (list, tuple, range))
+    )
+
+
+def _as_list(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple | range) else value
+
+
+def _contained(item: Any, container: Any) -> bool:
+    if isinstance(container, str) and isinstance(item, str):
+        return item in container
+    if isinstance(container, Lookup) and isinstance(item, str | int):
+        return container.has(item)
+    if not is_list(container) or isinstance(item, Array):
+        raise FunctionError(f"`in` cannot look for {told(item)} in {told(container)}")
+    candidates = [other for other in container if _comparable(item, other, ordered=False)]
+    if len(container) and not candidates:
+        raise FunctionError(
+            f"`in` looks for {told(item)} among {told(container[0])} and the like",
+            hint=_text_hint(item, container[0]),
+        )
+    return any(_as_list(item) == _as_list(other) for other in candidates)
+
+
+def unary(symbol: str, value: Any) -> Any:
+    """`-x`, `+x`, `~x`."""
+    if isinstance(value, Array):
+        return value if symbol == "+" else applied(Unary("neg" if symbol == "-" else "not"), [value])
+    if symbol == "~" and isinstance(value, bool):
+        return not value
+    if symbol != "~" and isinstance(value, Number):
+        return bounded(-value if symbol == "-" else +value)
+    raise FunctionError(f"`{symbol}` does not take {told(value)}")
+
+
+def truth(value: Any) -> bool:
+    """Whether a condition holds. An array has no single truth value."""
+    if isinstance(value, Array):
+        raise FunctionError(
+            f"{told(value)} is neither true nor false",
+            hint="For conditions on elements there are where(…), `&` and `|`.",
+        )
+    if isinstance(value, bool | int | float | str | list | tuple | range) or value is None:
+        return bool(value)
+    raise FunctionError(f"{told(value)} is neither true nor false")
+
+
+_SPECIFICATION = re.compile(r"(?:[^{}]?[<>=^])?[-+ ]?#?0?(\d{1,3})?[,_]?(?:\.\d{1,2})?[bdeEfFgGosxX%]?")
+
+
+def formatted(value: Any, specification: str) -> str:
+    """`f'{value:specification}'` of text and numbers; widths have three digits at most."""
+    if not isinstance(value, str | Number):
+        raise FunctionError(f"{told(value)} cannot be part of a text")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FunctionError(f"{value} cannot be part of a text")
+    if not _SPECIFICATION.fullmatch(specification):
+        raise FunctionError(f"the format {specification!r} is not accepted")
+    try:
+        return format(value, specification)
+    except ValueError as error:
+        raise FunctionError(f"the format {specification!r} does not fit {told(value)}: {error}") from None

@@ -1,0 +1,241 @@
+"""Checks of one rule: which fields go together, and which names its expressions can use."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import regex
+
+from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.language.expressions import Expression
+from ckpt_surgery.language.findings import Finding, Subject, empty_fields
+from ckpt_surgery.language.models import Pass, Rule
+from ckpt_surgery.language.naming import MEANINGS, name_problem
+from ckpt_surgery.language.template_parsing import check_template
+from ckpt_surgery.language.templates import Template
+from ckpt_surgery.language.text_checks import explained_names, expression_findings
+from ckpt_surgery.language.yaml_document import DocumentPath
+
+ALL_SOURCES = "*"
+CLAIMS = ("match", "fill", "add")
+ALWAYS = frozenset({"value", "when", "optional"})
+FIELDS: Mapping[str, frozenset[str]] = {
+    "match": ALWAYS | {"match", "source", "to", "drop", "by", "for", "mirror_value"},
+    "fill": ALWAYS | {"fill", "source", "from", "fallback"},
+    "add": ALWAYS | {"add", "for"},
+}
+"""Which fields go with which claim."""
+EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
+    (
+        "drop",
+        frozenset({"to", "by", "for", "value", "mirror_value"}),
+        "what is dropped has neither name nor value",
+    ),
+    ("fallback", frozenset({"from", "value"}), "the target's own value is taken as it is"),
+)
+"""Fields that leave no room for others, and why."""
+
+
+@dataclass(frozen=True)
+class RuleCheck:
+    """The checks of one rule."""
+
+    subject: Subject
+    pass_: Pass
+    path: DocumentPath
+    rule: Rule
+    written: Mapping[str | int, Any]
+
+    def findings(self) -> Iterator[Finding]:
+        yield from empty_fields(self.written, self.path)
+        given = [
+            str(name) for name, value in self.written.items() if value is not None and value is not False
+        ]
+        claims = [name for name in CLAIMS if name in self.written]
+        if not claims and self._is_misspelt:
+            return
+        if len(claims) != 1:
+            said = " and ".join(f"`{c}`" for c in claims) or "none"
+            yield Finding(self.path, f"a rule has one of `match`, `fill` and `add`; this one has {said}")
+            return
+        yield from self._combinations(claims[0], given)
+        yield from self._source()
+        yield from self._own_names()
+        yield from self._texts(claims[0])
+
+    @property
+    def _is_misspelt(self) -> bool:
+        """A field is unknown: `match`, most likely, and a problem of its own."""
+        return any((*self.path, name) in self.subject.broken for name in self.written)
+
+    def _field(self, *names: str | int) -> DocumentPath:
+        return (*self.path, *names)
+
+    def _combinations(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
+        """Which fields go together."""
+        for name in given:
+            owners = [c for c in CLAIMS if name in FIELDS[c]]
+            if owners and name not in FIELDS[claim]:
+                told = " or ".join(f"`{owner}`" for owner in owners)
+                yield Finding(
+                    self._field(name), f"`{name}` goes with {told}, not with `{claim}`", at_key=True
+                )
+        for strong, weak, why in EXCLUDED:
+            for name in given if strong in given and strong in FIELDS[claim] else ():
+                if name in weak and name in FIELDS[claim]:
+                    message = f"`{name}` does not go with `{strong}: true`: {why}"
+                    yield Finding(self._field(name), message, at_key=True)
+        yield from self._missing(claim, given)
+
+    def _missing(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
+        if claim == "add" and "value" not in given:
+            yield Finding(
+                self.path, "an `add` rule needs a `value`: there is no leaf that it could take one from"
+            )
+        if isinstance(self.written.get("to"), Mapping) and "value" in given:
+            message = "`value` does not go with a mapping in `to`, which has an expression for each output"
+            yield Finding(self._field("value"), message, at_key=True)
+        if isinstance(self.written.get("to"), Mapping) and "mirror_value" in given:
+            message = "`mirror_value` does not go with a mapping in `to`: it is one value for all outputs"
+            yield Finding(self._field("mirror_value"), message, at_key=True)
+        for name in ("to", "for"):
+            if self.written.get(name) == {}:
+                yield Finding(self._field(name), f"`{name}` is an empty mapping", at_key=True)
+        if "mirror_value" in given and not self.pass_.mirror:
+            yield Finding(
+                self._field("mirror_value"), "`mirror_value` needs a `mirror` on the pass", at_key=True
+            )
+        if self.rule.mirror_value is not None and self.rule.value is not None:
+            kinds = {"xs" in value.names for value in (self.rule.value, self.rule.mirror_value)}
+            if len(kinds) > 1:
+                message = "`value` and `mirror_value` are both of `x`, or both of `xs`"
+                yield Finding(self._field("mirror_value"), message)
+        if claim == "match" and "by" in given and "drop" not in given:
+            yield from self._by(given)
+
+    def _by(self, given: Sequence[str]) -> Iterator[Finding]:
+        if "to" not in given:
+            yield Finding(
+                self._field("by"), "`by` orders leaves that share one `to`; there is no `to`", at_key=True
+            )
+        elif not self.subject.is_broken(self.path) and not any(
+            "xs" in value.names for value in self.rule.values
+        ):
+            yield Finding(self._field("by"), "`by` orders `xs`, which no value of the rule uses", at_key=True)
+
+    def _source(self) -> Iterator[Finding]:
+        source = self.rule.source
+        if source is None or source == ALL_SOURCES:
+            return
+        known = self.subject.recipe.named_sources
+        names = (
+            [(source, self._field("source"))]
+            if isinstance(source, str)
+            else [(name, self._field("source", i)) for i, name in enumerate(source)]
+        )
+        for name, path in names:
+            if name not in known and not self.subject.is_broken(("sources",)):
+                yield Finding(path, f"unknown source `{name}`{did_you_mean(name, known)}")
+        if not names:
+            yield Finding(self._field("source"), "the list of sources is empty")
+
+    # --- names ---
+
+    @property
+    def _pattern(self) -> regex.Pattern[str] | None:
+        return self.rule.match or self.rule.fill
+
+    @property
+    def _variables(self) -> frozenset[str]:
+        written = self.written.get("for")
+        return frozenset(map(str, written)) if isinstance(written, Mapping) else frozenset()
+
+    def _own_names(self) -> Iterator[Finding]:
+        """Named groups and `for` variables have names of their own."""
+        recipe = self.subject.recipe
+        owners = dict.fromkeys(recipe.named_sources, "a source")
+        owners |= dict.fromkeys(recipe.params, "a param") | dict.fromkeys(recipe.tables, "a table")
+        pattern = self._pattern
+        if pattern is not None:
+            field = "match" if self.rule.match is not None else "fill"
+            for name in pattern.groupindex:
+                problem = name_problem(name, owners)
+                if problem is not None:
+                    start = pattern.pattern.find(f"(?P<{name}>") + 4
+                    yield Finding(self._field(field), f"the group {problem}", start, start + len(name))
+            owners |= dict.fromkeys(pattern.groupindex, "a named group")
+        for name in self._variables:
+            problem = name_problem(name, owners)
+            if problem is not None:
+                yield Finding(self._field("for", name), problem, at_key=True)
+
+    def _texts(self, claim: str) -> Iterator[Finding]:
+        """Every expression and template of the rule, with the names that it can use."""
+        names = {"match": self._match_names, "fill": self._fill_names, "add": self._add_names}[claim]
+        rule = self.rule
+        for field, expression in (("when", rule.when), ("by", rule.by), ("value", rule.value)):
+            yield from self._expression(self._field(field), expression, names(field))
+        yield from self._expression(self._field("mirror_value"), rule.mirror_value, names("value"))
+        for variable, expression in (rule.for_ or {}).items():
+            yield from self._expression(self._field("for", variable), expression, names("for"))
+        templates = (("from", rule.from_), ("add", rule.add), ("to", rule.to))
+        for field, template in templates:
+            if isinstance(template, Template):
+                yield from self._template(self._field(field), template, names(field), at_key=False)
+        if isinstance(rule.to, Mapping):
+            for template, expression in rule.to.items():
+                path = self._field("to", template.text)
+                yield from self._template(path, template, names("to"), at_key=True)
+                yield from self._expression(path, expression, names("value"))
+
+    def _match_names(self, field: str) -> frozenset[str]:
+        names = self._group_names | {"x", "key"}
+        if field in ("to", "by", "value"):
+            names |= self._variables
+        return names | {"xs"} if field == "value" and self._gathers else names
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether several leaves can share one name: by `to`, or each from its own source."""
+        source = self.written.get("source")
+        return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
+
+    def _fill_names(self, field: str) -> frozenset[str]:
+        names = self._group_names | {"key"}
+        return names if field == "from" else names | {"x"}
+
+    def _add_names(self, field: str) -> frozenset[str]:
+        names = self.subject.constants if field == "for" else self.subject.constants | self._variables
+        return names | {"key"} if field == "value" else names
+
+    @property
+    def _group_names(self) -> frozenset[str]:
+        pattern = self._pattern
+        return (
+            self.subject.constants
+            | {"g"}
+            | (frozenset() if pattern is None else frozenset(pattern.groupindex))
+        )
+
+    def _expression(
+        self, path: DocumentPath, expression: Expression | None, known: frozenset[str]
+    ) -> Iterator[Finding]:
+        if expression is None:
+            return
+        if self._pattern is None and self.rule.add is None:
+            known |= expression.names  # the pattern is broken: its groups are not known
+            yield from expression_findings(path, expression, known, None, groups=False)
+        else:
+            yield from expression_findings(path, expression, known, self._pattern)
+
+    def _template(
+        self, path: DocumentPath, template: Template, known: frozenset[str], at_key: bool
+    ) -> Iterator[Finding]:
+        if self._pattern is None and self.rule.add is None:
+            return
+        known, explained = explained_names(template.names, known)
+        for flaw in check_template(template, known, self._pattern):
+            yield Finding(path, flaw.message, flaw.start, flaw.end, at_key)
+        for name in explained:
+            start = template.text.find(name)
+            yield Finding(path, MEANINGS[name], start, start + len(name), at_key)

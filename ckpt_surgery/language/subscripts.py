@@ -1,0 +1,85 @@
+"""What subscripts and attributes give: elements of arrays and lists, leaves of sources, entries of tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.indexing import Index
+from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.graph.nodes import Array, Series, applied
+from ckpt_surgery.language.scope import Groups, Lookup, looked_up
+from ckpt_surgery.language.values import gathered, is_list, series_hint, told
+
+
+def subscripted(value: Any, index: Any, name: str) -> Any:
+    """`value[index]`; `index` is a tuple where there was a comma. `name` is what `value` is called."""
+    if isinstance(value, Array):
+        return _indexed(value, index if isinstance(index, tuple) else (index,))
+    if isinstance(value, Lookup):
+        return value.entry(index)
+    if isinstance(value, Groups):
+        return value.text(index)
+    if isinstance(value, Series):
+        return _element(list(gathered(value)), index)
+    if isinstance(value, str | list | tuple | range):
+        return _element(value, index)
+    if hasattr(value, "lookup"):
+        return looked_up(name, value, key_text(name, index))
+    raise FunctionError(f"{told(value)} has no elements")
+
+
+def key_text(name: str, index: Any) -> str:
+    """The key in `name[key]`. Raises FunctionError where it is no text."""
+    if not isinstance(index, str):
+        raise FunctionError(f"the key in `{name}[…]` has to be text, not {told(index)}")
+    return index
+
+
+def _indexed(array: Array, items: Sequence[Any]) -> Array:
+    return applied(Index(tuple(_index_item(item) for item in items)), [array])
+
+
+def _index_item(item: Any) -> Any:
+    if isinstance(item, slice):
+        return (_slice_bound(item.start), _slice_bound(item.stop), _slice_bound(item.step))
+    if item is None or isinstance(item, EllipsisType) or type(item) is int:
+        return item
+    hint = "take(x, [0, 2], axis) takes several." if is_list(item) else None
+    raise FunctionError(f"an array is not indexed with {told(item)}", hint=hint)
+
+
+def _slice_bound(bound: Any) -> int | None:
+    if bound is None or type(bound) is int:
+        return bound
+    raise FunctionError(f"the bounds of a slice have to be integers, not {told(bound)}")
+
+
+def _element(values: Any, index: Any) -> Any:
+    if isinstance(index, slice):
+        return values[slice(*map(_slice_bound, (index.start, index.stop, index.step)))]
+    if type(index) is not int:
+        raise FunctionError(f"{told(values)} is indexed with an integer, not {told(index)}")
+    if not -len(values) <= index < len(values):
+        raise FunctionError(f"index {index} is out of bounds for {told(values)}")
+    return values[index]
+
+
+ATTRIBUTES: Mapping[str, Callable[[Array], Any]] = {
+    "T": lambda array: applied(Transpose(), [array]),
+    "shape": lambda array: array.spec.shape,
+    "dtype": lambda array: array.dtype.name,
+    "ndim": lambda array: array.spec.ndim,
+    "size": lambda array: array.spec.size,
+}
+
+OF_VALUES = frozenset({"T"})
+"""Attributes that are values themselves; all others are known of a leaf that is only listed."""
+
+
+def attribute(value: Any, name: str) -> Any:
+    """`value.name`, of arrays only."""
+    if not isinstance(value, Array):
+        hint = series_hint(value) and "xs[0] is the first of them."
+        raise FunctionError(f"`.{name}` is for arrays, not {told(value)}", hint=hint)
+    return ATTRIBUTES[name](value)

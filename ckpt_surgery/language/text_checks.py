@@ -1,0 +1,47 @@
+"""Checks of one expression of a recipe, with the names that it can use."""
+
+from collections.abc import Iterable, Iterator
+
+import regex
+
+from ckpt_surgery.language.expressions import Expression, check
+from ckpt_surgery.language.findings import Finding
+from ckpt_surgery.language.naming import MEANINGS
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import ExpressionError, Flaw
+from ckpt_surgery.language.template_parsing import check_groups
+from ckpt_surgery.language.yaml_document import DocumentPath
+
+
+def explained_names(used: Iterable[str], known: frozenset[str]) -> tuple[frozenset[str], list[str]]:
+    """The names to take for known, and those that have a meaning, but not here."""
+    strange = [name for name in used if name in MEANINGS and name not in known]
+    return known | frozenset(strange), strange
+
+
+def expression_findings(
+    path: DocumentPath,
+    expression: Expression,
+    known: frozenset[str],
+    pattern: regex.Pattern[str] | None,
+    groups: bool = True,
+) -> Iterator[Finding]:
+    known, explained = explained_names(expression.names, known)
+    flaws = [*check(expression, known), *_pattern_flaws(expression)]
+    if groups and "g" not in explained:
+        flaws += check_groups(expression, pattern)
+    flaws += [
+        Flaw(MEANINGS[use.name], use.start, use.end) for use in expression.name_uses if use.name in explained
+    ]
+    for flaw in flaws:
+        yield Finding(path, flaw.message, flaw.start, flaw.end)
+
+
+def _pattern_flaws(expression: Expression) -> Iterator[Flaw]:
+    """`count('…')` with a pattern that does not compile."""
+    for call in expression.calls:
+        if call.name == "count" and call.literal is not None:
+            try:
+                compile_pattern(call.literal)
+            except ExpressionError as error:
+                yield Flaw(error.message, call.start, call.end)

@@ -1,0 +1,91 @@
+"""Values of expressions: what they are in words, and how large they may be."""
+
+from collections.abc import Iterable, Sequence
+from types import EllipsisType
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.graph.nodes import Array, Series
+from ckpt_surgery.language.scope import Groups, Lookup
+
+MAX_BITS = 128
+"""Of an integer that an expression computes."""
+MAX_STRING = 1 << 16
+MAX_LIST = 1_000_000
+"""Values of a list, and of all lists in a list."""
+
+
+def told(value: object) -> str:
+    """A value in words, for messages."""
+    if isinstance(value, Array):
+        return f"an array {value.spec}"
+    if isinstance(value, Series):
+        return f"a list of {len(value.items)} arrays"
+    if isinstance(value, Lookup):
+        return value.told
+    if isinstance(value, Groups):
+        return "the groups of the match"
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, int | float):
+        return f"the number {value!r}"
+    if isinstance(value, str):
+        return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
+    if isinstance(value, list | tuple | range):
+        return f"a list of {len(value)} values"
+    if isinstance(value, slice | EllipsisType):
+        return "a slice"
+    return "a source" if hasattr(value, "lookup") else "the hooks"  # which are all that is left
+
+
+def bounded(value: Any) -> Any:
+    """The value, if it is of a size that a recipe may compute."""
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise FunctionError(f"the integer is too large: {value.bit_length()} bits, the limit is {MAX_BITS}")
+    if isinstance(value, str) and len(value) > MAX_STRING:
+        raise FunctionError(f"the text is too long: {len(value)} characters, the limit is {MAX_STRING}")
+    if isinstance(value, list | tuple) and len(value) > MAX_LIST:
+        raise FunctionError(f"the list is too long: {len(value)} values, the limit is {MAX_LIST}")
+    return value
+
+
+def listed(values: Iterable[Any]) -> list[Any]:
+    """The values of a list or of a call, one by one, so that many long lists are never held together."""
+    held: list[Any] = []
+    size = 0
+    for value in values:
+        if isinstance(value, list | tuple):
+            size += len(value)
+            if size > MAX_LIST:
+                raise FunctionError(f"the lists are too long together; the limit is {MAX_LIST} values")
+        held.append(value)
+    return held
+
+
+def is_list(value: object) -> bool:
+    return isinstance(value, list | tuple | range)
+
+
+def series_hint(value: object) -> str | None:
+    return (
+        "stack(xs), concat(xs), mean(xs) or sum(xs) make one array of it."
+        if isinstance(value, Series)
+        else None
+    )
+
+
+def gathered(series: Series) -> tuple[Array, ...]:
+    """The arrays of `xs`, of which none may be missing."""
+    if series.complete:
+        return series.items
+    assert series.places is not None
+    missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
+    raise FunctionError(
+        f"there is no leaf at place {missing}; `by` gives {_shortened(series.places)}",
+        hint="If that is meant, say what stands in the gaps: stack(xs, fill=0.0).",
+    )
+
+
+def _shortened(places: Sequence[int]) -> str:
+    few = ", ".join(map(str, places[:8]))
+    return few if len(places) <= 8 else f"{few}, … {places[-1]}"

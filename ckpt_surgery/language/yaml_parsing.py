@@ -1,0 +1,223 @@
+"""A strict YAML loader that knows where everything is. JSON is a subset.
+
+Works on parse events, so that nothing is constructed but text, numbers, true, false, null, lists
+and mappings. Aliases, anchors, merge keys and tags are refused, and so is a plain scalar that YAML
+readers disagree about (`no`, `010`, `1:30`, a date).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
+from ckpt_surgery.language.yaml_offsets import paired
+from ckpt_surgery.language.yaml_scalars import Disputed, Scalar, plain_value
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 20
+MAX_PROBLEMS = 50
+
+
+@dataclass
+class _Builder:
+    """Turns parse events into values, marks and problems."""
+
+    path: str
+    text: str
+    events: Iterator[Any]
+    marks: dict[DocumentPath, Mark] = field(default_factory=dict)
+    key_marks: dict[DocumentPath, Mark] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def document(self) -> Document:
+        value = self._root()
+        return Document(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
+
+    def report(self, message: str, start: int, stop: int, path: DocumentPath) -> None:
+        place = Document(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
+        self.problems.append(Problem(message, place))
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise _Abandoned
+
+    def fatal(self, message: str, event: Any) -> NoReturn:
+        self.report(message, event.start_mark.index, event.end_mark.index, ())
+        raise _Abandoned
+
+    def _root(self) -> Any:
+        value: Any = None
+        seen = False
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if event.tags:
+                    self.fatal("a %TAG directive is not accepted", event)
+                if seen:
+                    self.fatal("there is a second document; write one document per file", event)
+                seen = True
+                value = self._node(next(self.events), ())
+        return value
+
+    def _node(self, event: Any, path: DocumentPath) -> Any:
+        self._check_properties(event, path)
+        self.marks[path] = Mark(event.start_mark.index, event.end_mark.index)
+        if isinstance(event, yaml.AliasEvent):
+            return None
+        if isinstance(event, yaml.ScalarEvent):
+            self.marks[path] = _scalar_mark(event)
+            return self._scalar(event, path)
+        if len(path) >= MAX_DEPTH:
+            self.fatal(f"nested deeper than {MAX_DEPTH} levels", event)
+        return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
+
+    def _check_properties(self, event: Any, path: DocumentPath) -> None:
+        """Aliases, anchors and tags would let one value stand in two places, or be more than plain data."""
+        start, stop = event.start_mark.index, event.end_mark.index
+        if isinstance(event, yaml.AliasEvent):
+            self.report("an alias (`*name`) is not accepted; write the value again", start, stop, path)
+            return
+        if event.anchor is not None:
+            self.report("an anchor (`&name`) is not accepted", start, start + 1, path)
+        if event.tag is not None:
+            self.report(f"a tag (`{_shown_tag(event.tag)}`) is not accepted", start, start + 1, path)
+
+    def _scalar(self, event: Any, path: DocumentPath) -> Scalar:
+        start, stop = event.start_mark.index, event.end_mark.index
+        text = paired(event.value)
+        if "�" in text and "�" not in event.value:
+            self.report("an escape gives half of a surrogate pair, which is not text", start, stop, path)
+        if event.style is not None:
+            return text
+        value = plain_value(text)
+        if isinstance(value, Disputed):
+            self.report(value.message, start, stop, path)
+            return text
+        return value
+
+    def _list(self, path: DocumentPath) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            values.append(self._node(event, (*path, len(values))))
+        return values
+
+    def _mapping(self, path: DocumentPath) -> dict[str | int, Any]:
+        values: dict[str | int, Any] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self._key(event, path)
+            if key is None or self._repeated(key, event, path, values):
+                self._node(next(self.events), (*path, "?"))
+            else:
+                self.key_marks[*path, key] = _scalar_mark(event)
+                values[key] = self._node(next(self.events), (*path, key))
+        return values
+
+    def _repeated(
+        self, key: str | int, event: Any, path: DocumentPath, values: Mapping[str | int, Any]
+    ) -> bool:
+        if key not in values:
+            return False
+        line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
+        start, stop = event.start_mark.index, event.end_mark.index
+        self.report(f"`{key}` is there twice; the first is on line {line}", start, stop, (*path, key))
+        return True
+
+    def _key(self, event: Any, path: DocumentPath) -> str | int | None:
+        """A mapping's key; None where it cannot be one, which is reported."""
+        if isinstance(event, yaml.AliasEvent):
+            self.fatal("an alias (`*name`) is not accepted", event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            self.fatal("a key must be text, not a list or a mapping", event)
+        self._check_properties(event, path)
+        start, stop = event.start_mark.index, event.end_mark.index
+        if event.style is None and event.value == "<<":
+            self.report("a merge key (`<<`) is not accepted; write the fields out", start, stop, path)
+            return None
+        key = self._scalar(event, path)
+        if isinstance(key, str) or type(key) is int:
+            return key
+        self.report(f"the key `{event.value}` must be text; write it in quotes", start, stop, path)
+        return None
+
+
+class _Abandoned(Exception):
+    """The problems so far are all that can be said."""
+
+
+def _scalar_mark(event: Any) -> Mark:
+    return Mark(event.start_mark.index, event.end_mark.index, event.style or "", paired(event.value))
+
+
+def _shown_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")[:60]
+
+
+_QUOTED_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*"|\t', re.DOTALL)
+
+
+def _without_tabs(text: str) -> str:
+    """JSON may be indented with tabs, YAML may not. Offsets stay the same."""
+    if "\t" not in text or not text.lstrip().startswith(("{", "[")):
+        return text
+    return _QUOTED_OR_TAB.sub(lambda match: " " if match[0] == "\t" else match[0], text)
+
+
+def parse_document(text: str, path: str) -> Document:
+    """The document in `text`, with the problems that leave something to look at.
+
+    Raises RecipeError, with all that was found until there, where it is not YAML at all, too large,
+    or nested too deeply. A byte order mark is ignored.
+    """
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise RecipeError(Problem(f"{path} is larger than {MAX_BYTES >> 20} MiB"))
+    builder = _Builder(path, text, yaml.parse(_without_tabs(text), Loader=yaml.SafeLoader))
+    try:
+        return builder.document()
+    except _Abandoned:
+        raise RecipeError(*builder.problems) from None
+    except yaml.YAMLError as error:
+        raise RecipeError(*builder.problems, _syntax_problem(error, path, text)) from None
+
+
+def _syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
+    whole = Document(path, text, None, {}, {})
+    if isinstance(error, yaml.reader.ReaderError):
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        return Problem(message, whole.at(error.position, error.position + 1))
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        reasons = [part for part in (error.context, error.problem) if part]
+        index = min(error.problem_mark.index, len(text))
+        return Problem(f"not valid YAML: {', '.join(reasons)}", whole.at(index, index + 1))
+    return Problem(f"{path} is not valid YAML")
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a recipe. Raises UsageError where it cannot be read, RecipeError where it is not text."""
+    try:
+        if Path(path).is_dir():
+            raise UsageError(f"{path} is a directory; a recipe is a YAML file")
+        with Path(path).open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"there is no recipe {path}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"the recipe {path} cannot be read: {reason}") from None
+    if len(data) > MAX_BYTES:
+        raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = data[error.start]
+        raise RecipeError(f"{path} is not UTF-8 text: byte {error.start} is 0x{byte:02x}") from None
+
+
+def load_document(path: str | Path) -> Document:
+    """Like `parse_document` of a file's text; raises RecipeError where there is any problem."""
+    document = parse_document(read_text(path), str(path))
+    if document.problems:
+        raise RecipeError(*document.problems)
+    return document
