@@ -1,51 +1,28 @@
-"""The walk over the syntax tree of an expression: what the language has becomes closures.
+"""The walk over the syntax tree of an expression: each node that the language has becomes a closure.
 
-Evaluating calls them. Arrays stay lazy: what comes out is a tree of nodes. Whatever is refused is an
-ExpressionError that points at the characters it means.
+This is the allow-list: a node that has no handler here is refused, with its place. What the closures do is in
+`closures`.
 """
 
 import ast
 import functools
 import math
-import re
-import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from ckpt_surgery.core.errors import FunctionError, SurgeryError
-from ckpt_surgery.functions.base import Function, Plain
-from ckpt_surgery.functions.registry import registry
-from ckpt_surgery.language.calls import called
-from ckpt_surgery.language.looking import LOOKING, within
-from ckpt_surgery.language.operators import binary, compared, formatted, truth, unary
-from ckpt_surgery.language.scope import (
-    HOOKS,
-    CallUse,
-    ExpressionError,
-    GroupUse,
-    NameUse,
-    Scope,
-    Unavailable,
-)
+from ckpt_surgery.language import closures
+from ckpt_surgery.language.closures import Evaluator, located
+from ckpt_surgery.language.lookups import LOOKUPS, within
+from ckpt_surgery.language.operators import binary, formatted, truth, unary
+from ckpt_surgery.language.scope import HOOKS, CallUse, GroupUse, NameUse
+from ckpt_surgery.language.spans import Spans
 from ckpt_surgery.language.subscripts import ATTRIBUTES, OF_VALUES, attribute, subscripted
-from ckpt_surgery.language.values import MAX_STRING, bounded, listed, told
-from ckpt_surgery.language.vocabulary import call_problem, unknown_name
+from ckpt_surgery.language.values import bounded
 
 MAX_DEPTH = 64
+"""Limit on the nesting of an expression."""
 MAX_LITERAL_BITS = 64
-
-
-Evaluator = Callable[[Scope], Any]
-
-
-def line_starts(text: str) -> list[int]:
-    return [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", text))]
-
-
-def _pointing(error: SurgeryError, start: int, end: int) -> ExpressionError:
-    problem = error.problems[0]
-    return ExpressionError(problem.message, start, end, problem.hint)
-
+"""Limit on the bits of an integer that is written out."""
 
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -89,384 +66,228 @@ _REFUSED: dict[type[ast.AST], str] = {
 
 
 class Compiler:
-    """Walks a Python syntax tree once and makes closures of what the language has."""
+    """Walks the syntax tree of one expression, and notes the names, calls and groups that it uses."""
 
     def __init__(self, text: str, lead: int):
+        """`lead`: white space before the expression, which the tree does not count."""
         self.name_uses: list[NameUse] = []
         self.calls: list[CallUse] = []
         self.groups: list[GroupUse] = []
-        self._text = text
-        self._lead = lead
-        self._starts = line_starts(text[lead:])
+        self._spans = Spans(text, lead)
         self._depth = 0
-        self._f_string: tuple[int, int] | None = None
-        """The span to report inside an f-string whose inner positions Python gets wrong."""
 
     def compiled(self, node: ast.expr) -> Evaluator:
         """The closure of one node. Raises ExpressionError where it is not in the language."""
         handler = _HANDLERS.get(type(node))
         if handler is None:
             what = _REFUSED.get(type(node), f"`{type(node).__name__}`")
-            self._refuse(f"{what} is not part of the expression language", node)
+            self._spans.refuse(f"{what} is not part of the expression language", node)
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            self._refuse(f"nested deeper than {MAX_DEPTH} levels", node)
+            self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
         evaluator = handler(self, node)
         self._depth -= 1
         return evaluator
 
-    # --- positions ---
-
-    def span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
-        """The characters of a node. `ast` counts lines, and bytes of UTF-8 in them."""
-        if self._f_string is not None:
-            return self._f_string
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
-
-    def _offset(self, line: int, column: int) -> int:
-        start = self._lead + self._starts[min(line, len(self._starts)) - 1]
-        rest = self._text[start : start + column]
-        if rest.isascii():
-            return start + min(column, len(rest))
-        return start + len(rest.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore"))
-
-    def _refuse(self, message: str, node: ast.expr | ast.keyword) -> NoReturn:
-        raise ExpressionError(message, *self.span(node))
-
-    def _located(self, action: Callable[..., Any], node: ast.expr, *parts: Evaluator) -> Evaluator:
-        """A closure that gives the values of `parts` to `action`, whose errors are told of `node`."""
-        start, end = self.span(node)
-        if len(parts) == 1:
-            (part,) = parts
-
-            def run_one(scope: Scope) -> Any:
-                value = part(scope)
-                try:
-                    return action(value)
-                except SurgeryError as error:
-                    raise _pointing(error, start, end) from None
-
-            return run_one
-
-        def run(scope: Scope) -> Any:
-            values = [part(scope) for part in parts]
-            try:
-                return action(*values)
-            except SurgeryError as error:
-                raise _pointing(error, start, end) from None
-
-        return run
+    def _all(self, nodes: Sequence[ast.expr]) -> list[Evaluator]:
+        return [self.compiled(node) for node in nodes]
 
     # --- names and literals ---
 
-    def name(self, node: ast.Name, looking: bool = False) -> Evaluator:
-        """`looking`: leaves that are only listed will do, for no value is taken."""
-        name, (start, end) = node.id, self.span(node)
-        if name.startswith("__"):
-            self._refuse(f"the name `{name}` is not accepted", node)
-        self.name_uses.append(NameUse(name, start, end))
-
-        def run(scope: Scope) -> Any:
-            try:
-                value = scope.names[name]
-            except KeyError:
-                raise ExpressionError(unknown_name(name, scope.names), start, end) from None
-            if type(value) is Unavailable:
-                if looking and value.listed is not None:
-                    return value.listed
-                raise ExpressionError(value.message, start, end, value.hint)
-            return value
-
-        return run
+    def name(self, node: ast.Name, metadata_only: bool = False) -> Evaluator:
+        """`metadata_only`: no value of a leaf is taken, so that leaves which are only listed will do."""
+        if node.id.startswith("__"):
+            self._spans.refuse(f"the name `{node.id}` is not accepted", node)
+        span = self._spans.of(node)
+        self.name_uses.append(NameUse(node.id, *span))
+        return closures.named(node.id, span, metadata_only)
 
     def constant(self, node: ast.Constant) -> Evaluator:
         value = node.value
         if isinstance(value, int) and value.bit_length() > MAX_LITERAL_BITS:
-            self._refuse(f"the number has {value.bit_length()} bits; the limit is {MAX_LITERAL_BITS}", node)
+            bits = value.bit_length()
+            self._spans.refuse(f"the number has {bits} bits; the limit is {MAX_LITERAL_BITS}", node)
         if isinstance(value, float) and not math.isfinite(value):
-            self._refuse("the number is beyond what a float holds", node)
+            self._spans.refuse("the number is beyond what a float holds", node)
         if isinstance(value, bytes | complex) or value is Ellipsis:
-            self._refuse(f"{ast.unparse(node)} is not part of the expression language here", node)
+            self._spans.refuse(f"{ast.unparse(node)} is not part of the expression language here", node)
         return lambda scope: value
 
     def sequence(self, node: ast.List | ast.Tuple) -> Evaluator:
-        parts = [self.compiled(item) for item in node.elts]
-        start, end = self.span(node)
         build = tuple if isinstance(node, ast.Tuple) else list
-
-        def run(scope: Scope) -> Any:
-            try:
-                return build(listed(part(scope) for part in parts))
-            except FunctionError as error:
-                raise _pointing(error, start, end) from None
-
-        return run
+        return closures.sequence(build, self._all(node.elts), self._spans.of(node))
 
     # --- operators ---
 
     def binary(self, node: ast.BinOp) -> Evaluator:
         symbol = _BINARY.get(type(node.op))
         if symbol is None:
-            self._refuse("this operator is not part of the expression language", node)
-        left, right = self.compiled(node.left), self.compiled(node.right)
-        return self._located(functools.partial(binary, symbol), node, left, right)
+            self._spans.refuse("this operator is not part of the expression language", node)
+        operands = self._all((node.left, node.right))
+        return located(functools.partial(binary, symbol), self._spans.of(node), *operands)
 
     def unary(self, node: ast.UnaryOp) -> Evaluator:
         operand = self.compiled(node.operand)
         if isinstance(node.op, ast.Not):
-            return self._located(lambda value: not truth(value), node.operand, operand)
-        return self._located(functools.partial(unary, _UNARY[type(node.op)]), node, operand)
+            return located(lambda value: not truth(value), self._spans.of(node.operand), operand)
+        return located(functools.partial(unary, _UNARY[type(node.op)]), self._spans.of(node), operand)
 
     def comparison(self, node: ast.Compare) -> Evaluator:
         if any(type(op) not in _COMPARE for op in node.ops):
-            self._refuse("`is` is not part of the expression language; use `==`", node)
+            self._spans.refuse("`is` is not part of the expression language; use `==`", node)
         symbols = [_COMPARE[type(op)] for op in node.ops]
-        first, *others = [self.compiled(part) for part in (node.left, *node.comparators)]
-        if len(others) == 1:
-            return self._located(functools.partial(compared, symbols[0]), node, first, others[0])
-        chain = list(zip(symbols, others, strict=True))
-        start, end = self.span(node)
-
-        def run(scope: Scope) -> bool:
-            left = first(scope)
-            for symbol, part in chain:
-                right = part(scope)
-                try:
-                    holds = truth(compared(symbol, left, right))
-                except SurgeryError as error:
-                    raise _pointing(error, start, end) from None
-                if not holds:
-                    return False
-                left = right
-            return True
-
-        return run
+        first, *others = self._all((node.left, *node.comparators))
+        return closures.comparisons(first, list(zip(symbols, others, strict=True)), self._spans.of(node))
 
     def boolean(self, node: ast.BoolOp) -> Evaluator:
-        stop_at = isinstance(node.op, ast.Or)
-        parts = [(self.compiled(part), self._truth(part)) for part in node.values]
-
-        def run(scope: Scope) -> Any:
-            for part, holds in parts:
-                value = part(scope)
-                if holds(value) == stop_at:
-                    break
-            return value
-
-        return run
-
-    def _truth(self, node: ast.expr) -> Callable[[Any], bool]:
-        start, end = self.span(node)
-
-        def holds(value: Any) -> bool:
-            try:
-                return truth(value)
-            except SurgeryError as error:
-                raise _pointing(error, start, end) from None
-
-        return holds
+        parts = [(self.compiled(part), closures.condition(self._spans.of(part))) for part in node.values]
+        return closures.first_decisive(parts, isinstance(node.op, ast.Or))
 
     def conditional(self, node: ast.IfExp) -> Evaluator:
-        test, holds = self.compiled(node.test), self._truth(node.test)
-        body, other = self.compiled(node.body), self.compiled(node.orelse)
+        test, holds = self.compiled(node.test), closures.condition(self._spans.of(node.test))
+        body, other = self._all((node.body, node.orelse))
         return lambda scope: body(scope) if holds(test(scope)) else other(scope)
 
     # --- subscripts and attributes ---
 
-    def subscript(self, node: ast.Subscript, looking: bool = False) -> Evaluator:
-        value, index = self._leaves(node.value, looking), self._index(node.slice)
+    def subscript(self, node: ast.Subscript, metadata_only: bool = False) -> Evaluator:
+        value, index = self._holder(node.value, metadata_only), self._index(node.slice)
         name = _name_of(node.value)
         literal = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if name == "g" and isinstance(literal, int | str):
-            self.groups.append(GroupUse(literal, *self.span(node)))
-        return self._located(lambda v, i: subscripted(v, i, name), node, value, index)
+            self.groups.append(GroupUse(literal, *self._spans.of(node)))
+        return located(lambda v, i: subscripted(v, i, name), self._spans.of(node), value, index)
 
-    def _leaves(self, node: ast.expr, looking: bool) -> Evaluator:
+    def _holder(self, node: ast.expr, metadata_only: bool) -> Evaluator:
         """What is looked into: `source` in `source['a/b']`."""
-        return self.name(node, looking) if isinstance(node, ast.Name) else self.compiled(node)
+        return self.name(node, metadata_only) if isinstance(node, ast.Name) else self.compiled(node)
 
     def _index(self, node: ast.expr) -> Evaluator:
         if isinstance(node, ast.Tuple):
             items = [self._index(item) for item in node.elts]
             return lambda scope: tuple([item(scope) for item in items])
         if isinstance(node, ast.Slice):
-            parts = [self._optional(part) for part in (node.lower, node.upper, node.step)]
+            parts = [self._slice_bound(part) for part in (node.lower, node.upper, node.step)]
             return lambda scope: slice(*[part(scope) for part in parts])
         if isinstance(node, ast.Constant) and node.value is Ellipsis:
             return lambda scope: ...
         return self.compiled(node)
 
-    def _optional(self, node: ast.expr | None) -> Evaluator:
+    def _slice_bound(self, node: ast.expr | None) -> Evaluator:
         return (lambda scope: None) if node is None else self.compiled(node)
 
     def attribute(self, node: ast.Attribute) -> Evaluator:
         if node.attr not in ATTRIBUTES:
             known = ", ".join(f".{name}" for name in ATTRIBUTES)
-            self._refuse(f"the attribute `.{node.attr}` is not accepted; there are {known}", node)
+            self._spans.refuse(f"the attribute `.{node.attr}` is not accepted; there are {known}", node)
         if isinstance(node.value, ast.Subscript):
-            value = self.subscript(node.value, looking=node.attr not in OF_VALUES)
+            value = self.subscript(node.value, metadata_only=node.attr not in OF_VALUES)
         else:
             value = self.compiled(node.value)
-        return self._located(lambda found: attribute(found, node.attr), node, value)
+        return located(lambda found: attribute(found, node.attr), self._spans.of(node), value)
 
     # --- calls ---
 
     def call(self, node: ast.Call) -> Evaluator:
-        self._refuse_unpacking(node)
+        self._check_arguments(node)
         if isinstance(node.func, ast.Attribute):
             return self._hook(node, node.func)
         if not isinstance(node.func, ast.Name):
-            self._refuse("only functions of the language can be called, by their name", node)
-        name, (start, end) = node.func.id, self.span(node)
-        if name in LOOKING:
-            return self._looking(node, name)
-        literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
-        keywords = tuple(keyword.arg or "" for keyword in node.keywords)
-        text = literal if isinstance(literal, str) else None
-        name_end = self.span(node.func)[1]
-        use = CallUse(name, len(node.args), keywords, text, start, end, name_end)
+            self._spans.refuse("only functions of the language can be called, by their name", node)
+        if node.func.id in LOOKUPS:
+            return self._lookup(node, node.func.id)
+        use = self._call_use(node, node.func)
         self.calls.append(use)
-        arguments = [self.compiled(argument) for argument in node.args]
-        if name == "count":
-            return self._count(node, arguments)
-        named = [(keyword.arg or "", self.compiled(keyword.value)) for keyword in node.keywords]
-        return self._function(use, arguments, named)
+        arguments = self._all(node.args)
+        if use.name == "count":
+            if len(arguments) != 1 or node.keywords:
+                self._spans.refuse("`count` takes one regular expression: count('regex')", node)
+            return closures.count(arguments[0], self._spans.of(node))
+        keywords = {keyword.arg or "": self.compiled(keyword.value) for keyword in node.keywords}
+        return closures.call(use, arguments, keywords)
 
-    def _refuse_unpacking(self, node: ast.Call) -> None:
+    def _call_use(self, node: ast.Call, function: ast.Name) -> CallUse:
+        literal = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+        return CallUse(
+            function.id,
+            len(node.args),
+            tuple(keyword.arg or "" for keyword in node.keywords),
+            literal if isinstance(literal, str) else None,
+            *self._spans.of(node),
+            name_end=self._spans.of(function)[1],
+        )
+
+    def _check_arguments(self, node: ast.Call) -> None:
+        seen: set[str] = set()
         for keyword in node.keywords:
             if keyword.arg is None:
-                self._refuse("unpacking with `**` is not part of the expression language", keyword)
+                self._spans.refuse("unpacking with `**` is not part of the expression language", keyword)
+            if keyword.arg in seen:  # which only Python's compiler refuses, not its parser
+                self._spans.refuse(f"the argument `{keyword.arg}` is given twice", keyword)
+            seen.add(keyword.arg)
         for argument in node.args:
             if isinstance(argument, ast.Starred):
-                self._refuse("unpacking with `*` is not part of the expression language", argument)
-
-    def _function(
-        self, use: CallUse, arguments: Sequence[Evaluator], named: Sequence[tuple[str, Evaluator]]
-    ) -> Evaluator:
-        start, end = use.start, use.end
-        problem = call_problem(use.name, len(arguments), [name for name, _ in named])
-        if problem is not None:
-            error = ExpressionError(problem, start, end if use.name in registry() else use.name_end)
-            return functools.partial(_raise, error)
-        function: type[Function] | Plain = registry()[use.name]
-
-        def run(scope: Scope) -> Any:
-            keywords = {name: value(scope) for name, value in named}
-            try:
-                given = listed(argument(scope) for argument in arguments)
-                return called(function, given, keywords, scope)
-            except ExpressionError:
-                raise
-            except SurgeryError as error:
-                raise _pointing(error, start, end) from None
-
-        return run
+                self._spans.refuse("unpacking with `*` is not part of the expression language", argument)
 
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
-            self._refuse(f"there are no methods; `.{function.attr}(…)` is not accepted", node)
+            self._spans.refuse(f"there are no methods; `.{function.attr}(…)` is not accepted", node)
         if node.keywords or function.attr.startswith("_"):
-            self._refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
-        hooks = self.compiled(function.value)
-        return self._located(
-            lambda found, *given: found.call(function.attr, given),
-            node,
-            hooks,
-            *map(self.compiled, node.args),
+            self._spans.refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
+        hooks, *arguments = self._all((function.value, *node.args))
+        return located(
+            lambda found, *given: found.call(function.attr, given), self._spans.of(node), hooks, *arguments
         )
 
-    def _looking(self, node: ast.Call, function: str) -> Evaluator:
-        """`has`, `kind` and `get`: what they look up may not be there; the first two take no value of it."""
-        count = 2 if function == "get" else 1
-        if len(node.args) != count or node.keywords or not isinstance(node.args[0], ast.Subscript):
-            more = ", default" if function == "get" else ""
-            told = "one look-up and a default" if function == "get" else "one look-up"
-            self._refuse(f"`{function}` takes {told}: {function}(source['a/b']{more})", node)
+    def _lookup(self, node: ast.Call, function: str) -> Evaluator:
+        """`has`, `kind` and `get`: what they look up may be missing; only `get` takes its value."""
+        has_default = function == "get"
+        if len(node.args) != 1 + has_default or node.keywords or not isinstance(node.args[0], ast.Subscript):
+            usage = f"{function}(source['a/b']{', default' if has_default else ''})"
+            wanted = "one look-up and a default" if has_default else "one look-up"
+            self._spans.refuse(f"`{function}` takes {wanted}: {usage}", node)
         subscript, *others = node.args
         assert isinstance(subscript, ast.Subscript)
-        holder = self._looked_into(subscript.value, looking=function != "get")
-        action = functools.partial(LOOKING[function], _name_of(subscript.value))
-        return self._located(action, node, holder, self._index(subscript.slice), *map(self.compiled, others))
+        parts = [
+            self._looked_into(subscript.value, metadata_only=not has_default),
+            self._index(subscript.slice),
+            *self._all(others),
+        ]
+        action = functools.partial(LOOKUPS[function], _name_of(subscript.value))
+        return located(action, self._spans.of(node), *parts)
 
-    def _looked_into(self, node: ast.expr, looking: bool) -> Evaluator:
-        """`config['a']` in `has(config['a']['b'])`, where that may not be there either."""
+    def _looked_into(self, node: ast.expr, metadata_only: bool) -> Evaluator:
+        """`config['a']` in `has(config['a']['b'])`, which may be missing too."""
         if not isinstance(node, ast.Subscript):
-            return self._leaves(node, looking)
-        return self._located(within, node, self._looked_into(node.value, looking), self._index(node.slice))
-
-    def _count(self, node: ast.Call, arguments: Sequence[Evaluator]) -> Evaluator:
-        if len(arguments) != 1 or node.keywords:
-            self._refuse("`count` takes one regular expression: count('regex')", node)
-        (pattern,) = arguments
-        start, end = self.span(node)
-
-        def run(scope: Scope) -> int:
-            text = pattern(scope)
-            try:
-                return _counted(scope, text)
-            except SurgeryError as error:
-                raise _pointing(error, start, end) from None
-
-        return run
+            return self._holder(node, metadata_only)
+        holder, index = self._looked_into(node.value, metadata_only), self._index(node.slice)
+        return located(within, self._spans.of(node), holder, index)
 
     # --- f-strings ---
 
     def f_string(self, node: ast.JoinedStr) -> Evaluator:
         parts = [self._f_string_part(part, node) for part in node.values]
-
-        def joined(*pieces: str) -> Any:
-            return bounded("".join(pieces))
-
-        return self._located(joined, node, *parts) if parts else lambda scope: ""
+        if not parts:
+            return lambda scope: ""
+        return located(lambda *pieces: bounded("".join(pieces)), self._spans.of(node), *parts)
 
     def _f_string_part(self, part: ast.expr, whole: ast.JoinedStr) -> Evaluator:
         if isinstance(part, ast.Constant):
             return self.compiled(part)
         assert isinstance(part, ast.FormattedValue)
         if part.conversion != -1:
-            self._refuse("conversions such as `!r` are not part of the expression language", whole)
-        value = self._inside_f_string(part.value, whole)
+            self._spans.refuse("conversions such as `!r` are not part of the expression language", whole)
+        with self._spans.inside(whole, part.value):
+            value = self.compiled(part.value)
+        span = self._spans.of(whole)
         if part.format_spec is None:
-            return self._located(lambda v: formatted(v, ""), whole, value)
+            return located(lambda v: formatted(v, ""), span, value)
         assert isinstance(part.format_spec, ast.JoinedStr)
-        return self._located(formatted, whole, value, self.f_string(part.format_spec))
-
-    def _inside_f_string(self, node: ast.expr, whole: ast.JoinedStr) -> Evaluator:
-        outer, span = self._f_string, self.span(whole)
-        start, end = self.span(node)
-        if not _same_code(self._text[start:end], node):
-            self._f_string = span
-        evaluator = self.compiled(node)
-        self._f_string = outer
-        return evaluator
+        return located(formatted, span, value, self.f_string(part.format_spec))
 
 
 def _name_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else "…"
-
-
-def _same_code(text: str, node: ast.expr) -> bool:
-    """Whether the text is that node: positions inside f-strings are not always right before Python 3.12."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.dump(ast.parse(text, mode="eval").body) == ast.dump(node)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-
-
-def _raise(error: ExpressionError, scope: Scope) -> NoReturn:
-    raise ExpressionError(error.message, error.start, error.end, error.hint)
-
-
-def _counted(scope: Scope, pattern: Any) -> int:
-    if not isinstance(pattern, str) or len(pattern) > MAX_STRING:
-        raise FunctionError(f"`count` takes a regular expression as text, not {told(pattern)}")
-    if scope.count is None:
-        raise FunctionError("`count` has no keys to count here")
-    return scope.count(pattern)
 
 
 _HANDLERS: dict[type[ast.AST], Callable[[Compiler, Any], Evaluator]] = {

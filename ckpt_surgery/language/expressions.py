@@ -1,8 +1,8 @@
-"""The expression language: a closed subset of Python expressions, parsed with `ast`, never executed by it.
+"""The expression language: a closed subset of Python expressions.
 
-The tree is walked once, against an allow-list, and becomes closures; evaluating calls them. Arrays
-stay lazy: what comes out is a tree of nodes. Whatever is refused is an ExpressionError that points
-at the characters it means.
+The text is parsed with `ast`, and the syntax tree is compiled to closures against an allow-list; Python never
+executes it. Arrays stay lazy: the value of an expression is a tree of nodes, and no data is read for it.
+Whatever is refused is an ExpressionError that points at the characters in question.
 """
 
 import ast
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ckpt_surgery.language.compiler import Compiler, Evaluator, line_starts
+from ckpt_surgery.language.closures import Evaluator
+from ckpt_surgery.language.compiler import Compiler
 from ckpt_surgery.language.scope import (
     CallUse,
     ExpressionError,
@@ -20,56 +21,63 @@ from ckpt_surgery.language.scope import (
     NameUse,
     Scope,
 )
+from ckpt_surgery.language.spans import line_starts
 from ckpt_surgery.language.vocabulary import call_problem, function_names, unknown_name
 
 MAX_TEXT = 4096
-"""Characters of an expression."""
+"""Limit on the characters of an expression."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A checked expression. Equal where the texts are."""
+    """A checked expression. Two expressions are equal if their texts are."""
 
     text: str
     tree: ast.expr = field(compare=False, repr=False)
+    """Python's syntax tree."""
     names: frozenset[str]
-    """Every name that stands for a value: `x`, groups, params, sources, …; no function."""
+    """All names that stand for values, such as `x`, groups, params and sources. Function names are not among
+    them."""
     name_uses: tuple[NameUse, ...] = field(compare=False, repr=False)
+    """Each place where one of the names is used."""
     calls: tuple[CallUse, ...] = field(compare=False, repr=False)
+    """Each call of a function, except hooks and look-ups such as `has(…)`."""
     groups: tuple[GroupUse, ...] = field(compare=False, repr=False)
+    """Each use of `g[…]` whose group is written out."""
     evaluator: Evaluator = field(compare=False, repr=False)
+    """Computes the value."""
 
     @property
     def single_name(self) -> str | None:
-        """The name that is the whole expression, if that is all it is."""
+        """The name, if the expression is a single name; otherwise None."""
         return self.tree.id if isinstance(self.tree, ast.Name) else None
 
     def evaluate(self, scope: Scope) -> Any:
         """The value: str, int, float, bool, None, list, tuple, range, Array, Series, Table, ….
 
-        Reads no data. Raises ExpressionError, whatever is wrong.
+        Reads no data. Raises ExpressionError for any failure.
         """
         return self.evaluator(scope)
 
 
 def parse(text: str) -> Expression:
-    """Parse and check the syntax of an expression. Raises ExpressionError where it is not in the language.
+    """Parse an expression. Raises ExpressionError for text that is not in the language.
 
-    Names are not looked up: see `check`.
+    Names are not looked up; see `check`.
     """
     if len(text) > MAX_TEXT:
         raise ExpressionError(f"an expression of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
     lead = len(text) - len(text.lstrip())
     tree = _python_tree(text[lead:].rstrip(), lead)
-    parser = Compiler(text, lead)
-    evaluator = parser.compiled(tree)
+    compiler = Compiler(text, lead)
+    evaluator = compiler.compiled(tree)
     return Expression(
         text,
         tree,
-        frozenset(use.name for use in parser.name_uses),
-        tuple(parser.name_uses),
-        tuple(parser.calls),
-        tuple(parser.groups),
+        frozenset(use.name for use in compiler.name_uses),
+        tuple(compiler.name_uses),
+        tuple(compiler.calls),
+        tuple(compiler.groups),
         evaluator,
     )
 
@@ -84,13 +92,16 @@ def _python_tree(text: str, lead: int) -> ast.expr:
             return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         start, end = _syntax_span(error, text)
-        raise ExpressionError(*_syntax_sentence(error), start + lead, end + lead) from None
+        raise ExpressionError(_syntax_message(error), start + lead, end + lead) from None
     except (ValueError, MemoryError, RecursionError):
         raise ExpressionError("the expression is nested too deeply, or is not text", lead, lead + 1) from None
 
 
 def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
-    """Python tells of the inside of an f-string by a text of its own: then it is the whole."""
+    """The characters that a SyntaxError points at: all of them where it comes from inside an f-string.
+
+    Python gives such an error positions in a text of its own.
+    """
     if error.msg.startswith("f-string") or error.offset is None or error.lineno is None:
         return 0, len(text)
     if error.offset == 0:  # the text ends too early
@@ -101,14 +112,14 @@ def _syntax_span(error: SyntaxError, text: str) -> tuple[int, int]:
     return start, start + 1
 
 
-def _syntax_sentence(error: SyntaxError) -> tuple[str]:
+def _syntax_message(error: SyntaxError) -> str:
     if "invalid escape sequence" in error.msg:
-        return (f"{error.msg}; write the text raw, r'…', or double the backslash",)
-    return (f"not an expression: {error.msg}",)
+        return f"{error.msg}; write the text raw, r'…', or double the backslash"
+    return f"not an expression: {error.msg}"
 
 
 def check(expression: Expression, known: Iterable[str]) -> list[Flaw]:
-    """What can be told without values: unknown names and functions, and calls that do not fit."""
+    """Flaws that show without values: unknown names, unknown functions, calls with wrong arguments."""
     names = frozenset(known)
     flaws = [
         Flaw(unknown_name(use.name, names), use.start, use.end)

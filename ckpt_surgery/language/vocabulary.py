@@ -1,4 +1,4 @@
-"""Every name that expressions can call, and what is wrong with a name or a call that does not fit."""
+"""The functions that expressions can call, and the messages for unknown names and wrong calls."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,14 +18,16 @@ BUILT_IN = {
     "`'empty'`. Only the first two have a value that expressions can use.",
     "count": "`count('regex')`: how many keys of the first source match the regular expression.",
 }
+"""Functions that need the scope, and so are not in the registry, with their documentation."""
 
 
 def function_names() -> frozenset[str]:
-    """All names that an expression can call."""
+    """The names of all functions that expressions can call."""
     return frozenset((*registry(), *BUILT_IN))
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
+    """The message for a name that is none of the `known` ones."""
     if name in function_names():
         return f"`{name}` is a function; call it: {name}(…)"
     if name == HOOKS:
@@ -34,8 +36,9 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
 
 
 def call_problem(name: str, positional: int, keywords: Sequence[str]) -> str | None:
+    """The message for a call that does not fit the function's signature, or None."""
     if name in BUILT_IN:
-        return None  # they are checked while parsing
+        return None  # the compiler has checked their arguments
     function = registry().get(name)
     if function is None:
         return f"unknown function `{name}`{did_you_mean(name, function_names())}"

@@ -578,6 +578,7 @@ ESCAPES = [
     ("stack(*xs)", 6),
     ("stack(**matrix)", 6),
     ("x[*shape]", 2),
+    ("stack(xs, axis=0, axis=1)", 18),
     ("await x", 0),
     ("(yield)", 1),
     ("(yield from xs)", 1),

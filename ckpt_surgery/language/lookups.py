@@ -47,5 +47,5 @@ def _found(holder: Any, key: Any, function: str) -> Any:
     raise FunctionError(f"`{function}` looks into a source, the target or a config, not {told(holder)}")
 
 
-LOOKING: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": get}
+LOOKUPS: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": get}
 """Functions whose first argument is a look-up, `source['a/b']`, and is not evaluated like others."""
