@@ -43,3 +43,13 @@ def bytes_text(count: float) -> str:
 def is_unicode(text: str) -> bool:
     """Whether a text can be encoded as UTF-8: it has no half of a surrogate pair."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+LONGEST_REPR = 60
+"""Limit on the characters of `abridged`."""
+
+
+def abridged(value: object) -> str:
+    """`repr(value)`, cut where it is long: for values in messages that a recipe or a file gave."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_REPR else f"{text[: LONGEST_REPR - 3]}..."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import abridged, did_you_mean
 
 if TYPE_CHECKING:
     from ckpt_surgery.functions.base import Function
@@ -145,9 +145,8 @@ def _field(cls: type["Function"], name: str, document: Any, annotation: Any) -> 
     try:
         return typed(json_value(document), annotation)
     except Mismatch:
-        text = repr(document)
-        told = text if len(text) <= 60 else f"{text[:57]}..."
-        raise FunctionError(f"`{name}` of `{cls.kind}` has to be {wanted(annotation)}, not {told}") from None
+        given = abridged(document)
+        raise FunctionError(f"`{name}` of `{cls.kind}` has to be {wanted(annotation)}, not {given}") from None
 
 
 def value_json(value: Any) -> Any:
@@ -164,7 +163,7 @@ def value_json(value: Any) -> Any:
         return {"ellipsis": True}
     if isinstance(value, np.dtype) and _is_named(value):
         return value.name
-    raise Mismatch(f"{value!r:.60}")
+    raise Mismatch(abridged(value))
 
 
 def _not_finite(value: float) -> str:

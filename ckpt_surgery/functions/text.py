@@ -4,6 +4,7 @@ from collections.abc import Sized
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.base import plain
 
 LONGEST_RANGE = 1_000_000
@@ -15,7 +16,7 @@ LONGEST_TEXT = 64 * 1024
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise FunctionError(f"`{name}` is for text, not {_told(value)}")
+        raise FunctionError(f"`{name}` is for text, not {_described(value)}")
     return value
 
 
@@ -32,24 +33,23 @@ def int_(x: Any) -> int:
         try:
             return int(x)
         except (ValueError, OverflowError):
-            raise FunctionError(f"`int`: {_told(x)} is not an integer") from None
-    raise FunctionError(f"`int` is for text and numbers, not {_told(x)}")
+            raise FunctionError(f"`int`: {_described(x)} is not an integer") from None
+    raise FunctionError(f"`int` is for text and numbers, not {_described(x)}")
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     if isinstance(value, list | tuple) and not all(
         item is None or isinstance(item, str | int | float) for item in value
     ):
         return f"a list of {len(value)} values"  # arrays, it may be, of which nobody wants to see the inside
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return abridged(value)
 
 
 @plain
 def str_(x: Any) -> str:
     """`str(3)`: a text, a number, a bool or None as text."""
     if x is not None and not isinstance(x, str | int | float):
-        raise FunctionError(f"`str` is for text and numbers, not {_told(x)}")
+        raise FunctionError(f"`str` is for text and numbers, not {_described(x)}")
     try:
         return _bounded(str(x), "str")
     except ValueError:  # Python's own limit on digits
@@ -84,7 +84,7 @@ def len_(x: Any) -> int:
     """`len(xs)`: the number of items of a list, characters of a text, or entries of a part of a config."""
     if isinstance(x, Sized) and not isinstance(x, bytes):
         return len(x)
-    raise FunctionError(f"`len` is for text, lists and parts of a config, not {_told(x)}")
+    raise FunctionError(f"`len` is for text, lists and parts of a config, not {_described(x)}")
 
 
 @plain
@@ -93,7 +93,7 @@ def range_(start: Any, stop: Any = None, step: Any = 1) -> tuple[int, ...]:
     first, last = (0, start) if stop is None else (start, stop)
     for bound in (first, last, step):
         if type(bound) is not int:
-            raise FunctionError(f"`range` is for integers, not {_told(bound)}")
+            raise FunctionError(f"`range` is for integers, not {_described(bound)}")
     if step == 0:
         raise FunctionError("`range`: the step cannot be 0")
     numbers = range(first, last, step)
@@ -110,7 +110,7 @@ def require(condition: Any, message: Any) -> bool:
     For what a recipe relies on: `when: require(heads > 0, 'say how many heads: --set heads=N')`.
     """
     if not isinstance(condition, bool):
-        raise FunctionError(f"`require` is for conditions, not {_told(condition)}")
+        raise FunctionError(f"`require` is for conditions, not {_described(condition)}")
     if not condition:
         raise FunctionError(_text(message, "require"))
     return True

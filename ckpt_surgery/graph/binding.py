@@ -1,14 +1,16 @@
 """Put the arguments of a call in their places: arrays are inputs, everything else fields of the function."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.base import Function, Number
 from ckpt_surgery.functions.fields import Mismatch, typed, wanted
 from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of
+from ckpt_surgery.graph.nodes import Array
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Bound:
 
     functions: tuple[Function, ...]
     """One, or one for each of the function's `parts`. Empty where the call has a `constant`."""
-    inputs: tuple[Any, ...]
+    inputs: tuple[Array, ...]
     """The arrays among the arguments, as they were given: the inputs of each of the functions."""
     listed: bool = False
     """The call's value is a list, even of one."""
@@ -29,15 +31,14 @@ def bind(
     cls: type[Function],
     arguments: Sequence[Any],
     keywords: Mapping[str, Any],
-    is_array: Callable[[Any], bool],
     context: Mapping[str, Any],
 ) -> Bound:
     """Put the arguments of a call in their places.
 
-    `arguments` and `keywords` hold arrays (whatever `is_array` says is one), numbers, strings, None, and
-    lists or tuples of them. `context` has values for the fields that functions name in their `context`;
-    those that `cls` does not name are ignored. Raises FunctionError for arguments that are missing,
-    unexpected or of the wrong type, and for what the function's own checks refuse.
+    `arguments` and `keywords` hold arrays, numbers, strings, None, and lists or tuples of them. `context` has
+    values for the fields that functions name in their `context`; it may have values that `cls` does not name.
+    Raises FunctionError for arguments that are missing, unexpected or of the wrong type, and for those that
+    the function itself refuses.
     """
     called = cls.name
     if cls.list_form is not None and arguments and isinstance(arguments[0], list | tuple):
@@ -47,14 +48,14 @@ def bind(
         raise FunctionError(problem)
     given = _given(signature, arguments, keywords)
     fields = _context_fields(cls, called, context)
-    inputs: list[Any] = []
+    inputs: list[Array] = []
     for parameter in signature.parameters:
         if parameter.name in given:
-            _place(parameter, given[parameter.name], called, is_array, fields, inputs)
+            _place(parameter, given[parameter.name], called, fields, inputs)
     if cls.remaining is not None:
         free = {k: v for k, v in keywords.items() if k not in signature.keywords}
         fields[cls.remaining] = tuple(
-            (k, _static(v, signature.free, f"`{k}` of `{called}`", is_array)) for k, v in free.items()
+            (k, _static(v, signature.free, f"`{k}` of `{called}`")) for k, v in free.items()
         )
     return _bound(cls, signature, fields, tuple(inputs))
 
@@ -81,40 +82,39 @@ def _place(
     parameter: Parameter,
     value: Any,
     called: str,
-    is_array: Callable[[Any], bool],
     fields: dict[str, Any],
-    inputs: list[Any],
+    inputs: list[Array],
 ) -> None:
     """Append to `inputs` what is an array, enter in `fields` what is not."""
     where = f"`{parameter.name}` of `{called}`"
     if parameter.role == "static":
-        fields[parameter.name] = _static(value, parameter.annotation, where, is_array)
+        fields[parameter.name] = _static(value, parameter.annotation, where)
     elif parameter.role == "arrays":
-        inputs.extend(_array_list(value, where, is_array))
-    elif is_array(value):
+        inputs.extend(_array_list(value, where))
+    elif isinstance(value, Array):
         inputs.append(value)
     elif parameter.role == "operand" and isinstance(value, bool | int | float):
         fields[parameter.name] = value
     else:
         wanted = "an array" if parameter.role == "array" else "an array or a number"
-        listed = isinstance(value, list | tuple) and bool(value) and all(map(is_array, value))
-        hint = "stack(…) makes one array of them." if listed else None
-        raise FunctionError(f"{where} has to be {wanted}, not {_told(value, is_array)}", hint=hint)
+        several = isinstance(value, list | tuple) and bool(value) and _all_arrays(value)
+        hint = "stack(…) makes one array of them." if several else None
+        raise FunctionError(f"{where} has to be {wanted}, not {_described(value)}", hint=hint)
 
 
-def _array_list(value: Any, where: str, is_array: Callable[[Any], bool]) -> list[Any]:
+def _array_list(value: Any, where: str) -> list[Array]:
     if not isinstance(value, list | tuple):
-        raise FunctionError(f"{where} has to be a list of arrays, not {_told(value, is_array)}")
+        raise FunctionError(f"{where} has to be a list of arrays, not {_described(value)}")
     if not value:
         raise FunctionError(f"{where} is an empty list; it has to have one array at least")
     for item in value:
-        if not is_array(item):
-            raise FunctionError(f"{where} has to be a list of arrays; {_told(item, is_array)} is in it")
+        if not isinstance(item, Array):
+            raise FunctionError(f"{where} has to be a list of arrays; {_described(item)} is in it")
     return list(value)
 
 
 def _bound(
-    cls: type[Function], signature: Signature, fields: Mapping[str, Any], inputs: tuple[Any, ...]
+    cls: type[Function], signature: Signature, fields: Mapping[str, Any], inputs: tuple[Array, ...]
 ) -> Bound:
     if cls.parts:
         return Bound(tuple(cls(**{**fields, "part": part}) for part in cls.parts), inputs, listed=True)
@@ -124,27 +124,30 @@ def _bound(
     return Bound((function,), inputs)
 
 
-def _static(value: Any, annotation: Any, where: str, is_array: Callable[[Any], bool]) -> Any:
+def _static(value: Any, annotation: Any, where: str) -> Any:
     """`value` as the annotation has it: lists become tuples, names dtypes. FunctionError where it is not."""
     try:
         return typed(value, annotation)
     except Mismatch:
-        told = _told(value, is_array)
+        told = _described(value)
         raise FunctionError(f"{where} has to be {wanted(annotation)}, not {told}") from None
 
 
-def _told(value: Any, is_array: Callable[[Any], bool]) -> str:
-    if is_array(value):
+def _described(value: Any) -> str:
+    if isinstance(value, Array):
         return "an array"
-    if isinstance(value, list | tuple) and _has_array(value, is_array):
-        return f"a list of {len(value)} {'arrays' if all(map(is_array, value)) else 'values'}"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(value, list | tuple) and _has_array(value):
+        return f"a list of {len(value)} {'arrays' if _all_arrays(value) else 'values'}"
+    return abridged(value)
 
 
-def _has_array(values: Iterable[Any], is_array: Callable[[Any], bool]) -> bool:
-    """Whether there is one in a list, or in a list of the list."""
+def _all_arrays(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, Array) for value in values)
+
+
+def _has_array(values: Iterable[Any]) -> bool:
+    """Whether a list, or a list in it, holds an array."""
     return any(
-        is_array(value) or (isinstance(value, list | tuple) and _has_array(value, is_array))
+        isinstance(value, Array) or (isinstance(value, list | tuple) and _has_array(value))
         for value in values
     )

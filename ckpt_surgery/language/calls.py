@@ -29,17 +29,13 @@ def _array_call(
     else:
         series, given = None, [_argument(value) for value in arguments]
     context = {"leaf_key": scope.leaf_key, "places": None if series is None else series.places}
-    bound = bind(cls, given, {k: _argument(v) for k, v in keywords.items()}, _is_array, context)
+    bound = bind(cls, given, {k: _argument(v) for k, v in keywords.items()}, context)
     if series is not None and all(getattr(f, "fill", None) is None for f in bound.functions):
         gathered(series)
     if bound.constant is not None:
         return bounded(bound.constant)
     results = [applied(f, bound.inputs) for f in bound.functions]
     return results if bound.listed else results[0]
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, Array)
 
 
 def _argument(value: Any) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
-from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.graph.nodes import Array, Series, applied
 from ckpt_surgery.language.values import bounded, gathered, told
@@ -242,4 +242,4 @@ def _spec(name: str, value: Any) -> ArraySpec:
         lengths = tuple(operator.index(n) for n in shape)
         return ArraySpec(lengths, dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype))
     except (TypeError, ValueError):
-        raise FunctionError(f"`{INFER}{name}` has to give (shape, dtype), not {value!r:.60}") from None
+        raise FunctionError(f"`{INFER}{name}` has to give (shape, dtype), not {abridged(value)}") from None

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.language.checks import findings
 from ckpt_surgery.language.configs import NO_CONFIGS, Configs
 from ckpt_surgery.language.field_types import SYNTAX, WRONG_TYPE
@@ -258,19 +258,19 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
     given = details["input"]
     name = f"`{path[-1]}`" if path and isinstance(path[-1], str) else f"`{path_text(path)}`"
     if path == ("version",):
-        return f"this program knows version 1 of the recipe language, not {_told(given)}"
+        return f"this program knows version 1 of the recipe language, not {_in_yaml(given)}"
     if details["type"] == "literal_error":
         choices = re.sub(r"'(\w+)'", r"\1", str(context["expected"]))
         guess = did_you_mean(given, re.findall(r"\w+", choices)) if isinstance(given, str) else ""
-        return f"{name} is one of {choices}, not {_told(given)}{guess}"
+        return f"{name} is one of {choices}, not {_in_yaml(given)}{guess}"
     wanted = context["wanted"] if details["type"] == WRONG_TYPE else _TYPES.get(details["type"])
     if wanted is None:
         return f"{name}: {details['msg']}"
     quotes = "; write it in quotes" if "text" in wanted and isinstance(given, bool | int | float) else ""
-    return f"{name} has to be {wanted}, not {_told(given)}{quotes}"
+    return f"{name} has to be {wanted}, not {_in_yaml(given)}{quotes}"
 
 
-def _told(value: Any) -> str:
+def _in_yaml(value: Any) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -279,7 +279,7 @@ def _told(value: Any) -> str:
         return "nothing"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(value)[:60]
+    return abridged(value)
 
 
 def _known_fields(path: DocumentPath) -> list[str]:

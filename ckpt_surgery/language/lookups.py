@@ -5,28 +5,28 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.language.configs import MISSING, Config, Configs, Entries, reached
-from ckpt_surgery.language.scope import kind_of
+from ckpt_surgery.language.scope import Leaves, kind_of
 from ckpt_surgery.language.subscripts import key_text, subscripted
 from ckpt_surgery.language.values import told
 
 
 def has(name: str, holder: Any, key: Any) -> bool:
     """Whether there is such a leaf, or such an entry that is not null. `name`: what `holder` is called."""
-    if hasattr(holder, "lookup"):
+    if isinstance(holder, Leaves):
         return key_text(name, key) in holder.keys()  # noqa: SIM118 - not a mapping
     return _found(holder, key, "has") is not MISSING
 
 
 def kind(name: str, holder: Any, key: Any) -> str:
     """What a leaf is."""
-    if not hasattr(holder, "lookup"):
+    if not isinstance(holder, Leaves):
         raise FunctionError(f"`kind` looks into a source or the target, not {told(holder)}")
     return kind_of(name, holder, key_text(name, key))
 
 
 def get(name: str, holder: Any, key: Any, default: Any) -> Any:
     """The leaf's value, or the entry; the default where there is none, or null."""
-    if hasattr(holder, "lookup"):
+    if isinstance(holder, Leaves):
         return subscripted(holder, key, name) if has(name, holder, key) else default
     found = _found(holder, key, "get")
     return default if found is MISSING else found

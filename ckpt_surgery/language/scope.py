@@ -177,22 +177,23 @@ class Groups:
             raise FunctionError(problem) from None
 
 
-class Leaves(Protocol):
-    """What a source's name, or `target`, stands for: its leaves by the text of their key."""
+class Leaves(ABC):
+    """What the name of a source, or `target`, stands for: the leaves of a tree by the text of their key."""
 
     name: str
+    """Name of the source in the recipe, or `target`."""
 
+    @abstractmethod
     def lookup(self, text: str) -> Array | None:
-        """The leaf's array, None where there is no such leaf. Raises SurgeryError where it is no array."""
-        ...
+        """The leaf's array, or None if there is no such leaf. Raises SurgeryError if it is not an array."""
 
+    @abstractmethod
     def kind(self, text: str) -> str | None:
-        """`array`, `scalar`, `string`, `prng_key` or `empty`; None where there is no such leaf."""
-        ...
+        """`array`, `scalar`, `string`, `prng_key` or `empty`; None if there is no such leaf."""
 
+    @abstractmethod
     def keys(self) -> Collection[str]:
         """The texts of all keys."""
-        ...
 
 
 class Hooks(Protocol):

@@ -8,7 +8,7 @@ from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.nodes import Array, Series, applied
-from ckpt_surgery.language.scope import Groups, Lookup, looked_up
+from ckpt_surgery.language.scope import Groups, Leaves, Lookup, looked_up
 from ckpt_surgery.language.values import gathered, is_list, series_hint, told
 
 
@@ -24,7 +24,7 @@ def subscripted(value: Any, index: Any, name: str) -> Any:
         return _element(list(gathered(value)), index)
     if isinstance(value, str | list | tuple | range):
         return _element(value, index)
-    if hasattr(value, "lookup"):
+    if isinstance(value, Leaves):
         return looked_up(name, value, key_text(name, index))
     raise FunctionError(f"{told(value)} has no elements")
 

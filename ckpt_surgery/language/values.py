@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.graph.nodes import Array, Series
-from ckpt_surgery.language.scope import Groups, Lookup
+from ckpt_surgery.language.scope import Groups, Leaves, Lookup
 
 MAX_BITS = 128
 """Of an integer that an expression computes."""
@@ -35,7 +35,7 @@ def told(value: object) -> str:
         return f"a list of {len(value)} values"
     if isinstance(value, slice | EllipsisType):
         return "a slice"
-    return "a source" if hasattr(value, "lookup") else "the hooks"  # which are all that is left
+    return "a source" if isinstance(value, Leaves) else "the hooks"  # which are all that is left
 
 
 def bounded(value: Any) -> Any:

@@ -14,6 +14,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
+from ckpt_surgery.language.scope import Leaves
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.language.values import told
 
@@ -124,7 +125,7 @@ def _described(value: Any) -> str:
         return "a list of leaves (`xs`; `stack(xs)`, say, makes one array of it)"
     if isinstance(value, Sequence):
         return f"a list of {len(value)} values (take one of them: `[0]`)"
-    if hasattr(value, "lookup"):
+    if isinstance(value, Leaves):
         return f"the leaves of `{value.name}` (take one of them: `{value.name}['a/b']`)"
     return told(value)
 

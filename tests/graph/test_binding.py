@@ -3,10 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
 
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Maximum, Sqrt, Where
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum
@@ -22,26 +26,25 @@ from ckpt_surgery.functions.reductions import Mean
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_problem
 from ckpt_surgery.graph.binding import Bound, bind
+from ckpt_surgery.graph.nodes import Array, Read
 
 
-@dataclass(frozen=True)
-class X:
-    """An array, to whoever binds."""
-
-    name: str = "x"
+def array(name: str) -> Array:
+    spec = ArraySpec((2,), np.dtype(np.float32))
+    return Array(Read("source", Leaf(Key.parse(name), LeafKind.ARRAY, spec)), spec.dtype)
 
 
-A, B = X("a"), X("b")
+A, B = array("a"), array("b")
 
 
 def called(name: str, *arguments: Any, **keywords: Any) -> Bound:
     cls = registry()[name]
     assert isinstance(cls, type)
     context = {"leaf_key": "the/key", "places": (0, 2), "unknown": 1}
-    return bind(cls, arguments, keywords, lambda value: isinstance(value, X), context)
+    return bind(cls, arguments, keywords, context)
 
 
-def one(function: Function, *inputs: X) -> Bound:
+def one(function: Function, *inputs: Array) -> Bound:
     return Bound((function,), inputs)
 
 
@@ -157,7 +160,7 @@ def test_refusals(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any
 
 def test_init_is_for_leaves_only() -> None:
     with pytest.raises(FunctionError, match="`init` cannot be called here: there is no `leaf_key`"):
-        bind(Init, ("normal", 3, "float32"), {}, lambda value: False, {})
+        bind(Init, ("normal", 3, "float32"), {}, {})
 
 
 @dataclass(frozen=True)
@@ -168,10 +171,10 @@ class _Chosen(Function):
 
 
 def test_annotations_of_functions_from_elsewhere() -> None:
-    bound = bind(_Chosen, (A, "slow", 2), {}, lambda value: isinstance(value, X), {})
+    bound = bind(_Chosen, (A, "slow", 2), {}, {})
     assert bound == one(_Chosen("slow", 2.0), A)
     with pytest.raises(FunctionError, match="`mode` of `chosen` has to be 'fast' or 'slow', not 'quick'"):
-        bind(_Chosen, (A, "quick"), {}, lambda value: isinstance(value, X), {})
+        bind(_Chosen, (A, "quick"), {}, {})
 
 
 @pytest.mark.parametrize(
