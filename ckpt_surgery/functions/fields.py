@@ -1,4 +1,4 @@
-"""The fields of functions: what their annotations allow, and how saved plans write them.
+"""Fields of functions: their conversion to the annotated types, and their JSON in saved plans.
 
 Fields hold None, bools, integers of any size, floats, text, dtypes, `...`, and tuples of those.
 """
@@ -26,9 +26,9 @@ class Mismatch(Exception):
 
 
 def typed(value: Any, annotation: Any) -> Any:
-    """`value` as the annotation has it: lists become tuples, names dtypes.
+    """`value` converted to the annotated type: lists become tuples, and names dtypes.
 
-    Raises Mismatch where it is not of that type, FunctionError for a dtype that is not known.
+    Raises Mismatch for a value of another type, FunctionError for an unknown dtype.
     """
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
@@ -43,7 +43,7 @@ def typed(value: Any, annotation: Any) -> Any:
         return value
     if annotation is float and type(value) is int:
         return float(value)
-    # Not isinstance: a bool is not an int here.
+    # Not isinstance, because a bool is not an int here.
     plain = annotation in (bool, int, float, str, types.NoneType, EllipsisType)
     if annotation is Any or (plain and type(value) is annotation):
         return value
@@ -51,7 +51,7 @@ def typed(value: Any, annotation: Any) -> Any:
 
 
 def _typed_items(values: list[Any] | tuple[Any, ...] | range, members: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The items of a tuple of any length, or of one that has an annotation for each."""
+    """The converted items of a tuple of any length, or of one with an annotation for each item."""
     if members[-1:] == (...,):
         return tuple(typed(item, members[0]) for item in values)
     if len(values) != len(members):
@@ -79,7 +79,7 @@ _WANTED = {
 
 
 def wanted(annotation: Any) -> str:
-    """An annotation in words: `an integer or a list of integers`."""
+    """A description of an annotated type, for messages: `an integer or a list of integers`."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         numbers = {bool, int, float} <= set(members)
@@ -98,15 +98,14 @@ def wanted(annotation: Any) -> str:
 # --- JSON -------------------------------------------------------------------------------------------------
 
 _JSON_INTEGERS = range(-(2**63), 2**63)
-"""Integers that every reader of JSON takes; others are written as text."""
+"""Integers that every reader of JSON takes. All others are written as text."""
 
 
 def fields_json(function: "Function") -> dict[str, Any]:
     """The fields of a function as JSON, by name, without those that are `external`.
 
-    Lists stand for tuples and names for dtypes. What JSON cannot say is an object with one member:
-    `{"float": "nan"}`, `{"int": "123…"}`, `{"ellipsis": true}`. Raises FunctionError where a field holds
-    something else.
+    Lists stand for tuples, and names for dtypes. Values that JSON lacks are objects with one member:
+    `{"float": "nan"}`, `{"int": "123…"}`, `{"ellipsis": true}`. Raises FunctionError for any other value.
     """
     names = _hints(type(function))  # type: ignore[arg-type]
     try:
@@ -116,10 +115,10 @@ def fields_json(function: "Function") -> dict[str, Any]:
 
 
 def function_of(cls: type["Function"], fields: Mapping[str, Any], external: Mapping[str, Any]) -> "Function":
-    """The function of these fields, which are as `fields_json` wrote them, and of what is `external`.
+    """The function with these fields, as `fields_json` wrote them, and the `external` fields.
 
-    Raises FunctionError for fields that are unknown, missing or of the wrong type, and for what the
-    function's own checks refuse.
+    Raises FunctionError for fields that are unknown, missing or of the wrong type, and for those that the
+    function itself refuses.
     """
     hints = _hints(cls)  # type: ignore[arg-type]
     for name in fields:
@@ -135,7 +134,7 @@ def function_of(cls: type["Function"], fields: Mapping[str, Any], external: Mapp
 
 @functools.cache
 def _hints(cls: type["Function"]) -> Mapping[str, Any]:
-    """The annotations of all fields that are saved, by name."""
+    """The annotated types of all fields that are saved, by name."""
     hints = typing.get_type_hints(cls)
     names = (f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     return {name: hints[name] for name in names if name not in cls.external}
@@ -150,7 +149,7 @@ def _field(cls: type["Function"], name: str, document: Any, annotation: Any) -> 
 
 
 def value_json(value: Any) -> Any:
-    """A value as JSON. Raises Mismatch, which tells the value, where it has no such form."""
+    """A value as JSON. Raises Mismatch, with the value as its message, if JSON cannot hold it."""
     if value is None or isinstance(value, bool | str):
         return value
     if type(value) is int:
@@ -172,7 +171,7 @@ def _not_finite(value: float) -> str:
 
 
 def _is_named(dtype: np.dtype[Any]) -> bool:
-    """Whether its name says all of it: the type of byte-swapped integers has the name of others."""
+    """Whether the name stands for this very dtype: byte-swapped types share their names with others."""
     from ckpt_surgery.core.dtypes import dtype_named
 
     try:
@@ -182,7 +181,7 @@ def _is_named(dtype: np.dtype[Any]) -> bool:
 
 
 def json_value(document: Any) -> Any:
-    """What `value_json` wrote, but dtypes as names. Raises Mismatch for objects that it does not write."""
+    """The value that `value_json` wrote, with dtypes as names. Raises Mismatch for any other object."""
     match document:
         case list():
             return tuple(map(json_value, document))

@@ -1,7 +1,5 @@
-"""Every function that expressions can call, found by discovery.
-
-The modules of this package are looked through, and those of the entry point group `ckpt_surgery.functions`.
-"""
+"""Discovery of functions: in the modules of this package, and in the entry points
+`ckpt_surgery.functions`."""
 
 import functools
 import importlib
@@ -15,7 +13,7 @@ from ckpt_surgery.functions.base import Function, Plain
 
 
 def _offers() -> Iterator[Any]:
-    """Everything that the modules of this package and of entry points have."""
+    """All values defined in the modules of this package and in those of entry points."""
     package = importlib.import_module("ckpt_surgery.functions")
     for found in pkgutil.iter_modules(package.__path__):
         yield from vars(importlib.import_module(f"{package.__name__}.{found.name}")).values()
@@ -25,7 +23,7 @@ def _offers() -> Iterator[Any]:
 
 @functools.cache
 def registry() -> dict[str, type[Function] | Plain]:
-    """Every callable name, from the modules of this package and from entry points."""
+    """The functions that expressions can call, by name."""
     found: dict[str, type[Function] | Plain] = {}
     for value in _offers():
         if isinstance(value, type) and issubclass(value, Function) and value.name:
@@ -37,15 +35,15 @@ def registry() -> dict[str, type[Function] | Plain]:
 
 @functools.cache
 def kinds() -> dict[str, type[Function]]:
-    """Every class of functions by its `kind`. Raises UsageError where two classes have one kind."""
+    """Every class of functions by its `kind`. Raises UsageError if two classes have the same kind."""
     found: dict[str, type[Function]] = {}
     for value in _offers():
         if not (isinstance(value, type) and issubclass(value, Function) and value.kind):
             continue
         if found.setdefault(value.kind, value) is not value:
             raise UsageError(
-                f"Two functions are of the kind `{value.kind}`: that of {found[value.kind].__module__}, "
-                f"and that of {value.__module__}",
-                hint="Uninstall the package that one of them comes with, or give it a `kind` of its own.",
+                f"two functions have the kind `{value.kind}`: one in {found[value.kind].__module__}, "
+                f"and one in {value.__module__}",
+                hint="Uninstall the package of one of them, or give its function a `kind` of its own.",
             )
     return found

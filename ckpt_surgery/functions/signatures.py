@@ -1,4 +1,4 @@
-"""Which arguments a call of a function takes, and what is wrong with a call that does not fit."""
+"""The parameters of functions, and the messages for calls that do not fit them."""
 
 import dataclasses
 import functools
@@ -16,34 +16,41 @@ if TYPE_CHECKING:  # which imports this module
 
 @dataclass(frozen=True)
 class Parameter:
+    """One parameter of a function, as calls see it."""
+
     name: str
     role: str
-    """`array`, `arrays` (a list of them), `operand` (an array or a number), or `static`."""
+    """`array`, `arrays` (a list of arrays), `operand` (an array or a number), or `static` (a constant)."""
     required: bool
+    """Whether a call must give it."""
     annotation: Any = None
+    """Type of a `static` parameter."""
     by_name: bool = True
-    """It can be given as a keyword."""
+    """Whether it can be given as a keyword."""
 
 
 @dataclass(frozen=True)
 class Signature:
+    """The parameters of a function."""
+
     name: str
-    """What the call is called."""
+    """Name of the function in messages."""
     parameters: tuple[Parameter, ...]
-    """In positional order."""
+    """Parameters in positional order."""
     collects: bool = False
-    """The last parameter takes all the remaining positional arguments."""
+    """Whether the last parameter takes all remaining positional arguments."""
     free: Any = None
-    """The annotation of the values of keywords of free names; None where there are none."""
+    """Type of the values of keywords with free names; None if there are no such keywords."""
 
     @property
     def keywords(self) -> frozenset[str]:
-        """The names of parameters that are not free."""
+        """The names of the parameters that can be given as keywords."""
         return frozenset(p.name for p in self.parameters if p.by_name)
 
 
 @functools.cache
 def signature_of(cls: "type[Function]", called: str) -> Signature:
+    """The signature of a function that messages call `called`."""
     hints = typing.get_type_hints(cls, include_extras=True)
     defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     names = cls.parameters
@@ -81,7 +88,7 @@ def _plain_signature(function: "Plain") -> Signature:
 
 
 def takes(function: "Function", inputs: int) -> bool:
-    """Whether a function, as it is called, can have so many inputs."""
+    """Whether a function with these fields takes this number of inputs."""
     signature = signature_of(type(function), function.kind)  # type: ignore[arg-type]
     roles = [(p.role, getattr(function, p.name, None)) for p in signature.parameters]
     single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
@@ -92,9 +99,9 @@ def takes(function: "Function", inputs: int) -> bool:
 def signature_problem(
     function: "type[Function] | Plain", positional: int, keywords: Iterable[str]
 ) -> str | None:
-    """What is wrong with a call of this many positional arguments and these keywords, whatever the values.
+    """The message for a call with this many positional arguments and these keywords, or None if it fits.
 
-    None: the call fits the signature.
+    The values of the arguments are not looked at.
     """
     if isinstance(function, type):
         cls = cast("type[Function]", function)
@@ -103,6 +110,7 @@ def signature_problem(
 
 
 def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...]) -> str | None:
+    """The message for a call that does not fit the signature, or None."""
     names = [p.name for p in signature.parameters]
     if positional > len(names) and not signature.collects:
         return f"`{signature.name}` takes {_counted(len(names))}, {positional} given: {_usage(signature)}"
@@ -113,7 +121,7 @@ def call_problem(signature: Signature, positional: int, keywords: tuple[str, ...
             return f"`{signature.name}` has no argument `{keyword}`{did_you_mean(keyword, names)}"
     for parameter in signature.parameters[positional:]:
         if not parameter.by_name and parameter.name in keywords:
-            return f"`{signature.name}`: `{parameter.name}` is given by its place: {_usage(signature)}"
+            return f"`{signature.name}`: `{parameter.name}` has to be given by position: {_usage(signature)}"
         if parameter.required and parameter.name not in keywords:
             return f"`{signature.name}` needs `{parameter.name}`: {_usage(signature)}"
     return None
@@ -124,6 +132,6 @@ def _counted(arguments: int) -> str:
 
 
 def _usage(signature: Signature) -> str:
-    """`pad(x, axis, to, [value])`."""
+    """The parameters as messages show them: `pad(x, axis, to, [value])`."""
     shown = [p.name if p.required else f"[{p.name}]" for p in signature.parameters]
     return f"{signature.name}({', '.join(shown)})"

@@ -1,4 +1,5 @@
-"""Functions of names and numbers: evaluated while planning, and bounded, as recipes may be a stranger's."""
+"""Functions of text and numbers. They are evaluated while planning, within limits: recipes can be
+untrusted."""
 
 from collections.abc import Sized
 from typing import Any
@@ -8,10 +9,10 @@ from ckpt_surgery.core.text import abridged
 from ckpt_surgery.functions.base import plain
 
 LONGEST_RANGE = 1_000_000
-"""Most numbers that `range` gives."""
+"""Limit on the numbers that `range` gives."""
 
 LONGEST_TEXT = 64 * 1024
-"""Most characters of a text that a function gives."""
+"""Limit on the characters of a text that a function gives."""
 
 
 def _text(value: Any, name: str) -> str:
@@ -28,7 +29,7 @@ def _bounded(text: str, name: str) -> str:
 
 @plain
 def int_(x: Any) -> int:
-    """`int('12')` and `int(2.7)`: a decimal text or a number as an integer; fractions are cut off."""
+    """`int('12')` and `int(2.7)`: a decimal text or a number as an integer; fractions are truncated."""
     if isinstance(x, str | int | float):
         try:
             return int(x)
@@ -41,13 +42,13 @@ def _described(value: Any) -> str:
     if isinstance(value, list | tuple) and not all(
         item is None or isinstance(item, str | int | float) for item in value
     ):
-        return f"a list of {len(value)} values"  # arrays, it may be, of which nobody wants to see the inside
+        return f"a list of {len(value)} values"  # they may be arrays, whose repr is long
     return abridged(value)
 
 
 @plain
 def str_(x: Any) -> str:
-    """`str(3)`: a text, a number, a bool or None as text."""
+    """`str(3)`: text, a number, a bool or None as text."""
     if x is not None and not isinstance(x, str | int | float):
         raise FunctionError(f"`str` is for text and numbers, not {_described(x)}")
     try:
@@ -105,9 +106,9 @@ def range_(start: Any, stop: Any = None, step: Any = 1) -> tuple[int, ...]:
 
 @plain
 def require(condition: Any, message: Any) -> bool:
-    """`require(condition, message)`: true where the condition is; otherwise an error with this message.
+    """`require(condition, message)`: true if the condition holds, otherwise an error with this message.
 
-    For what a recipe relies on: `when: require(heads > 0, 'say how many heads: --set heads=N')`.
+    Use it for conditions that a recipe depends on: `when: require(heads > 0, 'give --set heads=N')`.
     """
     if not isinstance(condition, bool):
         raise FunctionError(f"`require` is for conditions, not {_described(condition)}")

@@ -1,4 +1,4 @@
-"""Put the arguments of a call in their places: arrays are inputs, everything else fields of the function."""
+"""Arguments of a call: arrays become inputs of a function, everything else its fields."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,16 +15,16 @@ from ckpt_surgery.graph.nodes import Array
 
 @dataclass(frozen=True)
 class Bound:
-    """A call with its arguments in place."""
+    """A call whose arguments are inputs and fields of functions."""
 
     functions: tuple[Function, ...]
-    """One, or one for each of the function's `parts`. Empty where the call has a `constant`."""
+    """One function, or one for each of its `parts`. Empty if the call has a `constant`."""
     inputs: tuple[Array, ...]
-    """The arrays among the arguments, as they were given: the inputs of each of the functions."""
+    """Arrays among the arguments: the inputs of each of the functions."""
     listed: bool = False
-    """The call's value is a list, even of one."""
+    """Whether the value of the call is a list, even of one array."""
     constant: Number | None = None
-    """The value of a call without arrays that is a number."""
+    """Value of the call, if it has no arrays and gives a number."""
 
 
 def bind(
@@ -33,7 +33,7 @@ def bind(
     keywords: Mapping[str, Any],
     context: Mapping[str, Any],
 ) -> Bound:
-    """Put the arguments of a call in their places.
+    """Bind the arguments of a call to the parameters of a function.
 
     `arguments` and `keywords` hold arrays, numbers, strings, None, and lists or tuples of them. `context` has
     values for the fields that functions name in their `context`; it may have values that `cls` does not name.
@@ -61,7 +61,7 @@ def bind(
 
 
 def _given(signature: Signature, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments by the name of their parameter."""
+    """The arguments by the name of their parameter."""
     names = [p.name for p in signature.parameters]
     named = {name: value for name, value in keywords.items() if name in signature.keywords}
     given = {**dict(zip(names, arguments, strict=False)), **named}
@@ -85,7 +85,7 @@ def _place(
     fields: dict[str, Any],
     inputs: list[Array],
 ) -> None:
-    """Append to `inputs` what is an array, enter in `fields` what is not."""
+    """Append arrays to `inputs`, and enter anything else in `fields`."""
     where = f"`{parameter.name}` of `{called}`"
     if parameter.role == "static":
         fields[parameter.name] = _static(value, parameter.annotation, where)
@@ -106,7 +106,7 @@ def _array_list(value: Any, where: str) -> list[Array]:
     if not isinstance(value, list | tuple):
         raise FunctionError(f"{where} has to be a list of arrays, not {_described(value)}")
     if not value:
-        raise FunctionError(f"{where} is an empty list; it has to have one array at least")
+        raise FunctionError(f"{where} is an empty list; it needs at least one array")
     for item in value:
         if not isinstance(item, Array):
             raise FunctionError(f"{where} has to be a list of arrays; {_described(item)} is in it")
@@ -125,7 +125,7 @@ def _bound(
 
 
 def _static(value: Any, annotation: Any, where: str) -> Any:
-    """`value` as the annotation has it: lists become tuples, names dtypes. FunctionError where it is not."""
+    """`value` converted to the annotated type. Raises FunctionError for a value of another type."""
     try:
         return typed(value, annotation)
     except Mismatch:
@@ -134,6 +134,7 @@ def _static(value: Any, annotation: Any, where: str) -> Any:
 
 
 def _described(value: Any) -> str:
+    """A description of an argument, for messages."""
     if isinstance(value, Array):
         return "an array"
     if isinstance(value, list | tuple) and _has_array(value):

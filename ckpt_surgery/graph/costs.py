@@ -1,6 +1,6 @@
-"""What evaluating a region of a value reads and holds, in bytes.
+"""Bytes that evaluating a region of a value reads, and holds in memory.
 
-All of it is arithmetic on specs, manifests and the regions that functions say they need.
+They are computed from specs, manifests and the regions that functions need; no data is read.
 """
 
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.graph.nodes import Node, Read
 
 SHORT_RUN = 1 << 15
-"""Bytes: reading fewer in one go costs as much."""
+"""Bytes. To read fewer at once takes as long."""
 READ_SPAN = 1 << 20
-"""Bytes that are read in one go at most with gaps between what is wanted."""
+"""Limit on the bytes that are read at once, with the gaps between the parts that are wanted."""
 
 
 def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
-    """Which regions of which leaves an output region is computed from."""
+    """The leaves and their regions that a region of the output is computed from."""
     if isinstance(node, Read):
         yield node, region
         return
@@ -25,7 +25,7 @@ def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
 
 
 def decoded_bytes(read: Read, region: Region) -> int:
-    """Bytes that reading a region takes: of whole chunks, or of its runs in them."""
+    """The bytes that reading a region takes: those of whole chunks, or of its contiguous runs in raw ones."""
     manifest = read.leaf.manifest
     if manifest is None:
         return region.size * read.spec.dtype.itemsize
@@ -37,7 +37,7 @@ def decoded_bytes(read: Read, region: Region) -> int:
 
 
 def _fetched(manifest: Manifest, region: Region) -> int:
-    """Bytes that are read of raw chunks: short runs cost as much as long ones, or as what is between them."""
+    """The bytes read of raw chunks. A short run counts as SHORT_RUN, or as the distance to the next one."""
     run = stride = manifest.spec.dtype.itemsize
     for axis in reversed(manifest.long_axes):
         extent = min(region.shape[axis], manifest.chunk_shape[axis])
@@ -49,21 +49,22 @@ def _fetched(manifest: Manifest, region: Region) -> int:
 
 
 def chunk_shape_of(manifest: Manifest) -> Shape:
+    """The chunk shape, with 1 for axes of length 0."""
     return tuple(max(1, c) for c in manifest.chunk_shape)
 
 
 def task_bytes(value: Node, region: Region) -> int:
-    """Bytes held at most while a region is evaluated, then written: the block and its encoded chunks."""
+    """Upper bound of the bytes in memory while a region is evaluated and written with its encoded chunks."""
     written = 2 * region.size * value.spec.dtype.itemsize
     return max(working_set(value, region), written)
 
 
 def working_set(node: Node, region: Region) -> int:
-    """Bytes held at most while a region is evaluated.
+    """Upper bound of the bytes in memory while a region is evaluated.
 
-    A read holds the block, the decoded chunks that cover it and their encoded bytes (taken to be no
-    larger), or what is taken from one raw chunk; a function holds the blocks of its inputs, its result
-    and one temporary of its size.
+    A read holds the block, the decoded chunks that cover it and their encoded bytes (assumed to be no
+    larger), or the part that it takes from one raw chunk. A function holds the blocks of its inputs, its
+    result and one temporary array of that size.
     """
     result = region.size * node.spec.dtype.itemsize
     if isinstance(node, Read):
@@ -83,7 +84,7 @@ def working_set(node: Node, region: Region) -> int:
 
 
 def _widened(node: Node, region: Region) -> int:
-    """Narrow inputs of an arithmetic function exist a second time in the type that is computed in."""
+    """The bytes of the copies of narrow inputs in the type in which arithmetic is computed."""
     assert not isinstance(node, Read)
     parts = node.function.needs(region, [n.spec for n in node.inputs])
     width = node.spec.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Evaluate one region of a value."""
+"""Evaluation of one region of a value."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,11 @@ from ckpt_surgery.graph.fusion import fused
 from ckpt_surgery.graph.nodes import Node, Read
 
 Reader = Callable[[str, Leaf, Region], np.ndarray]
-"""(source name, leaf, region) → the elements."""
+"""Reads the elements of a region: (source name, leaf, region) → array."""
 
 
 def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
-    """The elements of one region of a node, laid out so that rows are quick to write."""
+    """The elements of one region of a node, in C order. Raises DataError as functions do."""
     return to_c_order(_block(node, region, read))
 
 
@@ -32,7 +32,7 @@ def _block(node: Node, region: Region, read: Reader) -> np.ndarray:
 
 
 def _block_in_tiles(node: Node, region: Region, read: Reader) -> np.ndarray | None:
-    """None where the region is to be evaluated as a whole."""
+    """The region's elements, evaluated in tiles; None if it must be evaluated as a whole."""
     together = fused(node, region)
     if together is None:
         return None
@@ -40,4 +40,4 @@ def _block_in_tiles(node: Node, region: Region, read: Reader) -> np.ndarray | No
     try:
         return together.apply(blocks)
     except DataError:
-        return None  # the whole tells of the value that is furthest out, a tile of its own one
+        return None  # evaluated as a whole, so that the message names the largest value of the region

@@ -1,9 +1,9 @@
-"""Elementwise functions of an expression are evaluated together, in tiles that stay in the processor's cache.
+"""Evaluation of elementwise functions together, in tiles that stay in the processor's cache.
 
-Arithmetic on large blocks waits for memory: of `0.5 * a + 0.5 * b` in bfloat16 every step (widened,
-multiplied, added, rounded) writes a block of its own. In tiles only the inputs and the result pass through
-memory. Milliseconds of processor time for inputs of 64 MiB together (32 MiB where there is one), two cores of
-an AMD EPYC with AVX-512; XLA on the CPU with its copy into aligned memory, handed over without another:
+Arithmetic on large blocks is limited by memory: each step of `0.5 * a + 0.5 * b` in bfloat16 (widen,
+multiply, add, round) writes a block of its own. With tiles, only inputs and results pass through memory.
+The table shows milliseconds of processor time for inputs of 64 MiB in total (32 MiB for a single one) on
+two cores of an AMD EPYC with AVX-512. XLA runs on the CPU, with one copy into aligned memory:
 
 | | whole blocks | tiles | XLA |
 |---|---|---|---|
@@ -16,10 +16,10 @@ an AMD EPYC with AVX-512; XLA on the CPU with its copy into aligned memory, hand
 | `cast(x, 'bfloat16')`, float32 | 7 | | 9 |
 | `cast(x.T, 'bfloat16')`, float32 | 54 | 21 (turned by `to_c_order`) | 14 |
 
-So blocks of one width, and one function of one array, are left whole. XLA is the faster for narrow
-floats, and still is not used: it flushes subnormal numbers to zero (`x * 1` of 1e-40 is 0), its `exp` of an
-element depends on the region that it is in, so results would not be the same for any chunking; and loading
-it takes 190 MiB, and 0.7 s, which is what it saves on 1.6 GB of input.
+So blocks of one width, and a single function of one array, are evaluated whole. XLA is faster for narrow
+floats, but is not used: it flushes subnormal numbers to zero (`x * 1` of 1e-40 is 0); its `exp` of an element
+depends on the region around it, so that results would depend on the chunking; and loading it takes 190 MiB
+and 0.7 s, as much as it saves on 1.6 GB of input.
 
 Every function gives the same elements for any region, bit for bit, so tiles change no value.
 """
@@ -37,21 +37,22 @@ from ckpt_surgery.graph.costs import working_set
 from ckpt_surgery.graph.nodes import Apply, Node, Read
 
 SMALLEST = 2 * ROWS
-"""Elements below which a block is its own tile."""
+"""Number of elements below which a block is not divided into tiles."""
 
 
 @dataclass(frozen=True)
 class Fused:
-    """Elementwise functions of one another, for one region."""
+    """A tree of elementwise functions, for one region."""
 
     node: Apply
-    """The last of them."""
+    """Root of the tree: the function that is applied last."""
     region: Region
+    """Region of the root's result."""
     parts: tuple[tuple[Node, Region], ...]
-    """What has to be evaluated before: other functions and leaves, each once, and where."""
+    """Inputs of the tree, each once, with the regions to evaluate: other functions, and leaves."""
 
     def apply(self, blocks: Sequence[np.ndarray]) -> np.ndarray:
-        """The region's elements, in C order, from the blocks of `parts`. Raises DataError as functions do."""
+        """The region's elements in C order, from the blocks of `parts`. Raises DataError."""
         result: np.ndarray = np.empty(self.region.shape, self.node.spec.dtype)
         placed = {id(node): (part, block) for (node, part), block in zip(self.parts, blocks, strict=True)}
         for tile in chunk_regions(result.shape, tile_shape(result.shape, [result, *blocks])):
@@ -67,7 +68,7 @@ def _moved(tile: Region, by: Shape) -> Region:
 
 
 def _piece(node: Node, region: Region, placed: Mapping[int, tuple[Region, np.ndarray]]) -> np.ndarray:
-    """One tile of a node; `placed` has the blocks of the parts, and which regions they are, by `id`."""
+    """One tile of a node. `placed` has the region and the block of each part, by `id`."""
     if id(node) in placed:
         part, block = placed[id(node)]
         cut: tuple[EllipsisType | slice, ...] = (..., *region.within(part))  # an array even of no axes
@@ -79,10 +80,11 @@ def _piece(node: Node, region: Region, placed: Mapping[int, tuple[Region, np.nda
 
 
 def fused(node: Node, region: Region) -> Fused | None:
-    """How to evaluate the region in tiles.
+    """The functions that are evaluated together for a region, or None to evaluate it whole.
 
-    None where nothing is won: a small region, one function of one array, leaves and results of one width;
-    and where it takes more memory than `working_set` says. What decides is known from the plan alone.
+    Tiles gain nothing for a small region, a single function of one array, or leaves and results of one width.
+    They are also not used where they need more memory than `working_set`. The decision depends on the plan
+    alone, not on the data.
     """
     if region.size < SMALLEST or not (isinstance(node, Apply) and node.function.elementwise):
         return None
@@ -105,7 +107,7 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _walk(node: Node) -> Iterator[Node]:
-    """Elementwise functions from the last one back, up to and with what they are computed from."""
+    """The elementwise functions of the tree from its root, and the nodes that they are computed from."""
     yield node
     if isinstance(node, Apply) and node.function.elementwise:
         for child in node.inputs:
@@ -113,7 +115,7 @@ def _walk(node: Node) -> Iterator[Node]:
 
 
 def _held(parts: Sequence[tuple[Node, Region]], more: int) -> int:
-    """Bytes held at most: while one of the parts is evaluated, or by all of them and `more`."""
+    """Upper bound of the bytes in memory: while one part is evaluated, or for all parts and `more`."""
     held = peak = 0
     for node, part in parts:
         peak = max(peak, held + working_set(node, part))

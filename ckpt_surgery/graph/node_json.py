@@ -1,10 +1,11 @@
-"""Values as JSON, and back: trees of functions over leaves, in which nothing is written twice.
+"""Trees of functions over leaves as JSON, and back. No function is written twice.
 
     VALUE    ["leaf", SOURCE, KEY]
              [KIND, {FIELD: …}, VALUE, …]    a function, its fields and its inputs
-             NUMBER                          an entry of the table of shared values
+             NUMBER                          index of an entry in the table of shared values
 
-The table holds what several values have in common, and cuts deep trees; entries refer to those before them.
+The table holds the subtrees that several values share, and the parts of deep trees. An entry only refers to
+earlier entries.
 """
 
 from collections import Counter
@@ -19,11 +20,11 @@ from ckpt_surgery.functions.fields import fields_json, function_of
 from ckpt_surgery.graph.nodes import Apply, Node, Read
 
 LEAF = "leaf"
-"""The kind of a leaf, which no function has."""
+"""Kind of a leaf. No function has this kind."""
 DEEPEST = 32
-"""Functions of functions in one JSON value: readers of JSON have limits of their own."""
+"""Limit on the nesting of functions in one JSON value, because readers of JSON have limits too."""
 MOST_NODES = 1 << 22
-"""Functions and leaves of one value, where shared ones are counted each time."""
+"""Limit on the functions and leaves of one value. Shared ones count each time."""
 
 Kinds = Mapping[str, type[Function]]
 
@@ -31,7 +32,8 @@ Kinds = Mapping[str, type[Function]]
 def nodes_json(nodes: Sequence[Node], kinds: Kinds) -> tuple[list[Any], list[Any]]:
     """The table of shared values, and the values of all nodes in order.
 
-    Raises FunctionError for a function that is not the one of its kind, or cannot be written.
+    Raises FunctionError for a function that is not registered under its kind, or whose fields JSON cannot
+    hold.
     """
     applied = list(_inputs_first(nodes))
     uses = Counter(id(node) for holder in (nodes, *(a.inputs for a in applied)) for node in holder)
@@ -77,31 +79,31 @@ def _kind(function: Function, kinds: Kinds) -> str:
         raise FunctionError(
             f"{type(function).__qualname__} of {type(function).__module__} cannot be saved in a plan: "
             f"the kind `{function.kind}` is not its own",
-            hint="Each class of functions has a `name`, or else a `kind`, that no other has.",
+            hint="Each class of functions needs a `name`, or else a `kind`, that no other class has.",
         )
     return function.kind
 
 
 class NodeReader:
-    """Makes nodes of their JSON again. Raises FunctionError for what is no value, or has no meaning."""
+    """Reads nodes from JSON. All methods raise FunctionError for JSON that does not describe a value."""
 
     def __init__(
         self, listings: Mapping[str, Mapping[str, Leaf]], kinds: Kinds, external: Mapping[str, Any]
     ) -> None:
-        """`listings`: leaves by key, by source; `external`: values of fields that are not saved."""
+        """`listings`: the leaves of each source by key. `external`: values of fields that are not saved."""
         self._listings = listings
         self._kinds = kinds
         self._external = external
         self._shared: list[Node] = []
         self._sizes: dict[int, int] = {}
-        """Of the functions: how many functions and leaves they are made of, themselves counted."""
+        """Number of functions and leaves in the tree of each function, itself included."""
 
     def share(self, document: Any) -> None:
-        """Takes the next entry of the table of shared values."""
+        """Add the next entry of the table of shared values."""
         self._shared.append(self.node(document))
 
     def node(self, document: Any, depth: int = 0) -> Node:
-        """The node of a VALUE."""
+        """The node that a VALUE describes."""
         match document:
             case int() if type(document) is int:
                 if not 0 <= document < len(self._shared):
@@ -113,9 +115,9 @@ class NodeReader:
                 return Read(source, self._leaf(source, key))
             case [str(kind), dict(fields), *inputs]:
                 if depth == DEEPEST:
-                    raise FunctionError(f"more than {DEEPEST} functions of functions")
+                    raise FunctionError(f"functions are nested deeper than {DEEPEST} levels")
                 return self._applied(kind, fields, [self.node(child, depth + 1) for child in inputs])
-        raise FunctionError('it is neither ["leaf", SOURCE, KEY] nor [KIND, {…}, VALUE, …] nor a number')
+        raise FunctionError('a value must be ["leaf", SOURCE, KEY], [KIND, {…}, VALUE, …] or a number')
 
     def _leaf(self, source: str, key: str) -> Leaf:
         if source not in self._listings:
@@ -133,16 +135,16 @@ class NodeReader:
             raise FunctionError(f"`{kind}` does not take {len(inputs)} arrays")
         for child in inputs:
             if isinstance(child, Read) and child.leaf.spec is None:
-                raise FunctionError(f"`{shown(child.leaf.key.text)}` is no array")
+                raise FunctionError(f"`{shown(child.leaf.key.text)}` is not an array")
         node = Apply(function, tuple(inputs))
         sizes = (1 if isinstance(child, Read) else self._sizes[id(child)] for child in inputs)
         self._sizes[id(node)] = 1 + sum(sizes)
         if self._sizes[id(node)] > MOST_NODES:
-            raise FunctionError(f"a value of more than {MOST_NODES:,} functions and leaves")
+            raise FunctionError(f"a value has more than {MOST_NODES:,} functions and leaves")
         try:
             nbytes = node.spec.nbytes
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError) as error:
-            raise FunctionError(f"`{kind}` does not go with its fields and inputs: {error}") from error
+            raise FunctionError(f"`{kind}` does not fit its fields and inputs: {error}") from error
         if nbytes >= 2**63:
             raise FunctionError(f"`{kind}` gives more bytes than any checkpoint holds")
         return node

@@ -1,6 +1,6 @@
-"""The tree that an expression becomes: leaves that are read, functions that are applied.
+"""The value of an output as a tree: leaves that are read, and functions that are applied to them.
 
-Nothing here holds data. A node knows its spec, so everything about an output is known while planning.
+The tree holds no data. A node knows its shape and dtype, so these are known for every output while planning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from ckpt_surgery.functions.dtypes import Rounded
 
 @frozen(eq=False)
 class Read:
-    """The stored value of one leaf of one source, or of the target (`source == "target"`)."""
+    """The stored value of a leaf of a source, or of the target (then `source` is `"target"`)."""
 
     source: str
     leaf: Leaf
@@ -33,7 +33,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """A function of other nodes."""
+    """A function applied to other nodes."""
 
     function: Function
     inputs: tuple["Node", ...]
@@ -48,9 +48,9 @@ Node = Read | Apply
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """What an expression sees of an array: the node, and the dtype that the user is told.
+    """An array as a value of expressions: its node, and its declared dtype.
 
-    The two dtypes differ while narrow floats are computed in float32 (`Function.declared_dtype`).
+    The dtype of the node is wider while narrow floats are computed in float32 (`Function.declared_dtype`).
     """
 
     node: Node
@@ -61,7 +61,7 @@ class Array:
         return ArraySpec(self.node.spec.shape, self.dtype)
 
     def settled(self) -> Node:
-        """The node, rounded to the declared dtype where it was computed wider."""
+        """The node, rounded to the declared dtype if it is computed in a wider one."""
         if self.node.spec.dtype == self.dtype:
             return self.node
         return Apply(Rounded(self.dtype), (self.node,))
@@ -69,20 +69,20 @@ class Array:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """`xs`: the leaves that one rule sends to one key, in order."""
+    """The value of `xs`: the leaves that one rule sends to one key, in order."""
 
     items: tuple[Array, ...]
     places: tuple[int, ...] | None
-    """Where `by` gave integers: the place of each item, ascending. None: the items are simply in order."""
+    """Place of each item, ascending, if `by` gave integers; otherwise None."""
 
     @property
     def complete(self) -> bool:
-        """No gap: the places are 0..N-1."""
+        """Whether the places are 0..N-1, without a gap."""
         return self.places is None or self.places == tuple(range(len(self.items)))
 
 
 def applied(function: Function, inputs: Sequence[Array]) -> Array:
-    """A function of arrays as an array that is not computed yet; its shapes are checked here."""
+    """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
     nodes = tuple(array.settled() if function.exact_inputs else array.node for array in inputs)
     node = Apply(function, nodes)
     dtype = node.spec.dtype
@@ -90,7 +90,7 @@ def applied(function: Function, inputs: Sequence[Array]) -> Array:
 
 
 def reads(node: Node) -> Iterator[Read]:
-    """Every leaf that a node reads, depth first; a leaf that is read twice comes twice."""
+    """Every read in the tree, depth first; a leaf that is read twice comes twice."""
     return iter((node,)) if isinstance(node, Read) else _reads(node)
 
 
@@ -105,9 +105,9 @@ def _reads(root: "Node") -> Iterator[Read]:
 
 
 def relinked(node: Node) -> Manifest | None:
-    """The node's value over bytes that are stored already.
+    """A manifest of the node's value that refers to stored bytes of the leaves.
 
-    None where any of it has to be computed, or has no stored bytes yet.
+    None if any part has to be computed, or is not stored as chunks.
     """
     if isinstance(node, Read):
         return node.leaf.manifest

@@ -1,4 +1,4 @@
-"""Calls of functions: the arguments are put in their places, and the result is a lazy array or a value."""
+"""Calls of functions with evaluated arguments."""
 
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any
@@ -14,7 +14,10 @@ from ckpt_surgery.language.values import bounded, gathered, told
 def called(
     function: type[Function] | Plain, arguments: Sequence[Any], keywords: Mapping[str, Any], scope: Scope
 ) -> Any:
-    """The value of a call."""
+    """The value of a call: a lazy array, a list of them, or a plain value.
+
+    Raises SurgeryError for arguments that the function does not take.
+    """
     if isinstance(function, type):
         return _array_call(function, arguments, keywords, scope)
     return _plain_call(function, arguments, keywords)
@@ -39,7 +42,10 @@ def _array_call(
 
 
 def _argument(value: Any) -> Any:
-    """What a function is given for a value: `xs` is a list of arrays, a range a list of numbers."""
+    """The value as functions take it: `xs` becomes a list of arrays.
+
+    Raises FunctionError for values that no function takes, such as a source.
+    """
     if isinstance(value, Series):
         return list(gathered(value))
     if isinstance(value, list | tuple):
@@ -47,7 +53,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, Array | Number | str | range) or value is None:
         return value
     if isinstance(value, Lookup) and isinstance(value, Sized):
-        return value  # part of a config, for `len`
+        return value  # a part of a config, for `len`
     raise FunctionError(f"{told(value)} cannot be an argument")
 
 

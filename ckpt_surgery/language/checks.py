@@ -1,7 +1,7 @@
-"""What fields of a recipe mean together: everything that can be told without a checkpoint.
+"""Checks of a whole recipe that need no checkpoint: which fields, names and passes go together.
 
-A recipe comes here with the fields that do not parse taken out (`broken`), so that all other problems
-are found at the same time.
+Fields that do not parse were removed from the recipe before (`broken`), so that all other problems are found
+in the same run.
 """
 
 import re
@@ -41,7 +41,9 @@ def _header(subject: Subject) -> Iterator[Finding]:
     written = subject.written
     for name in ("rules", "mirror"):
         if "passes" in written and name in written:
-            yield Finding((name,), f"`{name}` belongs to one of the `passes` here", at_key=True)
+            yield Finding(
+                (name,), f"`{name}` must be inside one of the `passes` if there are any", at_key=True
+            )
     hooks = subject.recipe.hooks
     if hooks is not None and (
         not hooks.endswith(".py") or "/" in hooks or "\\" in hooks or hooks.startswith(".")
@@ -51,9 +53,9 @@ def _header(subject: Subject) -> Iterator[Finding]:
         )
     sources = subject.recipe.sources
     if not subject.recipe.named_sources:
-        yield Finding(("sources",), "there has to be one source at least, with a name")
+        yield Finding(("sources",), "a recipe needs at least one source with a name")
     if ANY_MORE in sources[:-1]:
-        message = f"`{ANY_MORE}` stands for any number of further sources: it comes last"
+        message = f"`{ANY_MORE}` stands for any number of further sources; it must come last"
         yield Finding(("sources", sources.index(ANY_MORE)), message)
     yield from _output(subject)
     yield from empty_fields(written, ())
@@ -66,7 +68,9 @@ def _sharding(subject: Subject, policy: ShardingPolicy, path: DocumentPath) -> I
     if subject.is_broken(path):
         return
     if not policy.mesh:
-        yield Finding(path, "`sharding` needs a `mesh`: its axes with their lengths, as {data: 2, model: 4}")
+        yield Finding(
+            path, "`sharding` needs a `mesh`: its axes with their lengths, such as {data: 2, model: 4}"
+        )
         return
     for pattern, spec in policy.specs.items():
         if (flaw := spec_flaw(policy.mesh, spec)) is not None:
@@ -78,12 +82,14 @@ def _output(subject: Subject) -> Iterator[Finding]:
     if output is None or not output.structure_file or subject.is_broken(("output", "zarr")):
         return
     if output.zarr != 2:
-        message = "a structure file is for versions of Orbax that read zarr 2 only"
-        yield Finding(("output", "structure_file"), message, hint="Add `zarr: 2`, or leave it out.")
+        message = "a structure file is for versions of Orbax that only read zarr 2"
+        yield Finding(
+            ("output", "structure_file"), message, hint="Add `zarr: 2`, or remove `structure_file`."
+        )
 
 
 def _names(subject: Subject) -> Iterator[Finding]:
-    """Every name that expressions use has one meaning."""
+    """Names of sources, params and tables that are not allowed, or are taken already."""
     recipe = subject.recipe
     owners: dict[str, str] = {}
     several: list[tuple[str, str, DocumentPath, bool]] = [
@@ -95,17 +101,17 @@ def _names(subject: Subject) -> Iterator[Finding]:
         problem = name_problem(name, owners)
         further = _FURTHER.fullmatch(name) if recipe.takes_more else None
         if problem is None and further is not None and int(further[1]) > len(recipe.named_sources):
-            problem = f"`{name}` is what a further source is called; choose another name"
+            problem = f"`{name}` is the name of a further source; choose another name"
         if problem is not None:
             yield Finding(path, problem, at_key=at_key)
         owners.setdefault(name, f"a {kind}")
 
 
 def _params(subject: Subject) -> Iterator[Finding]:
-    """A config has scalars to give."""
+    """Params whose default is a list, which a config cannot give."""
     for name, param in subject.recipe.params.items():
         if param.config and isinstance(param.default, tuple):
-            message = "`config` gives text, a number, or true or false; this default is a list"
+            message = "`config` can give text, a number, true or false, but this default is a list"
             yield Finding(("params", name, "config"), message, at_key=True)
 
 
@@ -142,10 +148,12 @@ def _mirror(pass_: Pass, path: DocumentPath) -> Iterator[Finding]:
     seen: list[str] = []
     for where, prefix, at_key in prefixes:
         if not all(prefix.split(SEPARATOR)):
-            message = f"a mirrored tree is named by its key, such as opt_state/0/mu, not {prefix!r}"
+            message = f"a mirrored tree is given by its key, such as opt_state/0/mu, not {prefix!r}"
             yield Finding(where, message, at_key=at_key)
         elif (other := next((s for s in seen if _overlap(s, prefix)), None)) is not None:
-            yield Finding(where, f"`{prefix}` and `{other}` overlap: one lies in the other", at_key=at_key)
+            yield Finding(
+                where, f"`{prefix}` and `{other}` overlap; mirrored trees must lie apart", at_key=at_key
+            )
         seen.append(prefix)
 
 

@@ -1,7 +1,7 @@
-"""What a checkpoint says about its model as JSON: `config` in expressions, and where params come from.
+"""JSON beside a checkpoint that describes its model: `config` in expressions, and values of params.
 
-A config is read when it is first asked for. An entry that is null counts as one that is not there: that is
-what null means in the files that models come with.
+A config is read when it is first used. An entry that is null counts as missing, which is what null means in
+the config files of models.
 """
 
 from collections import ChainMap
@@ -15,9 +15,9 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.scope import Lookup
 
 SEPARATOR = "/"
-"""Between the names of a path: `text_config/num_hidden_layers`."""
+"""Separates the names of a path: `text_config/num_hidden_layers`."""
 MISSING = object()
-"""Stands for an entry that is not there, or is null."""
+"""Stands for an entry that is missing or null."""
 
 
 @dataclass(frozen=True)
@@ -25,26 +25,27 @@ class Entries(Lookup):
     """A JSON object, as expressions see it."""
 
     name: str
-    """How it is spelled: `config['rope_scaling']`."""
+    """Expression for the object: `config['rope_scaling']`."""
     values: Mapping[str, Any]
+    """Entries of the object."""
     about: str = ""
-    """What is said of it where an entry is missing; empty: its name."""
+    """Subject of the message for a missing entry. Empty: the name."""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"the entries of `{self.name}`"
 
     def __len__(self) -> int:
         return len(self.values)
 
     def entry(self, key: object) -> Any:
-        """The entry of this key, None where it is null. Raises FunctionError, with a close match."""
+        """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
         if not isinstance(key, str):
-            raise FunctionError(f"the entries of `{self.name}` have names: they are looked up by text")
+            raise FunctionError(f"the entries of `{self.name}` have names; look them up by text")
         if key not in self.values:
             raise FunctionError(
                 f"{self.about or f'`{self.name}`'} has no entry {key!r}{did_you_mean(key, self.values)}",
-                hint="has(…) asks whether there is one; get(…, default) is the default where there is none.",
+                hint="has(…) tells whether there is one; get(…, default) gives the default if there is none.",
             )
         return _seen(self.values[key], f"{self.name}[{key!r}]")
 
@@ -67,10 +68,11 @@ class Layer:
     """One JSON object that a config is made of."""
 
     origin: str
-    """What people call it: `config.json`."""
+    """Name for messages: `config.json`."""
     entries: Mapping[str, Any]
+    """Entries of the object."""
     of_model: bool = True
-    """Whether it is there to say what the model is; custom metadata may be anything."""
+    """Whether the object describes the model. Custom metadata can be anything."""
 
 
 @dataclass(frozen=True)
@@ -79,26 +81,26 @@ class Found:
 
     value: Any
     origin: str
-    """Of the layer that has it."""
+    """Origin of the layer that has the value."""
 
 
 class Config(Lookup):
-    """The config of one source: layers of JSON objects, of which the first that has an entry decides."""
+    """The config of one source: layers of JSON objects. The first layer that has an entry gives its value."""
 
     def __init__(self, name: str, absent: str, load: Callable[[], Sequence[Layer]]):
-        """`name`: how expressions call it. `absent`: what is said where there is nothing to read.
-        `load` may raise SourceError.
+        """`name` is the name in expressions. `absent` is the message for a source without a config.
+        `load` reads the layers, and may raise SourceError.
         """
         self.name = name
         self._absent = absent
         self._load = load
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"the entries of `{self.name}`"
 
     def entry(self, key: object) -> Any:
-        """The entry of this key, None where it is null. Raises FunctionError, with a close match."""
+        """The entry of this key, None if it is null. Raises FunctionError, with a close match, if missing."""
         return self.entries.entry(key)
 
     def has(self, key: object) -> bool:
@@ -107,12 +109,12 @@ class Config(Lookup):
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """Those that have entries. Raises SourceError where one is damaged."""
+        """The layers that have entries. Raises SourceError if one is damaged."""
         return tuple(layer for layer in self._load() if layer.entries)
 
     @cached_property
     def entries(self) -> Entries:
-        """All layers as one object. Raises SourceError where one is damaged."""
+        """All layers as one object. Raises SourceError if one is damaged."""
         merged = ChainMap(*(dict(layer.entries) for layer in self.layers))
         return Entries(self.name, merged, self._about)
 
@@ -122,13 +124,13 @@ class Config(Lookup):
 
     @property
     def _of_model(self) -> str | None:
-        """What says what the model is; None where nothing does."""
+        """The origin of the first layer that describes the model, or None."""
         return next((layer.origin for layer in self.layers if layer.of_model), None)
 
     def found(self, path: str) -> Found | None:
-        """The value at `a/b/c`, and where it comes from; None where there is none, or null.
+        """The value at the path `a/b/c`, with its origin; None if it is missing or null.
 
-        A number in the path is an index where there is a list.
+        A number in the path is an index if the value above it is a list.
         """
         names = path.split(SEPARATOR)
         value: Any = self.entries
@@ -140,7 +142,7 @@ class Config(Lookup):
         return Found(value, next(layer.origin for layer in self.layers if names[0] in layer.entries))
 
     def without(self, paths: Sequence[str]) -> str:
-        """What to say where none of these paths is there."""
+        """The message for a config that has none of these paths."""
         if self._of_model is None:
             return self._absent
         known = ["/".join(path) for path in _paths(self.entries.values)]
@@ -149,11 +151,11 @@ class Config(Lookup):
 
 
 MOST_PATHS = 1000
-"""So many paths are looked at for a close match."""
+"""Limit on the paths among which a close match is looked for."""
 
 
 def _paths(values: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Of an object, and of the objects in it."""
+    """The paths of the entries of an object, and of the objects directly in it."""
     found: list[tuple[str, ...]] = [(name,) for name, value in values.items() if value is not None]
     for name, value in values.items():
         found += [(name, inner) for inner in value] if isinstance(value, Mapping) else []
@@ -162,33 +164,33 @@ def _paths(values: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Configs(Lookup):
-    """`configs['lora']`: the configs of all sources by their names, the first source's first."""
+    """The configs of all sources by name, `configs['lora']`; the first source's comes first."""
 
     by_source: Mapping[str, Config]
 
     @property
     def first(self) -> Config:
-        """What `config` stands for."""
+        """The config of the first source: what `config` stands for."""
         return next(iter(self.by_source.values()), NOTHING)
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return "the configs of the sources"
 
     def entry(self, key: object) -> Config:
-        """The config of this source. Raises FunctionError where there is no such source."""
+        """The config of this source. Raises FunctionError if there is no such source."""
         if isinstance(key, str) and key in self.by_source:
             return self.by_source[key]
         guess = did_you_mean(key, self.by_source) if isinstance(key, str) else ""
-        raise FunctionError(f"there is no source {key!r} whose config could be asked for{guess}")
+        raise FunctionError(f"there is no source {key!r}, so it has no config{guess}")
 
     def has(self, key: object) -> bool:
-        """Whether this source has a config at all."""
+        """Whether this source has a config."""
         return isinstance(key, str) and key in self.by_source and bool(self.by_source[key].layers)
 
 
 def reached(holder: Any, key: object) -> Any:
-    """`holder[key]` of entries and lists; MISSING where there is none, or null, or nothing to look into."""
+    """`holder[key]` of entries and lists; MISSING if it is missing or null, or the holder has no entries."""
     if isinstance(holder, list):
         value = holder[key] if type(key) is int and -len(holder) <= key < len(holder) else None
     elif isinstance(holder, Entries | Config | Configs):
@@ -199,5 +201,5 @@ def reached(holder: Any, key: object) -> Any:
 
 
 NOTHING = Config("config", "there is no config here", lambda: ())
-"""Where there is no checkpoint."""
+"""Config used where there is no checkpoint."""
 NO_CONFIGS = Configs({})

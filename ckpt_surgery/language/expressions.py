@@ -36,8 +36,7 @@ class Expression:
     tree: ast.expr = field(compare=False, repr=False)
     """Python's syntax tree."""
     names: frozenset[str]
-    """All names that stand for values, such as `x`, groups, params and sources. Function names are not among
-    them."""
+    """All names that stand for values: `x`, groups, params, sources, … Names of functions are left out."""
     name_uses: tuple[NameUse, ...] = field(compare=False, repr=False)
     """Each place where one of the names is used."""
     calls: tuple[CallUse, ...] = field(compare=False, repr=False)

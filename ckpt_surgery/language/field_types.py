@@ -1,4 +1,4 @@
-"""The types of a recipe's fields: how text becomes expressions, templates and patterns; their JSON Schema."""
+"""Types of the fields of a recipe: how their values are read, and their JSON Schema."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
@@ -20,12 +20,13 @@ from ckpt_surgery.language.template_parsing import parse_template
 from ckpt_surgery.language.templates import Template
 
 SYNTAX = "recipe_syntax"
-"""The type of pydantic errors that point at characters of the value."""
+"""Type of the pydantic errors that point at characters of the value."""
 WRONG_TYPE = "recipe_type"
+"""Type of the pydantic errors that say which type is wanted."""
 
 
 def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
-    """A validator that parses text; its errors carry the characters meant."""
+    """A validator that parses text. Its errors carry the offsets of the characters in question."""
 
     def validate(value: Any) -> Any:
         if not isinstance(value, str):
@@ -50,7 +51,7 @@ def _constant(value: Any) -> Constant:
 
 
 def _paths(value: Any) -> tuple[str, ...]:
-    """Where in a config a value may be: one path, or several."""
+    """One or several paths in a config."""
     paths = [value] if isinstance(value, str) else value
     if isinstance(paths, list) and paths and all(isinstance(p, str) and all(p.split("/")) for p in paths):
         return tuple(paths)
@@ -81,7 +82,7 @@ def _spec(value: Any) -> Spec:
 
 
 def one_of(expected: str) -> BeforeValidator:
-    """Integers only: a literal of Python's takes `True` and `1.0` for 1."""
+    """Refuses all but integers. Without it, a `Literal[1]` takes `True` and `1.0` as well."""
 
     def validate(value: Any) -> Any:
         if type(value) is not int:

@@ -1,4 +1,4 @@
-"""What checks of a recipe find, and what they look at."""
+"""What the checks of a recipe get, and what they give: findings."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,37 +12,37 @@ from ckpt_surgery.language.yaml_document import DocumentPath
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem of the recipe, before its place is looked up."""
+    """A problem of a recipe, by the path of its field; its line is looked up later."""
 
     path: DocumentPath
     message: str
     start: int | None = None
-    """Offsets in the scalar's value, or in the key where `at_key`."""
+    """Offset of the first character in question, in the value, or in the key if `at_key`."""
     end: int | None = None
     at_key: bool = False
-    """The key that leads to the value is meant."""
+    """Whether the problem is with the key of the value."""
     hint: str | None = None
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is being checked."""
+    """The recipe that is checked."""
 
     recipe: Recipe
     written: Mapping[str | int, Any]
-    """The document's value."""
+    """Value of the document, as it was written."""
     broken: frozenset[DocumentPath]
-    """Fields that do not parse; they are missing from `recipe`."""
+    """Paths of the fields that do not parse. They are missing from `recipe`."""
 
     @property
     def constants(self) -> frozenset[str]:
-        """Every name that all expressions of the recipe know."""
+        """The names that all expressions of the recipe can use."""
         names = {*self.recipe.params, *self.recipe.tables, *self.recipe.named_sources, *EVERYWHERE}
         names |= {str(path[1]) for path in self.broken if len(path) > 1 and path[0] in ("params", "tables")}
         return frozenset(names | ({HOOKS} if "hooks" in self.written else set()))
 
     def is_broken(self, path: DocumentPath) -> bool:
-        """Whether something there, or below, does not parse."""
+        """Whether the value at this path, or part of it, does not parse."""
         return any(broken[: len(path)] == path for broken in self.broken)
 
 

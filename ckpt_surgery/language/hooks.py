@@ -1,11 +1,11 @@
 """Functions of the user's own, in a Python file beside the recipe: `hooks.name(x)` in expressions.
 
-A hook is a plain function of whole arrays (NumPy; narrow types are those of ml_dtypes) and constants.
-Planning does not call it with values: its result is taken to have the shape and dtype of its first
-array, unless the file has a function `infer_NAME` that says otherwise, from the same arguments with
-each array replaced by its description (`.shape`, `.dtype`, `.ndim`, `.size`). What comes out is checked
-against that. A hook that is given no array, and has no `infer_NAME`, is called while planning; it gives
-text, a number or a list of those.
+A hook is a plain Python function of whole NumPy arrays (narrow types are those of ml_dtypes) and constants.
+Planning does not call it with values: the result is assumed to have the shape and dtype of the first array. A
+function `infer_NAME` in the file can say otherwise; it gets the same arguments, with a description in place
+of each array (`.shape`, `.dtype`, `.ndim`, `.size`). The result is checked against the plan. A hook without
+array arguments and without an `infer_NAME` is called while planning, and gives text, a number or a list of
+those.
 """
 
 import hashlib
@@ -30,34 +30,34 @@ from ckpt_surgery.graph.nodes import Array, Series, applied
 from ckpt_surgery.language.values import bounded, gathered, told
 
 INFER = "infer_"
-"""`infer_NAME` says what `NAME` gives."""
+"""Prefix of the functions that give shape and dtype of a hook's result: `infer_NAME` for `NAME`."""
 HookFunction = Callable[..., Any]
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Tasks run on several threads; a user's function need not know."""
+"""Held while a hook runs: tasks run on several threads, for which a user's function need not be made."""
 
 
-Template = tuple[Any, ...]
-"""A call's arguments: constants, and tuples where it has lists; `...` stands for each array, in order."""
+ArgumentTemplate = tuple[Any, ...]
+"""Arguments of a call: constants, tuples for lists, and `...` for each array in order."""
 
 
 @dataclass(frozen=True)
 class HookCall(Function):
-    """A call of a hook: computed as a whole, whatever region is wanted."""
+    """A call of a hook. It computes the whole result for any region."""
 
     kind: ClassVar[str] = "hook"
     external: ClassVar[tuple[str, ...]] = ("hooks",)
     exact_inputs: ClassVar[bool] = True
     full_copies: ClassVar[int] = 2
     hooks: "HookFile"
-    """The file that has the function."""
+    """File that defines the function."""
     function: str
-    """The function's name."""
-    arguments: Template
+    """Name of the function."""
+    arguments: ArgumentTemplate
     shape: tuple[int, ...]
-    """The result's shape."""
+    """Shape of the result."""
     dtype: np.dtype[Any]
-    """The result's dtype."""
+    """Dtype of the result."""
 
     def __post_init__(self) -> None:
         self.hooks.function(self.function)
@@ -75,7 +75,7 @@ class HookCall(Function):
         return [(i, Region.whole(spec.shape)) for i, spec in enumerate(ins)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
-        """Raises DataError where the hook fails, or gives something else than was planned."""
+        """The region of the result. Raises DataError if the hook fails, or its result is not as planned."""
         given = _filled(self.arguments, blocks)
         with _ONE_AT_A_TIME:
             try:
@@ -87,19 +87,19 @@ class HookCall(Function):
         found, wanted = ArraySpec(whole.shape, whole.dtype), self.infer(ins)
         if found != wanted:
             raise DataError(
-                f"`hooks.{self.function}` gave {found}; it was planned to give {wanted}",
-                hint=f"A function `{INFER}{self.function}` in {self.hooks.name} tells the planner.",
+                f"`hooks.{self.function}` gave {found}, but the plan expects {wanted}",
+                hint=f"Add a function `{INFER}{self.function}` to {self.hooks.name} for its shape and dtype.",
             )
         return np.asarray(whole[region.slices])
 
 
-def _arrays(template: Template) -> int:
-    """How many arrays a template has a place for."""
+def _arrays(template: ArgumentTemplate) -> int:
+    """The number of arrays among the arguments."""
     return sum(_arrays(item) if isinstance(item, tuple) else item is ... for item in template)
 
 
-def _filled(template: Template, arrays: Iterable[Any]) -> list[Any]:
-    """The arguments as the hook gets them: arrays in their places, lists again."""
+def _filled(template: ArgumentTemplate, arrays: Iterable[Any]) -> list[Any]:
+    """The arguments as the hook gets them: with arrays in their places, and lists for tuples."""
     remaining = iter(arrays)
 
     def filled(item: Any) -> Any:
@@ -111,7 +111,7 @@ def _filled(template: Template, arrays: Iterable[Any]) -> list[Any]:
 
 
 def _failure(name: str, file: str, error: BaseException) -> str:
-    """`hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
+    """The message for a hook that raised: `hooks.scale` raised ValueError: … (my_hooks.py, line 3)."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
     message = f": {error}" if str(error) else ""
@@ -119,13 +119,13 @@ def _failure(name: str, file: str, error: BaseException) -> str:
 
 
 class HookFile:
-    """The functions of one file, loaded."""
+    """A file of hooks that has been run, with its functions."""
 
     def __init__(self, path: Path, sha256: str | None = None):
-        """Runs the file. Raises PlanError where it is not there, or does not run.
+        """Runs the file. Raises PlanError if it cannot be read, or fails.
 
-        With `sha256`, the digest of a file that somebody has looked at, also where it is another, which
-        does not run then.
+        `sha256` is the digest of the file that the plan was made with: a file with another digest raises
+        PlanError, and is not run.
         """
         self.file = str(path)
         self.name = path.name
@@ -135,7 +135,7 @@ class HookFile:
             raise PlanError(
                 f"the hooks {shown(self.file)} changed since the plan was made", hint="Make the plan again."
             )
-        # What ran is what the digest is of: the file is not read a second time by an import.
+        # The code that runs is the text that was digested: an import would read the file a second time.
         module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
         module.__file__ = self.file
         sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
@@ -152,9 +152,9 @@ class HookFile:
         }
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
-        """The lazy result of `hooks.name(…)`; a constant where no argument is an array.
+        """The lazy result of `hooks.name(…)`, or a constant if no argument is an array.
 
-        Raises FunctionError where there is no such function, or its result cannot be told.
+        Raises FunctionError if there is no such function, or if its result has no known shape and dtype.
         """
         self.function(name)
         inputs: list[Array] = []
@@ -165,14 +165,14 @@ class HookFile:
         return applied(HookCall(self, name, template, result.shape, result.dtype), inputs)
 
     def function(self, name: str) -> HookFunction:
-        """Raises FunctionError where there is none of this name."""
+        """The function of this name. Raises FunctionError if there is none."""
         if name not in self.functions:
             guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
             raise FunctionError(f"{self.name} has no function `{name}`{guess}")
         return self.functions[name]
 
-    def _result(self, name: str, template: Template, inputs: Sequence[Array]) -> ArraySpec:
-        """What the hook will give."""
+    def _result(self, name: str, template: ArgumentTemplate, inputs: Sequence[Array]) -> ArraySpec:
+        """Shape and dtype of the result of a hook."""
         if INFER + name not in self.functions:
             return inputs[0].spec
         specs = [array.spec for array in inputs]
@@ -203,7 +203,7 @@ def _load_failure(file: str, error: BaseException) -> str:
 
 
 def _template(argument: Any, inputs: list[Array]) -> Any:
-    """The argument with its arrays taken out into `inputs`."""
+    """The argument with `...` for each array; the arrays are appended to `inputs`."""
     if isinstance(argument, Series):
         argument = gathered(argument)
     if isinstance(argument, Array):
@@ -217,7 +217,7 @@ def _template(argument: Any, inputs: list[Array]) -> Any:
 
 
 def _constant(name: str, value: Any) -> Any:
-    """What a hook gave while planning, as expressions have it."""
+    """The result of a hook that was called while planning, as a value of expressions."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):
@@ -226,12 +226,12 @@ def _constant(name: str, value: Any) -> Any:
         return bounded(value)
     raise FunctionError(
         f"`hooks.{name}` was given no array and gave a {type(value).__name__}, not text or a number",
-        hint=f"For an array, `{INFER}{name}` has to say which shape and dtype.",
+        hint=f"For an array, add `{INFER}{name}`, which gives its shape and dtype.",
     )
 
 
 def _spec(name: str, value: Any) -> ArraySpec:
-    """What `infer_NAME` said: something with `.shape` and `.dtype`, or a pair of the two."""
+    """The result of `infer_NAME`: anything with `.shape` and `.dtype`, or a pair of the two."""
     if isinstance(value, tuple) and len(value) == 2:
         shape, dtype = value
     else:

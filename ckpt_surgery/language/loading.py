@@ -1,4 +1,4 @@
-"""YAML → Recipe: a recipe is loaded, checked as a whole, and every problem is told with its place."""
+"""Loading of recipes: YAML is parsed and checked, and every problem is reported with its place."""
 
 import copy
 import hashlib
@@ -25,33 +25,35 @@ from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_tex
 from ckpt_surgery.language.yaml_parsing import parse_document, read_text
 
 MAX_PROBLEMS = 100
+"""Limit on the problems that are reported."""
 
 Check = Callable[[Recipe], Iterable[Finding]]
-"""Finds what is wrong by what only others know: which formats there are, say."""
+"""A check that needs more than the language, such as which formats exist."""
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe that passed every check that needs no checkpoint, and where it came from."""
+    """A recipe that passed all checks that need no checkpoint, with its file."""
 
     path: str
-    """As the user gave it."""
+    """Path of the file, or `@name`, as the user gave it."""
     recipe: Recipe
     document: Document
+    """The YAML document, for the places of fields."""
     sha256: str
-    """Of the text, as UTF-8: hexadecimal."""
+    """Digest of the text in UTF-8, hexadecimal."""
     given: Mapping[str, Constant]
-    """The params that the caller sets."""
+    """Params that the caller sets."""
     configs: Configs = NO_CONFIGS
-    """What lies beside the sources, once they are known."""
+    """Configs of the sources, once those are open."""
     hooks: Hooks | None = None
-    """The user's functions, once they are allowed."""
+    """The user's functions, if they are allowed."""
 
     @cached_property
     def param_values(self) -> tuple[ParamValue, ...]:
-        """Every param with its value and where that comes from.
+        """Every param with its value and the origin of the value.
 
-        Raises PlanError where the config has a value of another type, SourceError where it is damaged.
+        Raises PlanError if the config has a value of another type, SourceError if the config is damaged.
         """
         values: list[ParamValue] = []
         problems: list[Problem] = []
@@ -72,43 +74,43 @@ class LoadedRecipe:
 
     @cached_property
     def names(self) -> Mapping[str, Any]:
-        """What params, tables and hooks are bound to in expressions."""
+        """The values of params, tables, configs and hooks for expressions, by name."""
         tables = {name: Table(name, entries) for name, entries in self.recipe.tables.items()}
         configs = {CONFIG: self.configs.first, CONFIGS: self.configs}
         return {**self.params, **tables, **configs, **({} if self.hooks is None else {HOOKS: self.hooks})}
 
     @property
     def directory(self) -> Path:
-        """Where the recipe lies, and its hooks beside it."""
+        """The directory of the recipe and of its hooks."""
         return Path(recipe_path(self.path)).parent
 
     def rule_location(self, pass_index: int, rule_index: int) -> DocumentPath:
-        """Where a rule lies in the document: `("rules", 3)`."""
+        """The path of a rule in the document: `("rules", 3)`."""
         if self.recipe.written_passes is None:
             return ("rules", rule_index)
         return ("passes", pass_index, "rules", rule_index)
 
     def rule_path(self, pass_index: int, rule_index: int) -> str:
-        """`rules[3]`, or `passes[1].rules[0]`."""
+        """The path of a rule as text: `rules[3]`, or `passes[1].rules[0]`."""
         return path_text(self.rule_location(pass_index, rule_index))
 
     def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
-        """Where a field is, or characters of its text (offsets of an ExpressionError, say)."""
+        """The place of a field, or of characters of its text (by the offsets of an ExpressionError)."""
         return self.document.place(path, start, end)
 
     def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
-        """Where a field's name is, or characters of it: templates are keys where `to` is a mapping."""
+        """The place of a field's name, or of characters of it: in a mapping `to`, templates are keys."""
         return self.document.key_place(path, start, end)
 
 
 def load_recipe(
     path: str | Path, overrides: Sequence[str] = (), check: Check = lambda recipe: ()
 ) -> LoadedRecipe:
-    """Read and check a recipe: a file, or with `@name` one that comes with the package.
+    """Read and check a recipe: a file, or a recipe `@name` of the package.
 
-    `overrides` are `NAME=VALUE`, typed by the param's default; `check` may find more problems.
-    Raises UsageError where the file cannot be read or an override does not fit, RecipeError with all
-    problems where the recipe is wrong.
+    `overrides` have the form `NAME=VALUE`, with a value of the type of the param's default. `check` can find
+    more problems. Raises UsageError if the file cannot be read or an override does not fit, RecipeError with
+    all problems of the recipe.
     """
     return parse_recipe(read_text(recipe_path(str(path))), str(path), overrides, check)
 
@@ -116,7 +118,7 @@ def load_recipe(
 def parse_recipe(
     text: str, path: str, overrides: Sequence[str] = (), check: Check = lambda recipe: ()
 ) -> LoadedRecipe:
-    """Like `load_recipe`, of a text; `path` is what messages call it."""
+    """Like `load_recipe`, for a text. Messages call it `path`."""
     document = parse_document(text, path)
     recipe, problems = _checked(document, check)
     if recipe is None or problems:
@@ -134,7 +136,7 @@ def schema() -> dict[str, Any]:
 
 
 def _without_null(value: Any) -> Any:
-    """A field is left out, not null: the schema without that alternative, which pydantic adds."""
+    """The schema without the alternative null, which pydantic adds: a field is left out, not null."""
     if isinstance(value, list):
         return [_without_null(item) for item in value]
     if not isinstance(value, dict):
@@ -151,7 +153,7 @@ def _without_null(value: Any) -> Any:
 
 
 def _checked(document: Document, check: Check) -> tuple[Recipe | None, list[Problem]]:
-    """The recipe as far as it parses, and every problem."""
+    """The recipe without the fields that do not parse, and all problems."""
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a recipe is a mapping that starts with `version: 1`"
@@ -171,7 +173,7 @@ def _spot(place: Place | None) -> tuple[int, int]:
 
 
 def _parsed(value: Mapping[str | int, Any]) -> tuple[Recipe, list[Finding]]:
-    """The recipe without the fields that do not parse, and what is wrong with those."""
+    """The recipe without the fields that do not parse, and the findings for those."""
     pruned = copy.deepcopy(dict(value))
     found: dict[tuple[DocumentPath, bool], Finding] = {}
     while True:
@@ -179,19 +181,19 @@ def _parsed(value: Mapping[str | int, Any]) -> tuple[Recipe, list[Finding]]:
             return Recipe.model_validate(pruned), list(found.values())
         except ValidationError as error:
             new = [_field_finding(details, pruned) for details in error.errors(include_url=False)]
-            assert any((f.path, f.at_key) not in found for f in new), "what does not parse is taken out"
+            assert any((f.path, f.at_key) not in found for f in new), "a broken field was not removed"
             for finding in new:
                 found.setdefault((finding.path, finding.at_key), finding)
                 _prune(pruned, finding.path)
 
 
 def _prune(value: dict[str | int, Any], path: DocumentPath) -> None:
-    """Take out what does not parse, so that the rest can be looked at. Rules keep their numbers."""
+    """Remove a field that does not parse, so that the rest can be checked. Rules keep their numbers."""
     if path == ("version",):
         value["version"] = 1
         return
     if path[:1] == ("params",):
-        path = path[:2]  # a param without a default is none
+        path = path[:2]  # a param is nothing without its default
     holder: Any = value
     for part in path[:-1]:
         if not _has(holder, part):
@@ -213,7 +215,7 @@ def _has(holder: Any, part: str | int) -> bool:
 
 
 def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
-    """A pydantic error as a sentence about a field."""
+    """The finding for an error of pydantic."""
     path, at_key = _document_path(details["loc"], value)
     context = details.get("ctx") or {}
     if details["type"] == SYNTAX:
@@ -229,7 +231,10 @@ def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
 
 
 def _document_path(location: Sequence[str | int], value: Any) -> tuple[DocumentPath, bool]:
-    """A pydantic location without the names of union members; and whether it means a mapping's key."""
+    """The path in the document for a location of pydantic, and whether it is that of a mapping's key.
+
+    Locations also have the names of union members, which are left out.
+    """
     at_key = bool(location) and location[-1] == "[key]"
     path: list[str | int] = []
     for i, part in enumerate(location[:-1] if at_key else location):
@@ -258,11 +263,11 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
     given = details["input"]
     name = f"`{path[-1]}`" if path and isinstance(path[-1], str) else f"`{path_text(path)}`"
     if path == ("version",):
-        return f"this program knows version 1 of the recipe language, not {_in_yaml(given)}"
+        return f"this program reads version 1 of the recipe language, not {_in_yaml(given)}"
     if details["type"] == "literal_error":
         choices = re.sub(r"'(\w+)'", r"\1", str(context["expected"]))
         guess = did_you_mean(given, re.findall(r"\w+", choices)) if isinstance(given, str) else ""
-        return f"{name} is one of {choices}, not {_in_yaml(given)}{guess}"
+        return f"{name} must be one of {choices}, not {_in_yaml(given)}{guess}"
     wanted = context["wanted"] if details["type"] == WRONG_TYPE else _TYPES.get(details["type"])
     if wanted is None:
         return f"{name}: {details['msg']}"
@@ -271,6 +276,7 @@ def _wrong_value(path: DocumentPath, details: Mapping[str, Any], context: Mappin
 
 
 def _in_yaml(value: Any) -> str:
+    """A value of the document in the words of YAML."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
@@ -283,7 +289,7 @@ def _in_yaml(value: Any) -> str:
 
 
 def _known_fields(path: DocumentPath) -> list[str]:
-    """The fields of the mapping at `path`, for suggestions."""
+    """The names of the fields of the mapping at `path`, for suggestions."""
     model: type[BaseModel] = Recipe
     if path:
         named: Mapping[str | int, type[BaseModel]] = {"target": TargetPolicy, "output": OutputPolicy}
@@ -302,7 +308,7 @@ def _problem(document: Document, finding: Finding) -> Problem:
 
 
 def _in_order(problems: Iterable[Problem]) -> list[Problem]:
-    """By line and column, without repeats, and not without end."""
+    """The problems by line and column, without repeats, up to a limit."""
     unique = dict.fromkeys(problems)
     ordered = sorted(unique, key=lambda problem: _spot(problem.place))
     more = len(ordered) - MAX_PROBLEMS

@@ -1,4 +1,4 @@
-"""`has`, `kind` and `get`: they look something up that may not be there."""
+"""The functions `has`, `kind` and `get`, which look up a leaf or an entry that may be missing."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,21 +11,24 @@ from ckpt_surgery.language.values import told
 
 
 def has(name: str, holder: Any, key: Any) -> bool:
-    """Whether there is such a leaf, or such an entry that is not null. `name`: what `holder` is called."""
+    """Whether there is such a leaf, or such an entry that is not null.
+
+    `name` is what the expression calls `holder`.
+    """
     if isinstance(holder, Leaves):
         return key_text(name, key) in holder.keys()  # noqa: SIM118 - not a mapping
     return _found(holder, key, "has") is not MISSING
 
 
 def kind(name: str, holder: Any, key: Any) -> str:
-    """What a leaf is."""
+    """The kind of a leaf. Raises FunctionError if there is no such leaf."""
     if not isinstance(holder, Leaves):
         raise FunctionError(f"`kind` looks into a source or the target, not {told(holder)}")
     return kind_of(name, holder, key_text(name, key))
 
 
 def get(name: str, holder: Any, key: Any, default: Any) -> Any:
-    """The leaf's value, or the entry; the default where there is none, or null."""
+    """The array of a leaf, or an entry; the default if it is missing or null."""
     if isinstance(holder, Leaves):
         return subscripted(holder, key, name) if has(name, holder, key) else default
     found = _found(holder, key, "get")
@@ -33,7 +36,7 @@ def get(name: str, holder: Any, key: Any, default: Any) -> Any:
 
 
 def within(holder: Any, key: Any) -> Any:
-    """What `holder[key]` is to be looked into for; MISSING where there is nothing."""
+    """The holder `holder[key]` that a further key is looked up in, or MISSING if it holds no entries."""
     found = _found(holder, key, "has")
     return found if isinstance(found, _HOLDERS) else MISSING
 
@@ -48,4 +51,4 @@ def _found(holder: Any, key: Any, function: str) -> Any:
 
 
 LOOKUPS: Mapping[str, Callable[..., Any]] = {"has": has, "kind": kind, "get": get}
-"""Functions whose first argument is a look-up, `source['a/b']`, and is not evaluated like others."""
+"""Functions whose first argument is a look-up, `source['a/b']`, which is not evaluated before the call."""

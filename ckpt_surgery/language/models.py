@@ -1,7 +1,7 @@
-"""The recipe language as models: what a recipe may say, field by field.
+"""The recipe language as models: the fields of a recipe, with their types, defaults and descriptions.
 
-The models hold parsed expressions, templates and regular expressions. What fields mean together is
-checked in `checks`.
+The models hold parsed expressions, templates and regular expressions. Which fields go together is checked in
+`checks` and `rule_checks`.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from ckpt_surgery.language.field_types import (
 from ckpt_surgery.language.templates import Template
 
 ANY_MORE = "*"
-"""At the end of `sources`: any number of further ones."""
+"""Stands at the end of `sources` for any number of further ones."""
 
 
 def _kind(value: Any) -> str:
@@ -51,18 +51,20 @@ class _Model(BaseModel):
         extra="forbid",
         strict=True,
         arbitrary_types_allowed=True,
-        defer_build=True,  # only whole recipes are validated: their parts need no validators of their own
+        defer_build=True,  # only whole recipes are validated, so their parts need no validators
     )
 
 
 class Param(_Model):
-    """A name for a value, and where the value comes from if the caller does not give one."""
+    """A named value that the caller can override."""
 
-    default: ConstantField = Field(description="The value where nothing else gives one. It gives the type.")
+    default: ConstantField = Field(
+        description="The value if neither `--set` nor the config gives one. It also gives the type."
+    )
     config: PathsField = Field(
         default=(),
-        description="Paths in the config of the first source, such as text_config/num_hidden_layers: one, or "
-        "a list, of which the first that is there decides.",
+        description="A path in the config of the first source, such as text_config/num_hidden_layers, or "
+        "a list of paths, of which the first that exists gives the value.",
     )
 
 
@@ -93,9 +95,10 @@ class Rule(_Model):
         default=None,
         description="Key template, or a mapping of key templates to expressions for one-to-many.",
     )
-    drop: bool = Field(default=False, description="The leaf goes, on purpose.")
+    drop: bool = Field(default=False, description="The leaf is removed, and the report says so.")
     by: ExpressionField | None = Field(
-        default=None, description="Several leaves share one `to`: order them by this expression."
+        default=None,
+        description="The order of the leaves that share one `to`: they are sorted by this expression.",
     )
     for_: Mapping[str, ExpressionField] | None = Field(
         default=None, alias="for", description="Repeat the rule for each value of each of these variables."
@@ -106,31 +109,38 @@ class Rule(_Model):
     from_: TemplateField | None = Field(
         default=None, alias="from", description="Key template of the source leaf that becomes `x`."
     )
-    fallback: bool = Field(default=False, description="Take the target's own value.")
+    fallback: bool = Field(
+        default=False,
+        description="Use the target's own value; with `prefer: target`, the source's own value under that "
+        "key.",
+    )
     add: TemplateField | None = Field(
         default=None, description="Key template of a leaf that comes from no single source leaf."
     )
     value: ExpressionField | None = Field(
-        default=None, description="What the leaf's value becomes. Default: `x`."
+        default=None, description="The new value of the leaf. Default: `x`."
     )
     mirror_value: ExpressionField | None = Field(
         default=None,
-        description="What the value of a mirrored leaf becomes, where `value` changes more than layout.",
+        description="The new value of a mirrored leaf. Required where `value` changes more than layout.",
     )
     when: ExpressionField | None = Field(
-        default=None, description="The rule claims a leaf only where this is true."
+        default=None, description="Condition: the rule claims a leaf only where this is true."
     )
-    optional: bool = Field(default=False, description="A rule that claims nothing is fine.")
+    optional: bool = Field(
+        default=False,
+        description="The rule may claim nothing; otherwise a rule that claims nothing is an error.",
+    )
 
     @property
     def values(self) -> tuple[Expression, ...]:
-        """The expressions of all outputs."""
+        """The expressions that give the values of the outputs."""
         several = tuple(self.to.values()) if isinstance(self.to, Mapping) else ()
         return several if self.value is None else (self.value, *several)
 
     @property
     def templates(self) -> tuple[Template, ...]:
-        """The key templates of all outputs."""
+        """The key templates that give the keys of the outputs."""
         if isinstance(self.to, Mapping):
             return tuple(self.to)
         return tuple(template for template in (self.to, self.add) if template is not None)
@@ -143,64 +153,73 @@ ParamField = Annotated[
 
 
 class Pass(_Model):
-    """Rules that apply at once to the tree that the pass before produced."""
+    """Rules that are applied together to the tree that the previous pass produced."""
 
-    name: str | None = Field(default=None, description="For messages and reports.")
-    when: ExpressionField | None = Field(default=None, description="The pass runs only where this is true.")
+    name: str | None = Field(default=None, description="Name of the pass in messages and reports.")
+    when: ExpressionField | None = Field(
+        default=None, description="Condition: the pass is skipped where this is false."
+    )
     unmatched: Unmatched | None = Field(
         default=None,
-        description="Leaves that no rule claims: keep, drop or error. Default: what the recipe says.",
+        description="What happens to leaves that no rule claims: keep, drop or error. Default: "
+        "`unmatched` of the recipe.",
     )
     mirror: Mapping[str, Names] = Field(
         default_factory=dict,
-        description="Subtrees that look like another one: every rule for the first applies to them too.",
+        description="Subtrees of the same structure, such as optimizer slots: `{params: "
+        "[opt_state/0/mu]}` applies every rule for `params/…` to those subtrees too.",
     )
     rules: Annotated[tuple[Rule, ...], Strict(False)] = Field(
-        default=(), description="The first rule that claims a leaf wins."
+        default=(), description="Rules in order: the first rule that claims a leaf wins."
     )
 
 
 class TargetPolicy(_Model):
-    """How the result and the target's structure are brought together."""
+    """How the result is brought to the structure of the target."""
 
     prefer: Literal["source", "target"] = Field(
-        default="source", description="Who wins where both have a key and no rule speaks."
+        default="source",
+        description="Which value is used where source and target both have a key and no rule applies to it.",
     )
     dtype: Literal["source", "target"] = Field(
         default="source", description="Keep the source's dtype, or cast to the target's."
     )
     on_shape_mismatch: Literal["error", "fallback"] = Field(
-        default="error", description="What to do where shapes differ: stop, or take the target's own value."
+        default="error",
+        description="What happens where the shape differs from the target's: an error, or the target's "
+        "own value is used.",
     )
     missing: Literal["error", "fallback"] = Field(
         default="error",
-        description="What to do about a leaf that no rule gives and no source has: stop, or take the "
-        "target's own value. With `prefer: target` nothing is missing.",
+        description="What happens to a leaf of the target that no rule produces and no source has: an "
+        "error, or the target's own value is used. With `prefer: target` no leaf is missing.",
     )
 
 
 class ShardingPolicy(_Model):
-    """Which sharding Orbax is to record of each array."""
+    """The shardings that Orbax records for the arrays."""
 
     mesh: MeshField = Field(
-        default_factory=dict, description="The axes of the mesh of devices, in order, and how long each is."
+        default_factory=dict, description="Axes of the device mesh in order, with their lengths."
     )
     specs: Mapping[PatternField, SpecField] = Field(
         default_factory=dict,
-        description="Regex over keys → for each axis of the array a mesh axis, a list of them, or null; "
-        "axes that are left out at the end are not cut. The first that matches wins.",
+        description="Regex over keys → for each axis of the array a mesh axis, a list of mesh axes, or null; "
+        "axes that are left out at the end are not sharded. The first regex that matches wins.",
     )
 
 
 class OutputPolicy(_Model):
-    """How the result is written; the command line wins."""
+    """How the result is written. Options of the command line take precedence."""
 
     format: str | None = Field(
         default=None,
-        description="orbax, safetensors, flax, npz or zarr. Default: by the destination's name, else orbax.",
+        description="orbax, safetensors, flax, npz or zarr. Default: the format that the destination's name "
+        "implies, otherwise orbax.",
     )
     zarr: Annotated[Literal[3, 2], one_of("3 or 2")] = Field(
-        default=3, description="Version of newly written arrays in Orbax and zarr: 3 (checksummed) or 2."
+        default=3,
+        description="Zarr version of newly written arrays in Orbax and zarr: 3 (with checksums) or 2.",
     )
     structure_file: bool = Field(
         default=False,
@@ -214,16 +233,16 @@ class OutputPolicy(_Model):
         | None
     ) = Field(
         default=None,
-        description="Which shardings Orbax is to record: the target's, or those of `specs` over `mesh`. "
-        "A leaf without one keeps its own, where that still fits.",
+        description="Shardings that Orbax records: the target's, or those of `specs` over `mesh`. "
+        "A leaf without one keeps its own sharding if it still fits the shape.",
     )
 
 
 class Recipe(_Model):
-    """What becomes of every leaf of a checkpoint."""
+    """A recipe: what each leaf of a checkpoint is called afterwards, and what its value becomes."""
 
-    version: Annotated[Literal[1], one_of("1")] = Field(description="Of the recipe language.")
-    description: str | None = Field(default=None, description="For people.")
+    version: Annotated[Literal[1], one_of("1")] = Field(description="Version of the recipe language.")
+    description: str | None = Field(default=None, description="What the recipe is for; free text.")
     written_params: Mapping[str, ParamField] = Field(
         default_factory=dict,
         alias="params",
@@ -232,49 +251,53 @@ class Recipe(_Model):
     )
     tables: Mapping[str, Mapping[str | int, ConstantField]] = Field(
         default_factory=dict,
-        description="Lookups for expressions; the entry `_` stands for all that are missing.",
+        description="Lookup tables for expressions. An entry `_` stands for all keys that are missing.",
     )
     sources: Names = Field(
         default=("source",),
         description="Names for the checkpoints that are read, in the order of the command line. "
-        "A `'*'` at the end: and any number more, which rules take together, `source: '*'`. Reports call "
-        "them source_2, source_3, … by their place; a rule that speaks of one needs a name for it here.",
+        "A `'*'` at the end allows any number of further checkpoints, which rules read together with "
+        "`source: '*'`. Reports call them source_2, source_3, … by position; only sources with a name here "
+        "can be used alone.",
     )
     target: TargetPolicy | None = Field(
-        default=None, description="How to meet the structure that the result must have."
+        default=None, description="How the result is brought to the structure of the target."
     )
     output: OutputPolicy | None = Field(default=None, description="How the result is written.")
     hooks: str | None = Field(
         default=None,
-        description="A Python file beside the recipe, with functions of the user's own; "
-        "needs `--allow-hooks`.",
+        description="A Python file beside the recipe with your own functions. It runs only with "
+        "`--allow-hooks`.",
     )
     unmatched: Unmatched = Field(
         default="keep",
-        description="Leaves that no rule claims: keep, drop or error. A pass may say otherwise.",
+        description="What happens to leaves that no rule claims: keep, drop or error. A pass can override "
+        "it.",
     )
     mirror: Mapping[str, Names] | None = Field(
-        default=None, description="Of the one pass that `rules` is short for."
+        default=None, description="Mirrored subtrees of the single pass; see `mirror` of a pass."
     )
     rules: Annotated[tuple[Rule, ...], Strict(False)] | None = Field(
-        default=None, description="Short for one pass."
+        default=None, description="Rules of a recipe with a single pass."
     )
     written_passes: Annotated[tuple[Pass, ...], Strict(False)] | None = Field(
-        default=None, alias="passes", description="Passes, one after the other; instead of `rules`."
+        default=None,
+        alias="passes",
+        description="Passes, which are applied one after the other; used instead of `rules`.",
     )
 
     @property
     def named_sources(self) -> tuple[str, ...]:
-        """The sources that there have to be."""
+        """The names of the sources that the recipe requires."""
         return tuple(name for name in self.sources if name != ANY_MORE)
 
     @property
     def takes_more(self) -> bool:
-        """Whether any number of further sources may follow the named ones."""
+        """Whether further sources may follow the named ones."""
         return ANY_MORE in self.sources
 
     def source_names(self, count: int) -> tuple[str, ...]:
-        """What `count` sources are called. Raises UsageError where the recipe takes fewer or more."""
+        """The names of `count` sources. Raises UsageError if the recipe takes fewer or more."""
         named = self.named_sources
         if count < len(named) or (count > len(named) and not self.takes_more):
             more = " or more" if self.takes_more else ""
@@ -284,7 +307,7 @@ class Recipe(_Model):
 
     @cached_property
     def params(self) -> Mapping[str, Param]:
-        """The params by name; a mere value is short for one with this default."""
+        """The params by name. A plain value is short for a param with that default."""
         return {
             name: value if isinstance(value, Param) else Param.model_construct(default=value, config=())
             for name, value in self.written_params.items()
@@ -292,7 +315,7 @@ class Recipe(_Model):
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:
-        """What consumers look at: the passes, or the one that `rules` is short for."""
+        """All passes in order; a recipe with `rules` has one."""
         if self.written_passes is not None:
             return self.written_passes
         return (Pass.model_construct(mirror=self.mirror or {}, rules=self.rules or ()),)

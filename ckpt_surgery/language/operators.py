@@ -1,7 +1,7 @@
-"""What operators and f-strings do to the values of an expression.
+"""Operators, comparisons and f-strings on the values of expressions.
 
-Arrays become nodes of a tree; plain numbers and strings are computed here and now, within bounds.
-Raises FunctionError throughout: whoever knows the column adds it.
+With an array, the result is a lazy array. Numbers and text are computed at once, within limits. All functions
+raise FunctionError; the caller adds the column.
 """
 
 import math
@@ -43,7 +43,7 @@ _PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def binary(symbol: str, left: Any, right: Any) -> Any:
-    """`left symbol right`: lazy where one of them is an array."""
+    """The value of `left symbol right`, which is a lazy array if one of them is an array."""
     if isinstance(left, Array) or isinstance(right, Array):
         return _array_binary(symbol, left, right)
     if isinstance(left, Number) and isinstance(right, Number):
@@ -84,7 +84,7 @@ def _number_binary(symbol: str, left: Number, right: Number) -> Number:
 
 
 def _power(base: Number, exponent: Number) -> Any:
-    """Bounded before it is computed: the size of the result is known from the sizes of both."""
+    """`base ** exponent`. Its size is bounded before it is computed."""
     if (
         isinstance(base, int)
         and isinstance(exponent, int)
@@ -97,11 +97,11 @@ def _power(base: Number, exponent: Number) -> Any:
 def _text_hint(left: object, right: object) -> str | None:
     if {isinstance(left, str), isinstance(right, str)} != {True, False}:
         return series_hint(left) or series_hint(right)
-    return "A group of the regular expression is text: int(…) makes a number of it, str(…) the reverse."
+    return "A group of the regular expression is text; int(…) makes a number of text, str(…) the reverse."
 
 
 def compared(symbol: str, left: Any, right: Any) -> Any:
-    """`left symbol right` for comparisons, `in` and `not in`."""
+    """The value of `left symbol right` for comparisons, `in` and `not in`."""
     if symbol in ("in", "not in"):
         return _contained(left, right) == (symbol == "in")
     if isinstance(left, Array) or isinstance(right, Array):
@@ -114,7 +114,7 @@ def compared(symbol: str, left: Any, right: Any) -> Any:
 
 
 def _comparable(left: object, right: object, ordered: bool) -> bool:
-    """Text with text, numbers with numbers, lists with lists: another comparison is always a mistake."""
+    """Whether both are text, numbers or lists. To compare anything else is always a mistake."""
     if left is None or right is None:
         return not ordered
     return any(
@@ -137,14 +137,14 @@ def _contained(item: Any, container: Any) -> bool:
     candidates = [other for other in container if _comparable(item, other, ordered=False)]
     if len(container) and not candidates:
         raise FunctionError(
-            f"`in` looks for {told(item)} among {told(container[0])} and the like",
+            f"`in` looks for {told(item)} in a list of values such as {told(container[0])}",
             hint=_text_hint(item, container[0]),
         )
     return any(_as_list(item) == _as_list(other) for other in candidates)
 
 
 def unary(symbol: str, value: Any) -> Any:
-    """`-x`, `+x`, `~x`."""
+    """The value of `-x`, `+x` or `~x`."""
     if isinstance(value, Array):
         return value if symbol == "+" else applied(Unary("neg" if symbol == "-" else "not"), [value])
     if symbol == "~" and isinstance(value, bool):
@@ -155,11 +155,11 @@ def unary(symbol: str, value: Any) -> Any:
 
 
 def truth(value: Any) -> bool:
-    """Whether a condition holds. An array has no single truth value."""
+    """Whether a condition holds. Raises FunctionError for an array, which has no single truth value."""
     if isinstance(value, Array):
         raise FunctionError(
             f"{told(value)} is neither true nor false",
-            hint="For conditions on elements there are where(…), `&` and `|`.",
+            hint="For conditions on elements, use where(…), `&` and `|`.",
         )
     if isinstance(value, bool | int | float | str | list | tuple | range) or value is None:
         return bool(value)
@@ -170,7 +170,7 @@ _SPECIFICATION = re.compile(r"(?:[^{}]?[<>=^])?[-+ ]?#?0?(\d{1,3})?[,_]?(?:\.\d{
 
 
 def formatted(value: Any, specification: str) -> str:
-    """`f'{value:specification}'` of text and numbers; widths have three digits at most."""
+    """The text `f'{value:specification}'` of text or a number. Widths have at most three digits."""
     if not isinstance(value, str | Number):
         raise FunctionError(f"{told(value)} cannot be part of a text")
     if isinstance(value, float) and not math.isfinite(value):

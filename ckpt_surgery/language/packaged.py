@@ -1,4 +1,4 @@
-"""Recipes that come with the package: found by name, `@lora-merge`, and listed with what they are for."""
+"""The recipes that come with the package, by name: `@lora-merge`."""
 
 import functools
 from collections.abc import Mapping
@@ -9,8 +9,9 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import did_you_mean
 
 PREFIX = "@"
-"""What begins with it, where a recipe is wanted, is a name. A file of such a name is `./@name`."""
+"""Begins the name of a packaged recipe. A file whose name begins so is `./@name`."""
 SUFFIX = ".yaml"
+"""Suffix of the files of packaged recipes."""
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,15 @@ class Packaged:
     """One of the recipes that come with the package."""
 
     name: str
-    """Without the `@`."""
+    """Name without the `@`."""
     path: Path
+    """File of the recipe."""
     summary: str
-    """What it is for: the first line of its header."""
+    """Purpose of the recipe: the first line of its header."""
 
 
 def directory() -> Path:
-    """Where they are: inside the installed package; beside it in a source checkout."""
+    """The directory of the packaged recipes: in the installed package, or beside it in a source checkout."""
     package = Path(__file__).parent.parent
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parent / "recipes"
@@ -33,7 +35,7 @@ def directory() -> Path:
 
 @functools.cache
 def packaged_recipes() -> Mapping[str, Packaged]:
-    """All of them by name, in alphabetical order."""
+    """All packaged recipes by name, in alphabetical order."""
     found = sorted(directory().glob(f"*{SUFFIX}"))
     return {path.stem: Packaged(path.stem, path, _summary(path)) for path in found}
 
@@ -44,9 +46,9 @@ def _summary(path: Path) -> str:
 
 
 def recipe_path(recipe: str) -> str:
-    """The file of a packaged recipe where `recipe` is `@name`; otherwise `recipe` is a path itself.
+    """The file of the packaged recipe `@name`. Anything else is a path, and is returned unchanged.
 
-    Raises UsageError for a name that there is not.
+    Raises UsageError for an unknown name.
     """
     if not recipe.startswith(PREFIX):
         return recipe

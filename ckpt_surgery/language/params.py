@@ -1,4 +1,4 @@
-"""Where a param's value comes from: what the caller says, else the source's config, else its default."""
+"""The values of params: from the caller, otherwise from the source's config, otherwise the default."""
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +15,8 @@ from ckpt_surgery.language.yaml_parsing import parse_document
 
 
 class Origin(enum.StrEnum):
+    """Where the value of a param comes from."""
+
     SET = "set"
     CONFIG = "config"
     DEFAULT = "default"
@@ -22,15 +24,15 @@ class Origin(enum.StrEnum):
 
 @dataclass(frozen=True)
 class ParamValue:
-    """A param with its value, and where that comes from."""
+    """A param with its value, and the origin of the value."""
 
     name: str
     value: Constant
     origin: Origin
     entry: str | None = None
-    """The path in the config, where it comes from there."""
+    """Path in the config, if the value comes from it."""
     note: str | None = None
-    """Which file it comes from: `config.json`; of a default, why the config did not give one."""
+    """File that the value comes from, such as `config.json`. For a default: why the config gave none."""
 
     @property
     def text(self) -> str:
@@ -45,7 +47,7 @@ def _text(value: Constant) -> str:
 
 
 def resolved(name: str, param: Param, given: Mapping[str, Constant], config: Config) -> ParamValue:
-    """The value of one param. Raises FunctionError where the config has one of another type."""
+    """The value of one param. Raises FunctionError if the config has a value of another type."""
     if name in given:
         return ParamValue(name, given[name], Origin.SET)
     for path in param.config:
@@ -61,13 +63,13 @@ def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
     if isinstance(default, float) and type(value) is int:
         return float(bounded(value))
     if type(value) is not type(default):
-        hint = f'Say what it is to be: `set={{"{name}": VALUE}}`.'
+        hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
         raise FunctionError(f"{where} is {told(value)}, not {type_name(default)}", hint=hint)
     return bounded(value)  # type: ignore[no-any-return]
 
 
 def unsaid(values: Iterable[ParamValue]) -> Iterator[str]:
-    """What to tell of defaults that hold because the config is silent."""
+    """A note for each reason why defaults are used although the params ask the config."""
     silent: dict[str, list[ParamValue]] = {}
     for value in values:
         if value.origin is Origin.DEFAULT and value.note is not None:
@@ -81,7 +83,7 @@ def unsaid(values: Iterable[ParamValue]) -> Iterator[str]:
 
 
 def overridden(params: Mapping[str, Param], overrides: Iterable[str]) -> dict[str, Constant]:
-    """The params that `NAME=VALUE` texts set. Raises UsageError with all that do not fit."""
+    """The params that texts of the form `NAME=VALUE` set. Raises UsageError with all that are wrong."""
     values: dict[str, Constant] = {}
     problems: list[Problem] = []
     for override in overrides:
@@ -101,7 +103,7 @@ def overridden(params: Mapping[str, Param], overrides: Iterable[str]) -> dict[st
 
 
 def _read(text: str, default: Constant, name: str) -> Constant | None:
-    """The text as a value of the default's type; None where it is not one."""
+    """The text as a value of the default's type, or None."""
     if isinstance(default, str):
         return text
     try:
@@ -119,6 +121,7 @@ def _read(text: str, default: Constant, name: str) -> Constant | None:
 
 
 def type_name(default: Constant) -> str:
+    """The type of a default, for messages: `an integer`."""
     if isinstance(default, tuple):
         return "a list such as [1, 2]"
     return {bool: "true or false", int: "an integer", float: "a number"}.get(type(default), "text")

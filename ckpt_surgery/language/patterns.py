@@ -1,6 +1,6 @@
-"""Regular expressions of recipes: Python's syntax, matched by `regex`, which can stop what takes too long.
+"""Regular expressions of recipes: Python's syntax, matched by `regex`, which has timeouts.
 
-What `re.compile` refuses is refused, and so is what the two libraries understand differently.
+Patterns that `re.compile` refuses are refused, and so are those that the two libraries read differently.
 """
 
 import functools
@@ -18,21 +18,22 @@ from ckpt_surgery.language.prefilters import quick_length
 from ckpt_surgery.language.scope import ExpressionError
 
 REGEX_SECONDS = 1.0
-"""Processor time that the matches of one pattern may take together."""
+"""Limit on the processor time of all matches of one pattern."""
 SECONDS_PER_MATCH = 1e-4
-"""What each of them adds to that."""
+"""Seconds that each match adds to that limit."""
 UNMEASURED_SECONDS = 0.1
 """Wall time after which processor time is measured."""
 SHORTEST_TIMEOUT = 0.005
+"""Seconds; a shorter timeout would stop too many matches that would have ended."""
 MAX_PATTERN = 2000
-"""Characters."""
+"""Limit on the characters of a pattern."""
 MAX_REPEATS = 100_000
-"""How far counts such as `{64}` may multiply: `regex` unrolls them when it compiles."""
+"""Limit on the product of counts such as `{64}`, which `regex` unrolls when it compiles."""
 
 
 @functools.lru_cache(maxsize=1024)
 def compile_pattern(text: str) -> regex.Pattern[str]:
-    """The compiled pattern. Raises ExpressionError, with the offset in the pattern, where it is refused."""
+    """The compiled pattern. Raises ExpressionError, with the offset in the pattern, if it is refused."""
     if len(text) > MAX_PATTERN:
         message = f"a regular expression of {len(text)} characters; the limit is {MAX_PATTERN}"
         raise ExpressionError(message, 0, 1)
@@ -46,7 +47,7 @@ def compile_pattern(text: str) -> regex.Pattern[str]:
 
 
 def _check_with_python(text: str) -> None:
-    """A warning of `re` means that a later version, or `regex`, reads the pattern differently."""
+    """Refuse what `re` refuses or warns about: later versions of it, or `regex`, may read it differently."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -75,10 +76,11 @@ _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
 
 
 def _check_braces(text: str) -> None:
-    """Refuse braces that are no counts (`regex` has other uses for them), and counts that grow too large.
+    """Refuse braces that are not counts, for which `regex` has other uses, and counts that grow too large.
 
-    The bound is the product of all counts of groups times the sum of the others, so that nesting need
-    not be followed. In verbose mode white space may hide a group before its count: all are taken for one.
+    The bound is the product of all counts of groups times the sum of all others, which holds for any nesting.
+    In verbose mode, white space can stand between a group and its count, so all counts are taken for counts
+    of groups.
     """
     groups, others, last = 1, len(text), ""
     verbose = _VERBOSE.search(text) is not None
@@ -110,15 +112,15 @@ def _count_of(match: re.Match[str]) -> int:
 
 
 Clock = Callable[[], float]
-"""Seconds since some moment."""
+"""Gives seconds since an arbitrary moment."""
 
 
 class Watch:
-    """Bounds the processor time of matches that belong together: those of one rule, say, on all keys.
+    """Bounds the processor time of matches that belong together, such as those of one rule on all keys.
 
-    What other threads compute, and how long a busy or suspended machine keeps this one waiting, does not
-    count. Reading the thread's clock takes longer than most matches, so that the wall clock, which never
-    shows less, is read for as long as it alone tells that little was done.
+    Work of other threads, and waiting on a busy or suspended machine, does not count. To read the thread's
+    clock takes longer than most matches. So the wall clock, which never shows less, is read as long as it
+    shows that little time has passed.
     """
 
     def __init__(self, wall: Clock = time.perf_counter, processor: Clock = time.thread_time):
@@ -129,7 +131,7 @@ class Watch:
         self._matches = 0
 
     def fullmatch(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        """The match of the whole text, if there is one. Raises RecipeError where the time is used up."""
+        """The match of the whole text, or None. Raises RecipeError when the time is used up."""
         self._matches += 1
         if len(text) > quick_length(pattern):
             return self._timed(pattern, text)
@@ -141,9 +143,9 @@ class Watch:
         return found
 
     def _timed(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
-        """A match that may take for ever. Its timeout is on the processor time of all threads together.
+        """A match that might never end. The timeout of `regex` counts the processor time of all threads.
 
-        So it may come too early, and the match is tried again with twice the time.
+        It can therefore come too early; then the match is tried again with twice the time.
         """
         timeout = SHORTEST_TIMEOUT
         while True:
@@ -163,7 +165,8 @@ class Watch:
         return self._enough + (SECONDS_PER_MATCH * self._matches if exact else 0)
 
     def _check(self, seconds: float, text: str) -> None:
-        """Go over to the exact clock, or raise RecipeError, where that is more than enough."""
+        """Where the wall clock shows too much, change to the thread's clock; where that does, raise
+        RecipeError."""
         if seconds <= self._limit():
             return
         if self._clock is not self._processor:
@@ -173,5 +176,5 @@ class Watch:
         took = f"took more than {self._limit():.2g} s of processor time"
         raise RecipeError(
             f"the regular expression {took} on {keys}`{shown(text)}`",
-            hint="Nested repeats such as (a+)+ take exponential time; write them without nesting.",
+            hint="Nested repeats such as (a+)+ take exponential time; write the pattern without nesting.",
         )

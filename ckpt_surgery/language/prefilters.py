@@ -1,7 +1,7 @@
-"""What can be told of a regular expression before it is matched: texts that every match has, and its steps.
+"""Facts about a regular expression that save matches: what every match contains, and how long one can take.
 
-Both are read off the tree that Python's own parser makes of the pattern. Where that tree holds something that
-is not known here, nothing is claimed: the pattern is then simply matched, with an eye on the time.
+Both come from the tree that Python's own parser makes of the pattern. For a part of the tree that is unknown
+here nothing is assumed, and the pattern is matched under a time limit.
 """
 
 import functools
@@ -17,40 +17,41 @@ from typing import Any
 import regex
 
 MOST_TEXTS = 16
-"""So many alternatives of a text are told apart."""
+"""Limit on the alternatives of a text that are kept apart."""
 MOST_STEPS = 10**6
-"""A match of fewer steps takes milliseconds."""
+"""A match of fewer steps takes only milliseconds, and needs no time limit."""
 
 Texts = tuple[str, ...]
-"""Alternatives: at least one of them holds."""
+"""Alternatives, of which at least one applies."""
 ANYTHING: Texts = ("",)
+"""Nothing is known."""
 
 
 @dataclass(frozen=True)
 class Literals:
-    """Text that is in every match: cheap tests before the match."""
+    """Texts that every match contains, for cheap tests before matching."""
 
     prefixes: Texts = ANYTHING
     """Every match begins with one of these."""
     inner: Texts = ANYTHING
-    """Every match contains one of these, beside what it begins and ends with."""
+    """Every match contains one of these, apart from its beginning and end."""
     suffixes: Texts = ANYTHING
     """Every match ends with one of these."""
 
     @property
     def best(self) -> Texts:
-        """Of the three, what the fewest texts are likely to have."""
+        """The most selective of the three: what the fewest keys are likely to contain."""
         return max((self.prefixes, self.inner, self.suffixes), key=_worth)
 
     def fit(self, text: str) -> bool:
-        """Whether the text may match."""
+        """Whether the text can match."""
         ends_fit = text.startswith(self.prefixes) and text.endswith(self.suffixes)
         return ends_fit and any(part in text for part in self.inner)
 
 
 @functools.lru_cache(maxsize=1024)
 def literals(pattern: regex.Pattern[str]) -> Literals:
-    """The texts that every match of a pattern has."""
+    """The texts that every match of a pattern contains."""
     if pattern.flags & regex.IGNORECASE:
         return Literals()
     return _of_sequence(_tree(pattern)).literals
@@ -58,11 +59,11 @@ def literals(pattern: regex.Pattern[str]) -> Literals:
 
 @functools.lru_cache(maxsize=1024)
 def quick_length(pattern: regex.Pattern[str]) -> int:
-    """How long a text may be for its match to take less than MOST_STEPS steps; 0 where that is not known.
+    """The length up to which a match takes less than MOST_STEPS steps; 0 if that is unknown.
 
-    k repeats that are not nested end at k of n places, in n^k / k! ways at most; every alternative and every
-    part that may be absent doubles those ways at most. Alternatives are counted in the text, for the parser
-    makes a class of `a|a`.
+    k repeats that are not nested end at k of n positions, in at most n^k / k! ways. Every alternative and
+    every optional part at most doubles these. Alternatives are counted in the pattern's text, because the
+    parser makes a character class of `a|a`.
     """
     alternatives = pattern.pattern.count("|")
     if alternatives and (pattern.flags & regex.VERBOSE or _REPEATED_GROUP.search(pattern.pattern)):
@@ -85,18 +86,18 @@ def _tree(pattern: regex.Pattern[str]) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of the texts that a part of a pattern matches."""
+    """Facts about the texts that a part of a pattern matches."""
 
     literals: Literals
     exact: Texts | None = None
-    """All texts that it matches, where they are few."""
+    """All texts that the part matches, if they are few."""
 
 
 _UNKNOWN = _Known(Literals())
 
 
 def _exactly(texts: Iterable[str]) -> _Known:
-    """The texts are all that is matched; only what they have in common is known where they are many."""
+    """The facts about a part that matches exactly these texts. If they are many, nothing is kept."""
     found = tuple(dict.fromkeys(texts))
     return _Known(Literals(found, ANYTHING, found), found) if 0 < len(found) <= MOST_TEXTS else _UNKNOWN
 
@@ -106,13 +107,13 @@ def _of_sequence(items: Iterable[Any]) -> _Known:
 
 
 def _followed(left: _Known, right: _Known) -> _Known:
-    """One part after the other."""
+    """The facts about one part followed by another."""
     if left.exact and right.exact and len(left.exact) * len(right.exact) <= MOST_TEXTS:
         return _exactly(_joined(left.exact, right.exact))
     first, last = left.literals, right.literals
     prefixes = _joined(left.exact, last.prefixes) if left.exact else first.prefixes
     suffixes = _joined(first.suffixes, right.exact) if right.exact else last.suffixes
-    # Where one side is known exactly, the place where both meet is in the prefixes or suffixes already.
+    # If one side is known exactly, the text where both meet is already in the prefixes or suffixes.
     meeting = ANYTHING if left.exact or right.exact else _joined(first.suffixes, last.prefixes)
     return _Known(
         Literals(
@@ -128,7 +129,7 @@ def _joined(left: Texts, right: Texts) -> Texts:
 
 
 def _worth(texts: Texts) -> tuple[bool, int, int]:
-    """The longer the shortest alternative, the fewer keys have it by chance."""
+    """A rank by selectivity: the longer the shortest alternative, the fewer keys contain it by chance."""
     return len(texts) <= MOST_TEXTS, min(map(len, texts)), -len(texts)
 
 
@@ -139,7 +140,7 @@ def _of_item(item: Any) -> _Known:
 
 
 def _of_class(items: Sequence[Any]) -> _Known:
-    """A class of a few characters, `[qkv]`."""
+    """The facts about a character class such as `[qkv]`."""
     if any(kind is not kinds.LITERAL for kind, _ in items):
         return _UNKNOWN
     return _exactly(chr(code) for _, code in items)
@@ -189,7 +190,7 @@ _KNOWN: dict[Any, Callable[[Any], _Known]] = {
     kinds.MAX_REPEAT: _of_repeat,
     kinds.MIN_REPEAT: _of_repeat,
     kinds.POSSESSIVE_REPEAT: _of_repeat,
-    # These look at the text and take nothing of it.
+    # These test a position and consume no text.
     kinds.AT: lambda _: _exactly(ANYTHING),
     kinds.ASSERT: lambda _: _exactly(ANYTHING),
     kinds.ASSERT_NOT: lambda _: _exactly(ANYTHING),
@@ -200,7 +201,7 @@ _KNOWN: dict[Any, Callable[[Any], _Known]] = {
 
 
 class _Unbounded(Exception):
-    """The number of steps is not bounded by counting repeats."""
+    """Counting repeats gives no bound on the number of steps."""
 
 
 _REPEATED_GROUP = re.compile(r"\)[*+{]")
@@ -209,7 +210,7 @@ _REPEATS = {kinds.MAX_REPEAT, kinds.MIN_REPEAT, kinds.POSSESSIVE_REPEAT}
 
 
 def _choices(items: Iterable[Any]) -> tuple[int, int]:
-    """How many repeats there are, and how many parts that may be absent."""
+    """The number of repeats, and of optional parts."""
     found = [_choices_of(kind, value) for kind, value in items if kind not in _CHARACTERS]
     return sum(repeats for repeats, _ in found), sum(absent for _, absent in found)
 

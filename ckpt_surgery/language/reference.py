@@ -1,6 +1,6 @@
-"""The recipe language described from its code: `python -m ckpt_surgery.language.reference` prints the page.
+"""The reference page of the recipe language: `python -m ckpt_surgery.language.reference` prints it.
 
-Fields come from the models, functions from their docstrings, limits from the constants that hold them.
+Fields come from the models, functions from their docstrings, limits from their constants.
 """
 
 import inspect
@@ -19,8 +19,8 @@ from ckpt_surgery.language.loading import schema
 HEAD = """\
 # Reference of the recipe language
 
-Made from the code by `make docs`; a test holds it to be current. [The recipe language](recipe.md) introduces
-it, with an example for everything."""
+Generated from the code by `make docs`; a test checks that it is current. [The recipe language](recipe.md)
+introduces the language with examples."""
 
 SECTIONS: Sequence[tuple[str, str | None]] = (
     ("The recipe", None),
@@ -31,25 +31,25 @@ SECTIONS: Sequence[tuple[str, str | None]] = (
     ("`output`", "OutputPolicy"),
     ("`sharding` of `output`", "ShardingPolicy"),
 )
-"""Heading, and the model whose fields are listed; None: the recipe itself."""
+"""Heading, and the model whose fields the section lists; None stands for the recipe itself."""
 
 NAMES: Mapping[str, str] = {
     "x": "the value of the leaf that a `match` or `fill` rule claims",
     "xs": "in the values of a `match` rule: the list of the leaves that share one name, in the order of `by`",
-    "key": "the key that a rule claims, as text; in the value of `add`, the key that it makes",
-    "g": "`g[1]`, `g['name']`: the groups of the match, as text; `''` for one that did not take part",
+    "key": "the key of the claimed leaf, as text; in the value of an `add` rule, the key of the new leaf",
+    "g": "`g[1]`, `g['name']`: the groups of the match, as text; `''` for a group that did not take part",
     "target": "the leaves of the target: `target['a/b']`",
     "sources": "the names of all sources, a list of text: `len(sources)`",
-    "config": "what lies beside the first source as JSON, a model's or an adapter's config file, or else its "
-    "custom metadata: `config['rope_scaling']['rope_type']`; `None` where an entry is null",
+    "config": "the JSON beside the first source: the config file of a model or an adapter, or else the "
+    "custom metadata of the checkpoint: `config['rope_scaling']['rope_type']`; `None` where an entry is null",
     "configs": "the same of any source, `configs['lora']['r']`",
     "hooks": "the recipe's own Python functions, `hooks.name(x)`: see [Hooks](hooks.md)",
 }
-"""Names with a meaning of their own. No source, param, table, group or variable may have one of them."""
+"""Names with a meaning of their own. No source, param, table, group or variable can have one of them."""
 
 OTHER_NAMES = (
-    "Besides these: the match's named groups (text), the variables of `for`, params, tables (`table[key]`), "
-    "and sources (`source['a/b']`), under the names that the recipe gives them."
+    "Further names are those that the recipe gives: named groups of the match (text), variables of `for`, "
+    "params, tables (`table[key]`) and sources (`source['a/b']`)."
 )
 
 ATTRIBUTES: Mapping[str, str] = {
@@ -63,8 +63,8 @@ ATTRIBUTES: Mapping[str, str] = {
 SYNTAX = """\
 Expressions are Python's, restricted to names, numbers, text (raw and f-strings too), `True`, `False`, `None`,
 lists and tuples, arithmetic, comparisons, `in`, `and`, `or`, `not`, `a if c else b`, subscripts and slices,
-the attributes below, and calls of the functions below. An error that a function calls `FunctionError` is
-found while planning; a `DataError` only the values can tell: it ends the run, and nothing is published."""
+the attributes below, and calls of the functions below. A `FunctionError` is found while planning. A
+`DataError` depends on the values of arrays: it ends the run, and nothing is published."""
 
 OPERATORS: Sequence[tuple[str, type[Function]]] = (
     ("Subscripts", indexing.Index),
@@ -86,7 +86,7 @@ GROUPS: Mapping[str, str] = {
     "quantize": "Quantization",
     "text": "Names and conditions",
 }
-"""Module → heading, in the order of the page."""
+"""Heading of each module of functions, in the order of the page."""
 
 LIMITS: Sequence[tuple[str, str]] = (
     ("size of a recipe", f"{documents.MAX_BYTES >> 20} MiB"),
@@ -125,7 +125,7 @@ def _fields() -> Iterator[str]:
 
 
 def _value(field: Mapping[str, Any]) -> str:
-    """What a field takes, from its JSON Schema."""
+    """The values that a field takes, from its JSON Schema."""
     options = field.get("oneOf") or field.get("anyOf")
     if options:
         return " or ".join(_value(option) for option in options)
@@ -171,7 +171,7 @@ def _functions() -> Iterator[str]:
 
 
 def _of_module(module: str) -> list[tuple[str, Any]]:
-    """Its functions by name; what other packages add under an entry point is not part of the page."""
+    """The functions of a module by name. Functions of other packages are not part of the page."""
     whole = f"ckpt_surgery.functions.{module}"
     return [(name, f) for name, f in sorted(registry().items()) if f.__module__ == whole]
 

@@ -24,16 +24,16 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "fill": ALWAYS | {"fill", "source", "from", "fallback"},
     "add": ALWAYS | {"add", "for"},
 }
-"""Which fields go with which claim."""
+"""Fields that each claim allows."""
 EXCLUDED: Sequence[tuple[str, frozenset[str], str]] = (
     (
         "drop",
         frozenset({"to", "by", "for", "value", "mirror_value"}),
-        "what is dropped has neither name nor value",
+        "a dropped leaf has neither name nor value",
     ),
-    ("fallback", frozenset({"from", "value"}), "the target's own value is taken as it is"),
+    ("fallback", frozenset({"from", "value"}), "the target's own value is used unchanged"),
 )
-"""Fields that leave no room for others, and why."""
+"""Fields that exclude others, the others, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class RuleCheck:
 
     @property
     def _is_misspelt(self) -> bool:
-        """A field is unknown: `match`, most likely, and a problem of its own."""
+        """Whether a field is unknown. It is reported anyway, and most likely a misspelt `match`."""
         return any((*self.path, name) in self.subject.broken for name in self.written)
 
     def _field(self, *names: str | int) -> DocumentPath:
         return (*self.path, *names)
 
     def _combinations(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
-        """Which fields go together."""
+        """Fields that do not go together."""
         for name in given:
             owners = [c for c in CLAIMS if name in FIELDS[c]]
             if owners and name not in FIELDS[claim]:
@@ -89,9 +89,7 @@ class RuleCheck:
 
     def _missing(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
         if claim == "add" and "value" not in given:
-            yield Finding(
-                self.path, "an `add` rule needs a `value`: there is no leaf that it could take one from"
-            )
+            yield Finding(self.path, "an `add` rule needs a `value`, because it claims no leaf that has one")
         if isinstance(self.written.get("to"), Mapping) and "value" in given:
             message = "`value` does not go with a mapping in `to`, which has an expression for each output"
             yield Finding(self._field("value"), message, at_key=True)
@@ -108,7 +106,7 @@ class RuleCheck:
         if self.rule.mirror_value is not None and self.rule.value is not None:
             kinds = {"xs" in value.names for value in (self.rule.value, self.rule.mirror_value)}
             if len(kinds) > 1:
-                message = "`value` and `mirror_value` are both of `x`, or both of `xs`"
+                message = "`value` and `mirror_value` must both use `x`, or both use `xs`"
                 yield Finding(self._field("mirror_value"), message)
         if claim == "match" and "by" in given and "drop" not in given:
             yield from self._by(given)
@@ -151,7 +149,7 @@ class RuleCheck:
         return frozenset(map(str, written)) if isinstance(written, Mapping) else frozenset()
 
     def _own_names(self) -> Iterator[Finding]:
-        """Named groups and `for` variables have names of their own."""
+        """Named groups and `for` variables whose names are not allowed, or taken."""
         recipe = self.subject.recipe
         owners = dict.fromkeys(recipe.named_sources, "a source")
         owners |= dict.fromkeys(recipe.params, "a param") | dict.fromkeys(recipe.tables, "a table")
@@ -170,7 +168,7 @@ class RuleCheck:
                 yield Finding(self._field("for", name), problem, at_key=True)
 
     def _texts(self, claim: str) -> Iterator[Finding]:
-        """Every expression and template of the rule, with the names that it can use."""
+        """Flaws of every expression and template of the rule, with the names that it can use."""
         names = {"match": self._match_names, "fill": self._fill_names, "add": self._add_names}[claim]
         rule = self.rule
         for field, expression in (("when", rule.when), ("by", rule.by), ("value", rule.value)):
@@ -196,7 +194,7 @@ class RuleCheck:
 
     @property
     def _gathers(self) -> bool:
-        """Whether several leaves can share one name: by `to`, or each from its own source."""
+        """Whether several leaves can share one name: by `to`, or as leaves of different sources."""
         source = self.written.get("source")
         return "to" in self.written or source == ALL_SOURCES or isinstance(source, list)
 
@@ -223,7 +221,7 @@ class RuleCheck:
         if expression is None:
             return
         if self._pattern is None and self.rule.add is None:
-            known |= expression.names  # the pattern is broken: its groups are not known
+            known |= expression.names  # the pattern does not parse, so its groups are unknown
             yield from expression_findings(path, expression, known, None, groups=False)
         else:
             yield from expression_findings(path, expression, known, self._pattern)

@@ -1,4 +1,4 @@
-"""What the names in an expression stand for, and the error that points into an expression's text."""
+"""What names in expressions stand for, and the error that points at characters of an expression."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,20 +14,20 @@ from ckpt_surgery.graph.nodes import Array
 
 Scalar = str | int | float | bool
 Constant = Scalar | tuple[Scalar, ...]
-"""What a param or a table entry may be."""
+"""Value of a param or of a table entry."""
 
 HOOKS = "hooks"
-"""The name that the user's own functions are called under."""
+"""Name under which expressions call the user's own functions."""
 SOURCES = "sources"
-"""The name of the list of all sources' names."""
+"""Name of the list of the names of all sources."""
 CONFIG = "config"
-"""The name of what lies beside the first source as JSON."""
+"""Name of the JSON that lies beside the first source."""
 CONFIGS = "configs"
-"""The name of what lies beside each source: `configs['lora']`."""
+"""Name of the JSON that lies beside each source: `configs['lora']`."""
 
 
 class ExpressionError(SurgeryError):
-    """An expression or a template is refused, or fails; points at characters of its text."""
+    """An expression or a template is refused, or fails. Points at characters of its text."""
 
     exit_code = 2
 
@@ -35,18 +35,18 @@ class ExpressionError(SurgeryError):
         super().__init__(Problem(message, hint=hint))
         self.message = message
         self.start = start
-        """Character offset in the text of the expression or template."""
+        """Offset of the first character in the text of the expression or template."""
         self.end = end
-        """Exclusive."""
+        """Offset after the last character."""
         self.hint = hint
 
     def shifted(self, by: int) -> "ExpressionError":
-        """The same error, told of a text in which this one starts `by` characters in."""
+        """The same error for a text in which the expression starts at offset `by`."""
         return ExpressionError(self.message, self.start + by, self.end + by, self.hint)
 
 
 class Flaw(NamedTuple):
-    """What a static check finds, and where in the text."""
+    """A problem that a check finds without values, and its place in the text."""
 
     message: str
     start: int
@@ -55,7 +55,7 @@ class Flaw(NamedTuple):
 
 @dataclass(frozen=True)
 class NameUse:
-    """A name that stands for a value."""
+    """A place where a name stands for a value."""
 
     name: str
     start: int
@@ -64,22 +64,24 @@ class NameUse:
 
 @dataclass(frozen=True)
 class CallUse:
-    """A call of a function of the language."""
+    """A place where a function of the language is called."""
 
     name: str
     positional: int
+    """Number of positional arguments."""
     keywords: tuple[str, ...]
+    """Names of the keyword arguments."""
     literal: str | None
-    """The first argument, where it is a text written out: the pattern of `count('…')`."""
+    """First argument, if it is a text literal: the pattern of `count('…')`."""
     start: int
     end: int
     name_end: int
-    """The function's name is the characters `start` to `name_end`."""
+    """Offset after the function's name, which begins at `start`."""
 
 
 @dataclass(frozen=True)
 class GroupUse:
-    """`g[1]` with the group written out."""
+    """A place where a group is used whose number or name is written out: `g[1]`."""
 
     group: int | str
     start: int
@@ -88,25 +90,25 @@ class GroupUse:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Bound to a name that means nothing here: using it is an error with this message."""
+    """Stands for a name that has no value here. To use it is an error with this message."""
 
     message: str
     hint: str | None = None
     listed: "Leaves | None" = None
-    """Leaves without values: whether they are there, their kinds, shapes and dtypes can be asked for."""
+    """Leaves without values, if known: expressions can ask for their presence, kind, shape and dtype."""
 
 
 class Lookup(ABC):
-    """Values by keys, which no checkpoint's leaves are: `matrix[m]`, `config['num_hidden_layers']`."""
+    """Values by key that are not leaves of a checkpoint: `matrix[m]`, `config['num_hidden_layers']`."""
 
     @property
     @abstractmethod
-    def told(self) -> str:
-        """What it is, in words."""
+    def description(self) -> str:
+        """A description for messages."""
 
     @abstractmethod
     def entry(self, key: object) -> Any:
-        """The value of this key. Raises FunctionError where there is none, SourceError where damaged."""
+        """The value of this key. Raises FunctionError if there is none, SourceError for a damaged file."""
 
     @abstractmethod
     def has(self, key: str | int) -> bool:
@@ -123,11 +125,11 @@ class Table(Lookup):
     DEFAULT = "_"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         return f"the table `{self.name}`"
 
     def entry(self, key: object) -> Constant:
-        """The entry of this key, or the default entry `_`. Raises FunctionError where there is neither."""
+        """The entry of this key, or the default entry `_`. Raises FunctionError if there is neither."""
         if isinstance(key, str | int) and not isinstance(key, bool):
             if self.has(key):
                 return self.entries[key]
@@ -136,13 +138,14 @@ class Table(Lookup):
         guess = did_you_mean(str(key), map(str, self.entries))
         raise FunctionError(
             f"table `{self.name}` has no entry {key!r}{guess}",
-            hint="Add it to the table, or an entry `_` that stands for all others.",
+            hint="Add it to the table, or add an entry `_` that stands for all others.",
         )
 
     def has(self, key: str | int) -> bool:
-        """Whether there is an entry of this key; `_` stands for no other.
+        """Whether there is an entry of this key. The default entry `_` does not count.
 
-        Raises FunctionError where there is one of the same text: 0 and '0' are mistaken for each other.
+        Raises FunctionError if the only such entry has a key of the other type: 0 and '0' are easily
+        confused.
         """
         if key in self.entries:
             return True
@@ -151,9 +154,9 @@ class Table(Lookup):
             return False
         if isinstance(key, str):
             message = f"table `{self.name}` has the entry {other!r} as an integer, and {key!r} is text"
-            raise FunctionError(message, hint="Ask for int(…), or write the table's keys in quotes.")
+            raise FunctionError(message, hint="Look up int(…), or write the table's keys in quotes.")
         message = f"table `{self.name}` has the entry {other!r} as text, and {key!r} is an integer"
-        raise FunctionError(message, hint="Ask for str(…), or write the table's keys without quotes.")
+        raise FunctionError(message, hint="Look up str(…), or write the table's keys without quotes.")
 
     @cached_property
     def _by_text(self) -> Mapping[str, str | int]:
@@ -162,12 +165,12 @@ class Table(Lookup):
 
 @dataclass(frozen=True)
 class Groups:
-    """`g[1]`: the groups of a match by number, or by name. One that did not take part is `''`."""
+    """The groups of a match by number or name, `g[1]`. A group that did not take part is `''`."""
 
     match: regex.Match[str]
 
     def text(self, key: object) -> str:
-        """Raises FunctionError where the regular expression has no such group."""
+        """The text of a group. Raises FunctionError if the regular expression has no such group."""
         problem = f"the regular expression has no group {key!r}"
         if not isinstance(key, str | int) or isinstance(key, bool):
             raise FunctionError(problem)
@@ -197,30 +200,30 @@ class Leaves(ABC):
 
 
 class Hooks(Protocol):
-    """What `hooks` stands for where hooks are allowed."""
+    """What the name `hooks` stands for if hooks are allowed."""
 
     sha256: str
-    """Of the file: hexadecimal."""
+    """Digest of the file, hexadecimal."""
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
-        """The lazy result of the user's function. Raises SurgeryError where there is none of that name."""
+        """The lazy result of a function of the user. Raises SurgeryError for an unknown name."""
         ...
 
 
 @dataclass(frozen=True)
 class Scope:
-    """All that one evaluation sees."""
+    """Everything that the evaluation of an expression can use."""
 
     names: Mapping[str, Any]
-    """str, int, float, bool, list, tuple, Array, Series, Lookup, Groups, Leaves, Hooks or Unavailable."""
+    """Value of each name: a constant, a list, Array, Series, Lookup, Groups, Leaves, Hooks or Unavailable."""
     leaf_key: str = ""
-    """The text of the key that is being made: what `init` draws its random numbers from."""
+    """Text of the key of the output: the random numbers of `init` depend on it."""
     count: Callable[[str], int] | None = None
-    """How many keys a regular expression matches; None where there are no keys to count."""
+    """Counts the keys that a regular expression matches; None if there are no keys to count."""
 
 
 def looked_up(name: str, leaves: Leaves, key: str) -> Array:
-    """`name[key]`. Raises FunctionError, with a close match, where there is no such leaf."""
+    """The array `name[key]`. Raises FunctionError, with a close match, if there is no such leaf."""
     found = leaves.lookup(key)
     if found is None:
         raise _no_leaf(name, leaves, key)
@@ -228,7 +231,7 @@ def looked_up(name: str, leaves: Leaves, key: str) -> Array:
 
 
 def kind_of(name: str, leaves: Leaves, key: str) -> str:
-    """What `name[key]` is. Raises FunctionError, with a close match, where there is no such leaf."""
+    """The kind of the leaf `name[key]`. Raises FunctionError, with a close match, if there is none."""
     found = leaves.kind(key)
     if found is None:
         raise _no_leaf(name, leaves, key)

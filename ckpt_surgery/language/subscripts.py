@@ -1,4 +1,4 @@
-"""What subscripts and attributes give: elements of arrays and lists, leaves of sources, entries of tables."""
+"""Subscripts and attributes: elements of arrays and lists, leaves of sources, entries of tables."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import EllipsisType
@@ -13,7 +13,10 @@ from ckpt_surgery.language.values import gathered, is_list, series_hint, told
 
 
 def subscripted(value: Any, index: Any, name: str) -> Any:
-    """`value[index]`; `index` is a tuple where there was a comma. `name` is what `value` is called."""
+    """The value of `value[index]`.
+
+    `index` is a tuple if the subscript has a comma. `name` is what the expression calls `value`.
+    """
     if isinstance(value, Array):
         return _indexed(value, index if isinstance(index, tuple) else (index,))
     if isinstance(value, Lookup):
@@ -30,7 +33,7 @@ def subscripted(value: Any, index: Any, name: str) -> Any:
 
 
 def key_text(name: str, index: Any) -> str:
-    """The key in `name[key]`. Raises FunctionError where it is no text."""
+    """The key in `name[key]`. Raises FunctionError if it is not text."""
     if not isinstance(index, str):
         raise FunctionError(f"the key in `{name}[…]` has to be text, not {told(index)}")
     return index
@@ -45,7 +48,7 @@ def _index_item(item: Any) -> Any:
         return (_slice_bound(item.start), _slice_bound(item.stop), _slice_bound(item.step))
     if item is None or isinstance(item, EllipsisType) or type(item) is int:
         return item
-    hint = "take(x, [0, 2], axis) takes several." if is_list(item) else None
+    hint = "take(x, [0, 2], axis) takes several elements." if is_list(item) else None
     raise FunctionError(f"an array is not indexed with {told(item)}", hint=hint)
 
 
@@ -74,11 +77,11 @@ ATTRIBUTES: Mapping[str, Callable[[Array], Any]] = {
 }
 
 OF_VALUES = frozenset({"T"})
-"""Attributes that are values themselves; all others are known of a leaf that is only listed."""
+"""Attributes that need values. All others are known for leaves that are only listed."""
 
 
 def attribute(value: Any, name: str) -> Any:
-    """`value.name`, of arrays only."""
+    """The value of `value.name`. Raises FunctionError for anything but an array."""
     if not isinstance(value, Array):
         hint = series_hint(value) and "xs[0] is the first of them."
         raise FunctionError(f"`.{name}` is for arrays, not {told(value)}", hint=hint)

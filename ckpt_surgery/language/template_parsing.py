@@ -1,4 +1,4 @@
-"""Text -> key template, and what is wrong with one before anything matched."""
+"""Parsing of key templates, and the checks that need no match."""
 
 import re
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ import regex
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions import Expression, check, parse
 from ckpt_surgery.language.scope import ExpressionError, Flaw
-from ckpt_surgery.language.templates import Group, Inserted, Literal, Piece, Slash, Template
+from ckpt_surgery.language.templates import GroupReference, Inserted, Piece, PlainText, Slash, Template
 
 MAX_TEXT = 4096
-"""Characters of a template."""
+"""Limit on the characters of a template."""
 
 
 _TOKEN = re.compile(
@@ -41,7 +41,7 @@ def parse_template(text: str) -> Template:
         tuple(pieces),
         frozenset(name for p in pieces if isinstance(p, Inserted) for name in p.expression.names),
     )
-    # Mere text is spelled now, so that what is wrong with it is told now.
+    # Components of text alone are made now, so that their flaws are found while parsing.
     _ = template.segments
     return template
 
@@ -58,20 +58,20 @@ def _stray(text: str, at: int) -> ExpressionError:
 def _simple_piece(match: re.Match[str]) -> Piece:
     start, end = match.span()
     if match["number"] is not None:
-        return Group(int(match["number"]), start, end)
+        return GroupReference(int(match["number"]), start, end)
     if match["name"] is not None:
         return _named_group(match["name"], start, end)
     if match["slash"] is not None:
         return Slash(start)
-    return Literal(match["escaped"] or match["dollar"] or match["text"], start, end)
+    return PlainText(match["escaped"] or match["dollar"] or match["text"], start, end)
 
 
-def _named_group(name: str, start: int, end: int) -> Group:
+def _named_group(name: str, start: int, end: int) -> GroupReference:
     if name.isascii() and name.isdigit() and len(name) <= 4:
-        return Group(int(name), start, end)
+        return GroupReference(int(name), start, end)
     if not name.isidentifier():
         raise ExpressionError(f"`\\g<{name}>` names no group", start, end)
-    return Group(name, start, end)
+    return GroupReference(name, start, end)
 
 
 def _inserted(text: str, start: int) -> Inserted:
@@ -83,7 +83,7 @@ def _inserted(text: str, start: int) -> Inserted:
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """Where the expression that begins at `start` ends: strings and inner brackets are passed over."""
+    """The offset of the `}` that closes the expression which begins at `start`."""
     depth, at = 0, start
     while at < len(text):
         character = text[at]
@@ -110,7 +110,7 @@ def _closing_quote(text: str, at: int) -> int:
 
 
 def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
-    """Written so: `a//b`, `/a`, `a/`, or nothing at all."""
+    """Raises ExpressionError for components that are written empty: `a//b`, `/a`, `a/`, or no text at all."""
     before_is_slash, last = True, -1
     for piece in pieces:
         if isinstance(piece, Slash) and before_is_slash:
@@ -124,14 +124,14 @@ def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
 def check_template(
     template: Template, known: Iterable[str], pattern: regex.Pattern[str] | None
 ) -> list[Flaw]:
-    """What can be told without a match: groups that `pattern` lacks, and flaws of the expressions.
+    """The flaws that show without a match: groups that `pattern` lacks, and flaws of the expressions.
 
-    `pattern` None: nothing is matched, so every group is unknown.
+    With no `pattern` there is no match, so that every group is a flaw.
     """
     names = frozenset(known)
     flaws: list[Flaw] = []
     for piece in template.pieces:
-        if isinstance(piece, Group):
+        if isinstance(piece, GroupReference):
             flaws += _group_flaws(piece.group, pattern, piece.start, piece.end)
         elif isinstance(piece, Inserted):
             inner = [*check(piece.expression, names), *check_groups(piece.expression, pattern)]
@@ -140,7 +140,7 @@ def check_template(
 
 
 def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> list[Flaw]:
-    """`g[3]` where the regular expression has two groups."""
+    """The flaws of `g[…]`, such as `g[3]` where the regular expression has two groups."""
     return [f for use in expression.groups for f in _group_flaws(use.group, pattern, use.start, use.end)]
 
 

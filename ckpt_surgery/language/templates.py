@@ -23,14 +23,14 @@ class Component:
 
     name: str
     index: bool
-    """Written as a list index, `[0]`; `name` is then its digits."""
+    """Whether it is written as a list index, `[0]`. Then `name` holds the digits."""
     origin: int | None
-    """Offset in the matched text where this component was taken from, whole, by a group reference."""
+    """Offset in the matched text from which a group reference took this component as a whole, or None."""
 
 
 @dataclass(frozen=True)
-class Literal:
-    """Text that stands for itself; a `/` in it is part of a component (`\\/`)."""
+class PlainText:
+    """Text that stands for itself. A `/` in it was written `\\/` and does not end a component."""
 
     text: str
     start: int
@@ -39,13 +39,13 @@ class Literal:
 
 @dataclass(frozen=True)
 class Slash:
-    """The end of a component."""
+    """A `/` that ends a component."""
 
     start: int
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupReference:
     """What a group of the regular expression matched."""
 
     group: int | str
@@ -59,47 +59,50 @@ class Inserted:
 
     expression: Expression
     start: int
-    """Of the expression's own text."""
+    """Offset of the expression in the template, after `${`."""
     end: int
+    """Offset of the `}`."""
 
     def group_of(self, pattern: regex.Pattern[str]) -> str | None:
-        """The pattern's named group that the expression is, where it is one alone."""
+        """The pattern's named group, if the expression is nothing but its name; otherwise None."""
         name = self.expression.single_name
         return name if name in pattern.groupindex else None
 
 
-Text = Literal | Group | Inserted
-Piece = Text | Slash
+TextPiece = PlainText | GroupReference | Inserted
+Piece = TextPiece | Slash
 
 
 Outline = tuple[str, tuple[int | str, ...]]
-"""A key with `%s` for each group, and the groups."""
+"""A key with `%s` in place of each group, and the groups in order."""
 
 
 class _Run(NamedTuple):
-    """Expanded text, before it is cut into components."""
+    """Text that one piece of a template gives, before it is split into components."""
 
     text: str
     origin: int | None
+    """Offset of the text in the matched text, if a group gave it."""
     splits: bool
     """Whether a `/` in the text ends a component."""
     literal: bool
+    """Whether the template itself has the text."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """A checked key template. Equal where the texts are."""
+    """A checked key template. Two templates are equal if their texts are."""
 
     text: str
     pieces: tuple[Piece, ...] = field(compare=False, repr=False)
     names: frozenset[str] = field(compare=False, repr=False)
-    """Every name that its expressions use."""
+    """All names that its expressions use."""
 
     def expand(self, match: regex.Match[str] | None, scope: Scope) -> tuple[Component, ...]:
-        """The components of the key. A group that did not take part gives no text.
+        """The components of the key. A group that did not take part in the match gives no text.
 
-        Raises ExpressionError, with offsets in the template, for an empty component and for whatever
-        is wrong with an expression.
+        Raises ExpressionError, with offsets in the template, for an empty component and for expressions
+        that fail.
         """
         components: list[Component] = []
         for segment in self.segments:
@@ -112,7 +115,7 @@ class Template:
         return tuple(components)
 
     def names_of(self, match: regex.Match[str]) -> tuple[str, ...] | None:
-        """The names of the components that `expand` gives, where they are simply told; else None.
+        """The names of the components that `expand` gives, or None for templates that have to be expanded.
 
         Most templates are made of text and groups alone, and their keys are split at every `/`.
         """
@@ -128,20 +131,20 @@ class Template:
         return None if "" in names or len(spelled) > MAX_STRING else names
 
     def names_beyond(self, pattern: regex.Pattern[str]) -> frozenset[str]:
-        """The names that its expressions use and that are no groups inserted as they are, `${n}`."""
+        """The names that its expressions use, without groups that are inserted as they are (`${n}`)."""
         groups = [p for p in self.pieces if isinstance(p, Inserted) and p.group_of(pattern) is None]
         return frozenset(name for piece in groups for name in piece.expression.names)
 
     @cached_property
     def braced(self) -> tuple[str, ...]:
-        """The words in braces without a dollar sign. They stand for themselves, which may be a mistake."""
-        literals = [piece.text for piece in self.pieces if isinstance(piece, Literal)]
+        """Words in braces without a dollar sign. They stand for themselves, which may be a mistake."""
+        literals = [piece.text for piece in self.pieces if isinstance(piece, PlainText)]
         return tuple(dict.fromkeys(name for text in literals for name in _BRACED.findall(text)))
 
     @cached_property
-    def segments(self) -> list[Component | list[Text]]:
-        """What stands between slashes; ready where it is mere text."""
-        segments: list[list[Text]] = [[]]
+    def segments(self) -> list[Component | list[TextPiece]]:
+        """What stands between slashes: a component where it is text alone, otherwise its pieces."""
+        segments: list[list[TextPiece]] = [[]]
         for piece in self.pieces:
             if isinstance(piece, Slash):
                 segments.append([])
@@ -152,17 +155,17 @@ class Template:
 
 @functools.lru_cache(maxsize=1024)
 def _outline(template: Template, pattern: regex.Pattern[str]) -> Outline | None:
-    """The outline of the keys that a template makes; None where other expressions or escapes are in it."""
+    """The outline of the keys that a template gives; None if it has other expressions or escapes."""
     parts: list[str] = []
     groups: list[int | str] = []
     for piece in template.pieces:
         group = piece.group_of(pattern) if isinstance(piece, Inserted) else None
-        if isinstance(piece, Group) or group is not None:
+        if isinstance(piece, GroupReference) or group is not None:
             parts.append("%s")
-            groups.append(piece.group if isinstance(piece, Group) else group or "")
+            groups.append(piece.group if isinstance(piece, GroupReference) else group or "")
         elif isinstance(piece, Slash):
             parts.append(SEPARATOR)
-        elif isinstance(piece, Literal) and not set(piece.text) & set("[" + SEPARATOR):
+        elif isinstance(piece, PlainText) and not set(piece.text) & set("[" + SEPARATOR):
             parts.append(piece.text.replace("%", "%%"))
         else:
             return None
@@ -172,12 +175,12 @@ def _outline(template: Template, pattern: regex.Pattern[str]) -> Outline | None:
 _NO_NAMES = Scope({})
 
 
-def _is_text(segment: Sequence[Text]) -> bool:
-    return all(isinstance(piece, Literal) for piece in segment)
+def _is_text(segment: Sequence[TextPiece]) -> bool:
+    return all(isinstance(piece, PlainText) for piece in segment)
 
 
-def _spelled(segment: Sequence[Text], match: regex.Match[str] | None, scope: Scope) -> list[Component]:
-    """The components of one segment: several where a group or an expression gives a `/`."""
+def _spelled(segment: Sequence[TextPiece], match: regex.Match[str] | None, scope: Scope) -> list[Component]:
+    """The components of one segment; a `/` in a group or in an expression's value makes several of it."""
     runs = [_expanded(piece, match, scope) for piece in segment]
     if len(runs) == 1 and runs[0].splits:
         components = _split(runs[0])
@@ -200,7 +203,7 @@ def _split(run: _Run) -> list[Component]:
 
 
 def _cut(runs: Iterable[_Run]) -> list[list[_Run]]:
-    """Parts of runs by component. Empty parts are left out, so that `${a}${b}` can be taken whole."""
+    """The parts of runs by component, without empty ones: where `${a}` is empty, `${a}${b}` is all of b."""
     components: list[list[_Run]] = [[]]
     for run in runs:
         offset = 0
@@ -230,10 +233,10 @@ def _bracketed(name: str, start: int) -> Component:
     return Component(digits, True, None)
 
 
-def _expanded(piece: Text, match: regex.Match[str] | None, scope: Scope) -> _Run:
-    if isinstance(piece, Literal):
+def _expanded(piece: TextPiece, match: regex.Match[str] | None, scope: Scope) -> _Run:
+    if isinstance(piece, PlainText):
         return _Run(piece.text, None, splits=False, literal=True)
-    if isinstance(piece, Group):
+    if isinstance(piece, GroupReference):
         return _of_group(piece.group, match, piece)
     name = None if match is None else piece.group_of(match.re)
     if name is not None:
@@ -248,7 +251,7 @@ def _expanded(piece: Text, match: regex.Match[str] | None, scope: Scope) -> _Run
     return _Run(str(value), None, splits=True, literal=False)
 
 
-def _of_group(group: int | str, match: regex.Match[str] | None, piece: Group | Inserted) -> _Run:
+def _of_group(group: int | str, match: regex.Match[str] | None, piece: GroupReference | Inserted) -> _Run:
     if match is None:
         message = f"there is no match that could have a group {group!r}"
         raise ExpressionError(message, piece.start, piece.end)

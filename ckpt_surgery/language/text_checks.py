@@ -1,4 +1,4 @@
-"""Checks of one expression of a recipe, with the names that it can use."""
+"""Checks of an expression of a recipe against the names that it can use."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +14,10 @@ from ckpt_surgery.language.yaml_document import DocumentPath
 
 
 def explained_names(used: Iterable[str], known: frozenset[str]) -> tuple[frozenset[str], list[str]]:
-    """The names to take for known, and those that have a meaning, but not here."""
+    """The known names together with those that have a meaning elsewhere only, and a list of the latter.
+
+    They get a message that says where they can be used.
+    """
     strange = [name for name in used if name in MEANINGS and name not in known]
     return known | frozenset(strange), strange
 
@@ -38,7 +41,7 @@ def expression_findings(
 
 
 def _pattern_flaws(expression: Expression) -> Iterator[Flaw]:
-    """`count('…')` with a pattern that does not compile."""
+    """Flaws of `count('…')` with a pattern that does not compile."""
     for call in expression.calls:
         if call.name == "count" and call.literal is not None:
             try:

@@ -1,4 +1,4 @@
-"""Values of expressions: what they are in words, and how large they may be."""
+"""Values of expressions: their descriptions in messages, and the limits on their size."""
 
 from collections.abc import Iterable, Sequence
 from types import EllipsisType
@@ -9,20 +9,21 @@ from ckpt_surgery.graph.nodes import Array, Series
 from ckpt_surgery.language.scope import Groups, Leaves, Lookup
 
 MAX_BITS = 128
-"""Of an integer that an expression computes."""
+"""Limit on the bits of an integer that an expression computes."""
 MAX_STRING = 1 << 16
+"""Limit on the characters of a text that an expression computes."""
 MAX_LIST = 1_000_000
-"""Values of a list, and of all lists in a list."""
+"""Limit on the values of a list, and on those of all lists in a list together."""
 
 
 def told(value: object) -> str:
-    """A value in words, for messages."""
+    """A description of a value, for messages: `the number 3`, `an array float32[4,6]`."""
     if isinstance(value, Array):
         return f"an array {value.spec}"
     if isinstance(value, Series):
         return f"a list of {len(value.items)} arrays"
     if isinstance(value, Lookup):
-        return value.told
+        return value.description
     if isinstance(value, Groups):
         return "the groups of the match"
     if isinstance(value, bool) or value is None:
@@ -35,11 +36,11 @@ def told(value: object) -> str:
         return f"a list of {len(value)} values"
     if isinstance(value, slice | EllipsisType):
         return "a slice"
-    return "a source" if isinstance(value, Leaves) else "the hooks"  # which are all that is left
+    return "a source" if isinstance(value, Leaves) else "the hooks"  # no other kind of value exists
 
 
 def bounded(value: Any) -> Any:
-    """The value, if it is of a size that a recipe may compute."""
+    """The value itself. Raises FunctionError if it is larger than a recipe may compute."""
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise FunctionError(f"the integer is too large: {value.bit_length()} bits, the limit is {MAX_BITS}")
     if isinstance(value, str) and len(value) > MAX_STRING:
@@ -50,7 +51,11 @@ def bounded(value: Any) -> Any:
 
 
 def listed(values: Iterable[Any]) -> list[Any]:
-    """The values of a list or of a call, one by one, so that many long lists are never held together."""
+    """The values of a list or of the arguments of a call.
+
+    They are taken one by one, so that many long lists are never in memory together. Raises FunctionError if
+    they are too long together.
+    """
     held: list[Any] = []
     size = 0
     for value in values:
@@ -68,21 +73,21 @@ def is_list(value: object) -> bool:
 
 def series_hint(value: object) -> str | None:
     return (
-        "stack(xs), concat(xs), mean(xs) or sum(xs) make one array of it."
+        "stack(xs), concat(xs), mean(xs) and sum(xs) make one array of it."
         if isinstance(value, Series)
         else None
     )
 
 
 def gathered(series: Series) -> tuple[Array, ...]:
-    """The arrays of `xs`, of which none may be missing."""
+    """The arrays of `xs`. Raises FunctionError if `by` leaves a gap between their places."""
     if series.complete:
         return series.items
     assert series.places is not None
     missing = next(i for i, place in enumerate((*series.places, -1)) if i != place)
     raise FunctionError(
         f"there is no leaf at place {missing}; `by` gives {_shortened(series.places)}",
-        hint="If that is meant, say what stands in the gaps: stack(xs, fill=0.0).",
+        hint="If that is intended, say what fills the gaps: stack(xs, fill=0.0).",
     )
 
 

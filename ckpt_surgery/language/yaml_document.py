@@ -11,18 +11,19 @@ from ckpt_surgery.core.errors import Place, Problem
 from ckpt_surgery.language.yaml_offsets import value_offsets
 
 DocumentPath = tuple[str | int, ...]
+"""The keys and list indices that lead to a value: `("rules", 3, "value")`."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a node of the document is, in character offsets of the text; `stop` is exclusive."""
+    """The place of a node of the document, as character offsets in the text. `stop` is exclusive."""
 
     start: int
     stop: int
     style: str | None = None
-    """Of a scalar: `` (plain), `'`, `"`, `|` or `>`; None for a list or a mapping."""
+    """Style of a scalar: empty (plain), `'`, `"`, `|` or `>`. None for a list or a mapping."""
     value: str = ""
-    """A scalar's characters, before they are understood as a number."""
+    """Characters of a scalar, before they are converted to a number."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +31,26 @@ class Document:
     """A parsed document: plain values, and the place of each."""
 
     path: str
-    """As the user gave it."""
+    """Path of the file as the user gave it."""
     text: str
     value: Any
     """None, bool, int, float, str, list, or dict with str or int keys."""
     marks: Mapping[DocumentPath, Mark]
+    """Place of each value."""
     key_marks: Mapping[DocumentPath, Mark]
-    """Of the key that leads to each value of a mapping."""
+    """Place of the key of each value of a mapping."""
     problems: tuple[Problem, ...] = ()
-    """Where there are any, `value` has a guess in place of what was refused, or nothing."""
+    """Problems found. With any, parts of `value` that were refused are missing or a guess."""
 
     @cached_property
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer(r"\r\n|\n|\r", self.text))]
 
     def place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
-        """Where a value is, or the characters `start` to `end` of a scalar's value.
+        """The place of a value, or of the characters `start` to `end` of a scalar's value.
 
-        A path that is not in the document (a field that is missing) gives the nearest container.
+        For a path that is not in the document, such as a missing field, it is the place of the nearest
+        container.
         """
         found = path
         while found not in self.marks and found:
@@ -58,7 +61,7 @@ class Document:
         return self._located(mark, path, start, end)
 
     def key_place(self, path: DocumentPath, start: int | None = None, end: int | None = None) -> Place:
-        """Where the key is that leads to a value, or characters of it."""
+        """The place of the key of a value, or of some of the key's characters."""
         if path not in self.key_marks:
             return self.place(path, start, end)
         return self._located(self.key_marks[path], path, start, end)
@@ -75,7 +78,7 @@ class Document:
         return self.at(first, stop, path_text(path))
 
     def at(self, start: int, stop: int, path: str = "") -> Place:
-        """The place of characters `start` to `stop` of the text; the caret stays on the first line."""
+        """The place of the characters `start` to `stop` of the text. The caret stays on the first line."""
         line = bisect_right(self._line_starts, start)
         begin, *following = self._line_starts[line - 1 : line + 1]
         shown = self.text[begin : following[0] if following else None].rstrip("\r\n")
@@ -91,7 +94,7 @@ def _on_one_line(line: str) -> str:
 
 
 def path_text(path: DocumentPath) -> str:
-    """`rules[3].value`, as people write it."""
+    """The path as people write it: `rules[3].value`."""
     text = ""
     for part in path:
         if isinstance(part, str) and part.isidentifier():

@@ -1,4 +1,4 @@
-"""Where each character of a scalar's value stands in the text of the document."""
+"""The offsets of a scalar's characters in the text of the document."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +14,14 @@ _TOKENS: Mapping[str, re.Pattern[str]] = {
 }
 _ANY_TOKEN = re.compile(r".", re.DOTALL)
 _ESCAPED = dict(zip("0abtnvfreN_LP", "\0\a\b\t\n\v\f\r\x1b\x85\xa0\u2028\u2029", strict=True))
-"""What single letters after a backslash mean (YAML 1.1, section 5.7); others mean themselves."""
+"""Meaning of single letters after a backslash (YAML 1.1, section 5.7). All others mean themselves."""
 
 
 def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
-    """For each character of a scalar's value, its offset in the raw text, and the end; None if unsure.
+    """The offset in the raw text of each character of a scalar's value, and of its end.
 
-    Folding only ever changes white space, so the other characters are matched one by one in order.
+    Folding only changes white space, so all other characters are matched one by one in order. None if they do
+    not match.
     """
     tokens = list(_tokens(raw, style))
     offsets: list[int] = []
@@ -37,7 +38,7 @@ def value_offsets(raw: str, style: str, value: str) -> list[int] | None:
 
 
 def _tokens(raw: str, style: str) -> Iterator[tuple[int, str]]:
-    """Pieces of the raw text that stand for one character each: offset and character."""
+    """The offset and the character of each piece of the raw text that stands for one character."""
     start, stop = (1, len(raw) - 1) if style in _TOKENS else (0, len(raw))
     if style in ("|", ">"):
         start = raw.find("\n") + 1 or len(raw)  # after the header
@@ -48,7 +49,7 @@ def _tokens(raw: str, style: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescaped(token: str) -> str:
-    """The character that a piece of a double-quoted scalar stands for; nothing for an escaped line break."""
+    """The character that a piece of a double-quoted scalar stands for; empty for an escaped line break."""
     if token[0] != "\\":
         return token
     if token[1] in "\r\n":
@@ -59,7 +60,10 @@ def _unescaped(token: str) -> str:
 
 
 def paired(text: str) -> str:
-    """Surrogate pairs, as JSON writes characters beyond U+FFFF, made one character; half a pair is U+FFFD."""
+    """The text with each surrogate pair made one character, and each half of a pair U+FFFD.
+
+    JSON writes characters beyond U+FFFF as such pairs.
+    """
     if not any("\ud800" <= character <= "\udfff" for character in text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

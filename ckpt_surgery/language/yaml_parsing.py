@@ -1,8 +1,8 @@
-"""A strict YAML loader that knows where everything is. JSON is a subset.
+"""A strict YAML loader that records the place of every value. JSON is a subset.
 
-Works on parse events, so that nothing is constructed but text, numbers, true, false, null, lists
-and mappings. Aliases, anchors, merge keys and tags are refused, and so is a plain scalar that YAML
-readers disagree about (`no`, `010`, `1:30`, a date).
+It works on parse events, so that it can construct only text, numbers, true, false, null, lists and mappings.
+Aliases, anchors, merge keys and tags are refused, and so are unquoted scalars that YAML readers disagree
+about (`no`, `010`, `1:30`, a date).
 """
 
 import re
@@ -16,16 +16,19 @@ import yaml
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
-from ckpt_surgery.language.yaml_scalars import Disputed, Scalar, plain_value
+from ckpt_surgery.language.yaml_scalars import Disputed, PlainValue, plain_value
 
 MAX_BYTES = 1 << 20
+"""Limit on the size of a document in UTF-8."""
 MAX_DEPTH = 20
+"""Limit on the nesting of lists and mappings."""
 MAX_PROBLEMS = 50
+"""Number of problems after which parsing stops."""
 
 
 @dataclass
 class _Builder:
-    """Turns parse events into values, marks and problems."""
+    """Builds values, marks and problems from parse events."""
 
     path: str
     text: str
@@ -74,7 +77,7 @@ class _Builder:
         return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
 
     def _check_properties(self, event: Any, path: DocumentPath) -> None:
-        """Aliases, anchors and tags would let one value stand in two places, or be more than plain data."""
+        """Report aliases, anchors and tags: a document is plain data, with one place for each value."""
         start, stop = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.AliasEvent):
             self.report("an alias (`*name`) is not accepted; write the value again", start, stop, path)
@@ -84,7 +87,7 @@ class _Builder:
         if event.tag is not None:
             self.report(f"a tag (`{_shown_tag(event.tag)}`) is not accepted", start, start + 1, path)
 
-    def _scalar(self, event: Any, path: DocumentPath) -> Scalar:
+    def _scalar(self, event: Any, path: DocumentPath) -> PlainValue:
         start, stop = event.start_mark.index, event.end_mark.index
         text = paired(event.value)
         if "�" in text and "�" not in event.value:
@@ -121,11 +124,11 @@ class _Builder:
             return False
         line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
         start, stop = event.start_mark.index, event.end_mark.index
-        self.report(f"`{key}` is there twice; the first is on line {line}", start, stop, (*path, key))
+        self.report(f"`{key}` appears twice; the first is on line {line}", start, stop, (*path, key))
         return True
 
     def _key(self, event: Any, path: DocumentPath) -> str | int | None:
-        """A mapping's key; None where it cannot be one, which is reported."""
+        """The key of a mapping's entry. None for a value that cannot be a key, which is reported."""
         if isinstance(event, yaml.AliasEvent):
             self.fatal("an alias (`*name`) is not accepted", event)
         if isinstance(event, yaml.CollectionStartEvent):
@@ -143,7 +146,7 @@ class _Builder:
 
 
 class _Abandoned(Exception):
-    """The problems so far are all that can be said."""
+    """Parsing stops with the problems found so far."""
 
 
 def _scalar_mark(event: Any) -> Mark:
@@ -158,17 +161,17 @@ _QUOTED_OR_TAB = re.compile(r'"(?:[^"\\]|\\.)*"|\t', re.DOTALL)
 
 
 def _without_tabs(text: str) -> str:
-    """JSON may be indented with tabs, YAML may not. Offsets stay the same."""
+    """The text with spaces for tabs outside of quotes, if it is JSON: YAML cannot be indented with tabs."""
     if "\t" not in text or not text.lstrip().startswith(("{", "[")):
         return text
     return _QUOTED_OR_TAB.sub(lambda match: " " if match[0] == "\t" else match[0], text)
 
 
 def parse_document(text: str, path: str) -> Document:
-    """The document in `text`, with the problems that leave something to look at.
+    """The document in `text`. Problems after which parsing can go on are in its `problems`.
 
-    Raises RecipeError, with all that was found until there, where it is not YAML at all, too large,
-    or nested too deeply. A byte order mark is ignored.
+    Raises RecipeError, with all problems found so far, if the text is not YAML, too large or nested too
+    deeply. A byte order mark is ignored.
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
@@ -195,7 +198,7 @@ def _syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a recipe. Raises UsageError where it cannot be read, RecipeError where it is not text."""
+    """The text of a recipe. Raises UsageError if it cannot be read, RecipeError if it is not UTF-8."""
     try:
         if Path(path).is_dir():
             raise UsageError(f"{path} is a directory; a recipe is a YAML file")
@@ -216,7 +219,7 @@ def read_text(path: str | Path) -> str:
 
 
 def load_document(path: str | Path) -> Document:
-    """Like `parse_document` of a file's text; raises RecipeError where there is any problem."""
+    """The document in a file. Raises RecipeError with all problems, UsageError if the file cannot be read."""
     document = parse_document(read_text(path), str(path))
     if document.problems:
         raise RecipeError(*document.problems)

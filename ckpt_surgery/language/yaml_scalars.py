@@ -1,4 +1,4 @@
-"""What an unquoted scalar means, and which ones YAML readers disagree about."""
+"""The values of unquoted scalars, without those that YAML readers disagree about."""
 
 import math
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_NUMBER = 40
-"""Characters of a number."""
+"""Limit on the characters of a number."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _CONSTANTS: Mapping[str, bool | None] = {"": None, "null": None, "true": True, "false": False}
@@ -26,18 +26,18 @@ _DISPUTED: Sequence[tuple[re.Pattern[str], str]] = (
 )
 
 
-Scalar = bool | int | float | str | None
+PlainValue = bool | int | float | str | None
 
 
 @dataclass(frozen=True)
 class Disputed:
-    """A plain scalar that is not clear, and what is wrong with it."""
+    """An unquoted scalar that is refused, and the message."""
 
     message: str
 
 
-def plain_value(text: str) -> Scalar | Disputed:
-    """What an unquoted scalar means."""
+def plain_value(text: str) -> PlainValue | Disputed:
+    """The value of an unquoted scalar."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if (match := _NUMBER.fullmatch(text)) is not None:

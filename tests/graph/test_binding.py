@@ -121,7 +121,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
         "rearrange",
         (),
         {"x": A, "pattern": "a -> a"},
-        "`rearrange`: `x` is given by its place: rearrange(x, pattern)",
+        "`rearrange`: `x` has to be given by position: rearrange(x, pattern)",
     ),
     ("rearrange", (A, "a -> a"), {"pattern": 3}, "`rearrange`: `pattern` is given twice"),
     ("rearrange", (A, "x -> x"), {"x": B}, "`x` of `rearrange` has to be an integer, not an array"),

@@ -152,13 +152,13 @@ def deep(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (None, "it is neither"),
-        ([], "it is neither"),
-        ("leaf", "it is neither"),
-        (True, "it is neither"),
-        (["leaf", "source"], "it is neither"),
-        (["leaf", "source", 3], "it is neither"),
-        (["transpose", [], LEAF], "it is neither"),
+        (None, "a value must be"),
+        ([], "a value must be"),
+        ("leaf", "a value must be"),
+        (True, "a value must be"),
+        (["leaf", "source"], "a value must be"),
+        (["leaf", "source", 3], "a value must be"),
+        (["transpose", [], LEAF], "a value must be"),
         (0, "there is no shared value 0; 0 come before it"),
         (-1, "there is no shared value -1"),
         (["leaf", "sauce", "w/0"], "there is no source `sauce`; did you mean `source`?"),
@@ -169,7 +169,7 @@ def deep(levels: int) -> Any:
         (["transpose", {"axes": None}, LEAF, LEAF], "`transpose` does not take 2 arrays"),
         (["transpose", {"axes": [0]}, LEAF], "`transpose`: 1 axes given for an array of 2"),
         (["binary", ADD, LEAF, ["zeros", {"shape": [4], "dtype": "float32"}]], "do not broadcast"),
-        (["binary", ADD, LEAF, ["leaf", "source", "name"]], "`name` is no array"),
+        (["binary", ADD, LEAF, ["leaf", "source", "name"]], "`name` is not an array"),
         (["unary", {"op": "sign", "x": None}, LEAF], "there is no operator `sign`"),
         (["quantize", {"dtype": "int8", "part": "whole"}, LEAF], "`quantize` has no part `whole`"),
         (["zeros", {"shape": [{"int": "1" * 4000}], "dtype": "int8"}], "more bytes than any checkpoint"),
@@ -178,8 +178,8 @@ def deep(levels: int) -> Any:
             "float32 cannot represent",
         ),
         (["repeat", {"repeats": 2**70, "axis": 0}, LEAF], "more bytes than any checkpoint"),
-        (deep(DEEPEST + 1), f"more than {DEEPEST} functions of functions"),
-        (deep(600), f"more than {DEEPEST} functions of functions"),
+        (deep(DEEPEST + 1), f"functions are nested deeper than {DEEPEST} levels"),
+        (deep(600), f"functions are nested deeper than {DEEPEST} levels"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -193,7 +193,7 @@ def test_a_short_table_is_not_a_value_without_end() -> None:
     """What planning and running walk over is a tree, in which shared values come again and again."""
     reader = NodeReader(LISTINGS, kinds(), {})
     reader.share(["binary", ADD, LEAF, LEAF])
-    with pytest.raises(FunctionError, match=f"a value of more than {MOST_NODES:,} functions and leaves"):
+    with pytest.raises(FunctionError, match=f"a value has more than {MOST_NODES:,} functions and leaves"):
         for number in range(60):
             reader.share(["binary", ADD, number, number])
 

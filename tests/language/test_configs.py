@@ -110,7 +110,7 @@ REFUSALS = (
     ),
     ("config['towers'][0]['width']", "`config['towers'][0]` has no entry 'width'; did you mean `depth`?"),
     ("config['towers'][2]", "index 2 is out of bounds for a list of 2 values"),
-    ("config[0]", "the entries of `config` have names: they are looked up by text"),
+    ("config[0]", "the entries of `config` have names; look them up by text"),
     (
         "config['rope_scaling'] * 2",
         "`*` does not take the entries of `config['rope_scaling']` and the number 2",
@@ -121,7 +121,7 @@ REFUSALS = (
     ("len(config)", "the entries of `config` cannot be an argument"),
     (
         "configs['loar']['r']",
-        "there is no source 'loar' whose config could be asked for; did you mean `lora`?",
+        "there is no source 'loar', so it has no config; did you mean `lora`?",
     ),
     ("kind(config['a'])", "`kind` looks into a source or the target, not the entries of `config`"),
 )

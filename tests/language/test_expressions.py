@@ -407,7 +407,7 @@ def test_every_function_is_a_name_of_the_language() -> None:
         ("[0] * 3", 0, 7, "`*` does not take a list of 1 values and the number 3"),
         ("'%099d' % 1", 0, 11, "`%` does not take"),
         ("n == 12", 0, 7, "`==` cannot compare the text '12' with the number 12"),
-        ("n in [12]", 0, 9, "`in` looks for the text '12' among the number 12"),
+        ("n in [12]", 0, 9, "`in` looks for the text '12' in a list of values such as the number 12"),
         ("1 in n", 0, 6, "`in` cannot look for"),
         ("x in [x]", 0, 8, "`in` cannot look for an array"),
         ("m < None", 0, 8, "cannot compare"),

@@ -324,7 +324,7 @@ def test_any_region_of_a_hook_is_that_region_of_the_whole(tmp_path: Path) -> Non
             "    - {match: w, value: hooks.make(3)}\n"
             "                        ^^^^^^^^^^^^^\n"
             "  `hooks.make` was given no array and gave a ndarray, not text or a number (at `w`)\n"
-            "  For an array, `infer_make` has to say which shape and dtype.",
+            "  For an array, add `infer_make`, which gives its shape and dtype.",
         ),
         (
             "- {match: w, to: '${hooks.name(key)}'}",
@@ -401,18 +401,18 @@ def test_a_file_that_is_not_there(setting: Setting) -> None:
         ),
         (
             "def double(x):\n    return x.T",
-            "`w`: `hooks.double` gave float32[3,2]; it was planned to give float32[2,3]\n"
-            "  A function `infer_double` in my_hooks.py tells the planner.",
+            "`w`: `hooks.double` gave float32[3,2], but the plan expects float32[2,3]\n"
+            "  Add a function `infer_double` to my_hooks.py for its shape and dtype.",
         ),
         (
             "def double(x):\n    return x.astype('float64')",
-            "`w`: `hooks.double` gave float64[2,3]; it was planned to give float32[2,3]\n"
-            "  A function `infer_double` in my_hooks.py tells the planner.",
+            "`w`: `hooks.double` gave float64[2,3], but the plan expects float32[2,3]\n"
+            "  Add a function `infer_double` to my_hooks.py for its shape and dtype.",
         ),
         (
             "def double(x):\n    return None",
-            "`w`: `hooks.double` gave object[]; it was planned to give float32[2,3]\n"
-            "  A function `infer_double` in my_hooks.py tells the planner.",
+            "`w`: `hooks.double` gave object[], but the plan expects float32[2,3]\n"
+            "  Add a function `infer_double` to my_hooks.py for its shape and dtype.",
         ),
     ],
 )

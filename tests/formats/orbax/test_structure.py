@@ -124,8 +124,8 @@ def test_placeholders_alone_find_every_array(tmp_path: Path) -> None:
             "recipe.yaml:2:26  output.structure_file\n"
             "    output: {structure_file: true}\n"
             "                             ^^^^\n"
-            "  a structure file is for versions of Orbax that read zarr 2 only\n"
-            "  Add `zarr: 2`, or leave it out.",
+            "  a structure file is for versions of Orbax that only read zarr 2\n"
+            "  Add `zarr: 2`, or remove `structure_file`.",
         ),
         (
             "{zarr: 2, format: npz, structure_file: true}",
