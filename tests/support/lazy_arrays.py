@@ -1,0 +1,36 @@
+"""Lazy arrays as expressions have them: leaves that nothing reads."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.graph.nodes import Array, Read
+from ckpt_surgery.language.scope import Leaves
+
+
+def lazy(shape: tuple[int, ...] = (4, 6), dtype: Any = np.float32, key: str = "a/b") -> Array:
+    """An array that stands for a leaf of `source`."""
+    spec = ArraySpec(shape, np.dtype(dtype))
+    return Array(Read("source", Leaf(Key.parse(key), LeafKind.ARRAY, spec)), spec.dtype)
+
+
+@dataclass(frozen=True)
+class ArrayLeaves(Leaves):
+    """The leaves of a source, all of them arrays."""
+
+    arrays: Mapping[str, Array]
+    name: str = "source"
+
+    def lookup(self, text: str) -> Array | None:
+        return self.arrays.get(text)
+
+    def kind(self, text: str) -> str | None:
+        return "array" if text in self.arrays else None
+
+    def keys(self) -> Collection[str]:
+        return self.arrays.keys()
