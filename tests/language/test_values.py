@@ -41,9 +41,10 @@ def test_descriptions(value: Any, words: str) -> None:
     assert told(value) == words
 
 
-@pytest.mark.parametrize(
-    "value", [2**MAX_BITS - 1, -(2**MAX_BITS - 1), "a" * MAX_STRING, [0] * MAX_LIST, 1e300]
-)
+LARGEST = [2**MAX_BITS - 1, 1 - 2**MAX_BITS, "a" * MAX_STRING, [0] * MAX_LIST, 1e300]
+
+
+@pytest.mark.parametrize("value", LARGEST, ids=["positive", "negative", "text", "list", "float"])
 def test_the_largest_values(value: Any) -> None:
     assert bounded(value) is value
 

@@ -544,7 +544,7 @@ def mirrored(rule: str, slots: str = "[mu]") -> str:
         ),
         (
             mirrored("{match: 'params/a', to: 'params/b', value: x, mirror_value: 'xs[0]'}"),
-            "both of `x`, or both of `xs`",
+            "must both use `x`, or both use `xs`",
         ),
         (
             mirrored("{match: 'params/a', value: x, mirror_value: \"x + source['q']\"}"),

@@ -1,0 +1,74 @@
+"""What names in expressions stand for."""
+
+import pytest
+import regex
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.language.scope import ExpressionError, Groups, Table, kind_of, looked_up
+from tests.support.lazy_arrays import ArrayLeaves, lazy
+
+
+def message(error: pytest.ExceptionInfo[FunctionError]) -> tuple[str, str | None]:
+    (problem,) = error.value.problems
+    return problem.message, problem.hint
+
+
+def test_a_shifted_error_keeps_its_length() -> None:
+    error = ExpressionError("no", 2, 5, "try yes").shifted(10)
+    assert (error.message, error.start, error.end, error.hint) == ("no", 12, 15, "try yes")
+    assert error.exit_code == 2
+
+
+def test_the_default_entry_of_a_table_stands_for_all_others() -> None:
+    table = Table("t", {"q": 1, "_": 9})
+    assert (table.entry("q"), table.entry("k"), table.entry(7)) == (1, 9, 9)
+    assert not table.has("k")
+    assert table.has("_")
+
+
+def test_a_missing_entry_names_a_close_one() -> None:
+    with pytest.raises(FunctionError) as caught:
+        Table("t", {"query": 1}).entry("qury")
+    assert message(caught) == (
+        "table `t` has no entry 'qury'; did you mean `query`?",
+        "Add it to the table, or add an entry `_` that stands for all others.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "key", "says", "hint"),
+    [
+        ({0: 1}, "0", "has the entry 0 as an integer, and '0' is text", "Look up int(…)"),
+        ({"0": 1, "_": 2}, 0, "has the entry '0' as text, and 0 is an integer", "Look up str(…)"),
+    ],
+)
+def test_text_and_integers_are_not_confused(
+    entries: dict[str | int, int], key: str | int, says: str, hint: str
+) -> None:
+    for asked in (Table("t", entries).entry, Table("t", entries).has):
+        with pytest.raises(FunctionError) as caught:
+            asked(key)
+        text, given = message(caught)
+        assert says in text
+        assert (given or "").startswith(hint)
+
+
+def test_a_group_that_took_no_part_is_empty() -> None:
+    match = regex.compile("(a)|(?P<b>b)").fullmatch("a")
+    assert match is not None
+    groups = Groups(match)
+    assert [groups.text(0), groups.text(1), groups.text("b")] == ["a", "a", ""]
+    for key in (3, "c", True, None):
+        with pytest.raises(FunctionError, match="the regular expression has no group"):
+            groups.text(key)
+
+
+def test_leaves_are_found_or_a_close_key_is_named() -> None:
+    x = lazy()
+    leaves = ArrayLeaves({"a/kernel": x})
+    assert looked_up("source", leaves, "a/kernel") is x
+    assert kind_of("source", leaves, "a/kernel") == "array"
+    for function in (looked_up, kind_of):
+        with pytest.raises(FunctionError) as caught:
+            function("source", leaves, "a/kernl")
+        assert message(caught)[0] == "`source` has no leaf 'a/kernl'; did you mean `a/kernel`?"
