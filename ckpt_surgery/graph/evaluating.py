@@ -16,7 +16,7 @@ Reader = Callable[[str, Leaf, Region], np.ndarray]
 
 
 def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
-    """The elements of one region of a node, in C order. Raises DataError as functions do."""
+    """The elements of one region of a node, large ones in C order. Raises DataError as functions do."""
     return to_c_order(_block(node, region, read))
 
 
