@@ -1,7 +1,5 @@
-"""Chunks and tasks that stay within a budget."""
+"""Bytes that regions read and hold: bounds that evaluation stays within."""
 
-import math
-import re
 import tracemalloc
 
 import numpy as np
@@ -12,170 +10,20 @@ from hypothesis import strategies as st
 from ckpt_surgery.core.arrays import (
     ArraySpec,
     Region,
-    chunk_regions,
-    covering_chunks,
 )
-from ckpt_surgery.core.errors import PlanError
-from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import (
     Leaf,
-    LeafKind,
 )
 from ckpt_surgery.core.manifests import (
-    Codec,
     Manifest,
-    bytes_codec,
-    encoding_of,
     raw_codec,
 )
-from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.functions.indexing import Flip, Index, Item
-from ckpt_surgery.functions.joining import Concat, Stack
-from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
-from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.functions.reductions import Sum
+from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.graph.costs import READ_SPAN, SHORT_RUN, decoded_bytes, needed, working_set
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.graph.nodes import Apply, Node, Read
-from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, grid_of, output_chunks, signature
-from tests.support.strategies import chunk_shapes, regions, shapes
-
-F32 = np.dtype(np.float32)
-MIB = 1 << 20
-
-
-def leaf(shape: tuple[int, ...], chunks: tuple[int, ...], dtype: np.dtype = F32) -> Read:
-    """A stored array without bytes, of chunks that are decoded as a whole."""
-    spec = ArraySpec(shape, dtype)
-    zstd = encoding_of([bytes_codec("little"), {"name": "zstd"}])
-    manifest = Manifest(spec, chunks, Codec("zstd", tuple(range(len(shape))), zstd), {})
-    return Read("source", Leaf(Key.parse("a"), LeafKind.ARRAY, spec, manifest))
-
-
-def raw_leaf(shape: tuple[int, ...], order: str = "C") -> Read:
-    """A stored array that is one raw chunk, without bytes."""
-    spec, axes = ArraySpec(shape, F32), tuple(range(len(shape)))
-    codec = Codec("raw", axes if order == "C" else axes[::-1], raw_codec(len(shape)).encoding)
-    return Read("source", Leaf(Key.parse("a"), LeafKind.ARRAY, spec, Manifest(spec, shape, codec, {})))
-
-
-@pytest.mark.parametrize(
-    ("shape", "near", "limit", "chunks"),
-    [
-        ((4, 6), (1, 1), 10**6, (4, 6)),  # fits: one chunk
-        ((1024, 1024), (1, 1), MIB, (256, 1024)),  # whole rows
-        ((1024, 1024), (1, 1), 4096, (1, 1024)),  # exactly one row
-        ((1024, 1024), (1, 1), 2048, (1, 512)),  # not even one row
-        ((1024, 1024), (512, 1024), 4 * MIB, (512, 1024)),  # the source's grid is good
-        ((1024, 1024), (1, 1024), 4 * MIB, (1024, 1024)),  # the source's chunks are tiny
-        ((1024, 1024), (1024, 256), MIB, (1024, 256)),  # columns, as the source has them
-        ((), (), 10, ()),  # a scalar
-        ((0, 3), (1, 1), 10, (1, 2)),  # nothing in it
-        ((10,), (1,), 12, (3,)),  # pieces as equal as can be
-    ],
-)
-def test_output_chunks(shape, near, limit, chunks) -> None:
-    assert output_chunks(ArraySpec(shape, F32), shape, near, limit) == chunks
-
-
-def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
-    assert output_chunks(ArraySpec((100, 8), F32), (10, 8), (1, 1), 3 * 32) == (2, 8)
-
-
-@pytest.mark.parametrize(
-    ("node", "grid"),
-    [
-        (leaf((64, 64), (16, 64)), (16, 64)),  # as it is stored
-        (Apply(Transpose(), (leaf((64, 32), (16, 32)),)), (32, 16)),  # the periods go with their axes
-        (Apply(Cast(np.dtype(np.float64)), (leaf((64,), (8,)),)), (8,)),
-        (Apply(Stack(), (leaf((6, 4), (3, 4)), leaf((6, 4), (3, 4)))), (1, 3, 4)),  # a part of its own each
-        (Apply(Flip((0,)), (leaf((64, 32), (16, 32)),)), (16, 32)),  # backwards too
-        (Apply(Reshape((8, 8)), (leaf((64,), (8,)),)), (8, 8)),  # anything else: the whole axis
-    ],
-)
-def test_grid_of(node: Node, grid: tuple[int, ...]) -> None:
-    assert grid_of(node) == grid
-
-
-def test_a_rename_reads_every_chunk_once() -> None:
-    source = leaf((8192, 8192), (512, 8192))
-    made = cut(source, 1 << 30)
-    assert made.chunks == (512, 8192)
-    assert made.read == source.spec.nbytes
-
-
-def test_a_transpose_is_cut_along_the_axis_that_reads_least() -> None:
-    """Rows of the result are columns of the source: the cut follows the source's chunks."""
-    source = leaf((8192, 8192), (512, 8192))
-    made = cut(Apply(Transpose(), (source,)), 512 * MIB)
-    assert made.block[0] == 8192
-    assert made.read == source.spec.nbytes
-
-
-def test_a_stack_reads_every_part_once() -> None:
-    parts = tuple(leaf((1024, 1024), (1024, 1024)) for _ in range(64))
-    made = cut(Apply(Stack(), parts), 512 * MIB)
-    assert made.read == sum(p.spec.nbytes for p in parts)
-    assert made.working_set <= 512 * MIB
-
-
-def test_a_chunk_larger_than_the_budget_is_refused_with_both_numbers() -> None:
-    with pytest.raises(PlanError, match=r"needs 8\.00 GiB .* the budget of 512 MiB, 448 MiB") as caught:
-        cut(leaf((1 << 20, 1 << 10), (1 << 20, 1 << 10)), 512 * MIB)
-    assert 'memory="9GiB"' in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (leaf((4096, 1024), (4096, 1024)), "the chunks of its sources are that large"),
-        (Apply(Sum(None), (raw_leaf((4096, 1024)),)), "all of what it reads is needed at once"),
-        (raw_leaf((4096, 1024)), "reading a file takes that much"),
-    ],
-)
-def test_the_budget_that_a_refusal_names_is_enough(value: Node, why: str) -> None:
-    with pytest.raises(PlanError, match=why) as caught:
-        cut(value, 1000)
-    found = re.search(r'memory="(\d+)MiB"', str(caught.value))
-    assert found is not None
-    assert cut(value, int(found[1]) * MIB).working_set <= int(found[1]) * MIB
-
-
-@pytest.mark.parametrize("budget", [3, 4, 5, 6, 7, 8, 9, 10, 12, 16])
-def test_a_small_budget_does_not_end_in_single_elements(budget: int) -> None:
-    """What reading takes in any case is most of a small budget: a smaller block would not help."""
-    value = Apply(Cast(np.dtype(np.float16)), (raw_leaf((1024, 640)),))
-    made = cut(value, budget * MIB)
-    assert made.working_set <= budget * MIB // 2
-    assert math.prod(made.block) >= 10_000
-    assert made.read < 1.2 * 1024 * 640 * 4
-
-
-SHAPES = shapes(40, 1, max_ndim=3)
-
-
-@st.composite
-def nodes(draw: st.DrawFn) -> Node:
-    shape = draw(SHAPES)
-    node: Node = leaf(shape, draw(chunk_shapes(shape)))
-    for function in draw(st.lists(st.sampled_from([Transpose(), Cast(np.dtype(np.float64))]), max_size=3)):
-        node = Apply(function, (node,))
-    return node
-
-
-@settings(deadline=None, max_examples=100)
-@given(node=nodes(), budget=st.integers(20_000, 10**6))
-def test_tasks_are_disjoint_whole_chunks_and_together_everything(node: Node, budget: int) -> None:
-    try:
-        made = cut(node, budget)
-    except PlanError:
-        return
-    seen = np.zeros(node.spec.shape, int)
-    for region in chunk_regions(node.spec.shape, made.block):
-        seen[region.slices] += 1
-        assert covering_chunks(region, node.spec.shape, made.chunks) == region
-    assert (seen == 1).all()
+from ckpt_surgery.graph.nodes import Apply, Node
+from tests.support.chunked_nodes import leaf, nodes, raw_leaf
+from tests.support.strategies import regions
 
 
 @settings(deadline=None, max_examples=60)
@@ -199,23 +47,6 @@ def test_needed_names_the_regions_of_the_leaves() -> None:
     source = leaf((4, 6), (4, 6))
     node = Apply(Transpose(), (source,))
     assert list(needed(node, Region((1, 0), (3, 4)))) == [(source, Region((0, 1), (4, 3)))]
-    assert math.prod(Region((1, 0), (3, 4)).shape) == 8
-    assert WRITE_BUFFER < 512 * MIB
-
-
-# --- raw chunks are read in parts -------------------------------------------------------------------------
-
-
-def test_a_raw_chunk_larger_than_the_budget_is_read_in_parts() -> None:
-    """4 GiB of float32: rows at a time, and where they are transposed, tiles whose rows are not short."""
-    source, budget = raw_leaf((1 << 15, 1 << 15)), 512 * MIB
-    for value in (source, Apply(Transpose(), (source,)), Apply(Cast(np.dtype(np.float16)), (source,))):
-        made = cut(value, budget)
-        assert made.working_set <= budget - WRITE_BUFFER
-        assert made.read == source.spec.nbytes  # each byte once, in runs that are not short
-    turned = cut(Apply(Transpose(), (source,)), budget)
-    assert turned.block[0] * 4 >= SHORT_RUN  # of the source, so many columns
-    assert cut(Apply(Transpose(), (raw_leaf((1 << 15, 1 << 15), "F"),)), budget).block[1] == 1 << 15
 
 
 @pytest.mark.parametrize(
@@ -242,153 +73,3 @@ def test_small_raw_chunks_are_read_whole() -> None:
     assert working_set(raw_leaf((100, 100)), Region((0, 0), (1, 1))) == 4 + 2 * 40_000
     spec = ArraySpec((4096, 4096), np.dtype(bool))
     assert not Manifest(spec, spec.shape, raw_codec(2), {}).supports_partial_reads
-
-
-# --- what is cut alike ------------------------------------------------------------------------------------
-
-
-@st.composite
-def items(draw: st.DrawFn, length: int) -> Item:
-    kind = draw(st.sampled_from(["index", "slice", "slice", "all", "steps"]))
-    start = draw(st.integers(0, length - 1))
-    if kind == "index":
-        return start
-    if kind == "all":
-        return (None, None, None)
-    stop = draw(st.integers(start + 1, length))
-    return (start, stop, None if kind == "slice" else draw(st.integers(1, 3)))
-
-
-@st.composite
-def sliced(draw: st.DrawFn, node: Node) -> Node:
-    ndim = node.spec.ndim
-    picked = [draw(items(n)) for n in node.spec.shape[: draw(st.integers(0, ndim))]]
-    if draw(st.booleans()):
-        picked.insert(draw(st.integers(0, len(picked))), None)
-    return Apply(Index((*picked, ...)), (node,))
-
-
-def reshapes(node: Node) -> list[Function]:
-    """What can be done with an array of this shape before it is sliced again."""
-    shape, ndim = node.spec.shape, node.spec.ndim
-    found: list[Function] = [Transpose(), Cast(np.dtype(np.float16)), Flip()]
-    if ndim >= 2:
-        found += [Reshape((shape[0] * shape[1], *shape[2:])), Rearrange("a b ... -> ... b a")]
-        found += [Rearrange("a b ... -> (b a) ..."), Transpose((1, 0, *range(2, ndim)))]
-    return [*found, Reshape((1, *shape))] + ([Pad(0, shape[0] + 3)] if ndim else [])
-
-
-@st.composite
-def sources(draw: st.DrawFn) -> Node:
-    """One leaf, or several: chunks that are decoded as a whole, raw ones that are not, none at all."""
-    shape = tuple(draw(st.lists(st.sampled_from([5, 6, 8, 12]), min_size=1, max_size=3)))
-    chunks = tuple(draw(st.integers(1, n)) for n in shape)
-    if draw(st.booleans()):
-        return leaf(shape, chunks)
-    parts = [leaf(shape, draw(st.sampled_from([shape, chunks]))) for _ in range(draw(st.integers(1, 3)))]
-    return Apply(draw(st.sampled_from([Stack(), Stack(axis=1), Concat()])), tuple(parts))
-
-
-@st.composite
-def slices_of(draw: st.DrawFn, source: Node) -> Node:
-    """Slices of slices, with something else done to them in between."""
-    node = draw(sliced(source))
-    for _ in range(draw(st.integers(0, 2))):
-        node = Apply(draw(st.sampled_from(reshapes(node))), (node,))
-        node = draw(sliced(node))
-    return node
-
-
-@st.composite
-def elsewhere(draw: st.DrawFn, node: Node) -> Node:
-    """The same with slices of the same extents that begin elsewhere."""
-    if isinstance(node, Read):
-        return node
-    inputs = tuple(draw(elsewhere(n)) for n in node.inputs)
-    if not isinstance(node.function, Index):
-        return Apply(node.function, inputs)
-    lengths = iter(inputs[0].spec.shape)
-    moved = [i if i is None or i is ... else draw(moved_item(i, next(lengths))) for i in node.function.items]
-    return Apply(Index(tuple(moved)), inputs)
-
-
-@st.composite
-def moved_item(draw: st.DrawFn, item: int | tuple[int | None, ...], length: int) -> Item:
-    if isinstance(item, int):
-        return draw(st.integers(0, length - 1))
-    start, stop, step = item
-    if start is None or stop is None:
-        return (None, None, step)
-    begin = draw(st.integers(0, length - (stop - start)))
-    return (begin, begin + stop - start, step)
-
-
-@settings(deadline=None, max_examples=200)
-@given(data=st.data(), source=sources(), budget=st.sampled_from([400, 4000, 40_000]))
-def test_what_has_one_signature_is_cut_alike(data: st.DataObject, source: Node, budget: int) -> None:
-    first = data.draw(slices_of(source))
-    made = {signature(first): cut_or_refused(first, budget)}
-    for _ in range(4):
-        node = data.draw(elsewhere(first))
-        found = cut_or_refused(node, budget)
-        assert made.setdefault(signature(node), found) == found
-
-
-def cut_or_refused(node: Node, budget: int) -> object:
-    try:
-        return node.spec, cut(node, budget)
-    except PlanError as error:
-        return str(error)
-
-
-@settings(deadline=None, max_examples=200)
-@given(data=st.data(), source=sources())
-def test_what_follows_an_axis_of_the_input_moves_with_it(data: st.DataObject, source: Node) -> None:
-    made = data.draw(sliced(source))
-    assert isinstance(made, Apply)
-    function: Function = data.draw(st.sampled_from([*reshapes(source), made.function]))
-    ins = [source.spec]
-    shape = function.infer(ins).shape
-    for axis, length in enumerate(shape):
-        followed = function.followed(axis, ins)
-        if followed is None or length < 2:
-            continue
-        found, begin = followed
-        box = [sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2, unique=True)))
-               for n in shape]  # fmt: skip
-        by = data.draw(st.integers(1, length - 1))
-        extent = data.draw(st.integers(1, length - by))
-        here, there = (needed_with(function, ins, box, axis, (start, start + extent)) for start in (0, by))
-        assert here.starts[found] == begin
-        assert there == Region(shifted(here.starts, found, by), shifted(here.stops, found, by))
-
-
-def needed_with(
-    function: Function, ins: list[ArraySpec], box: list[list[int]], axis: int, bounds: tuple[int, int]
-) -> Region:
-    starts, stops = zip(*(bounds if a == axis else tuple(b) for a, b in enumerate(box)), strict=True)
-    [(_, region)] = function.needs(Region(starts, stops), ins)
-    return region
-
-
-def shifted(values: tuple[int, ...], axis: int, by: int) -> tuple[int, ...]:
-    return (*values[:axis], values[axis] + by, *values[axis + 1 :])
-
-
-def unstacked(source: Read, layer: int, expert: int) -> Node:
-    """As the recipes of mixtures of experts do it."""
-    layers = Apply(Index((layer,)), (source,))
-    return Apply(Index((expert,)), (Apply(Rearrange("e i o -> e o i"), (layers,)),))
-
-
-@pytest.mark.parametrize(
-    ("source", "signatures"),
-    [
-        (raw_leaf((48, 16, 32, 64)), 1),  # no chunk is decoded for more than what is wanted of it
-        (leaf((48, 16, 32, 64), (1, 4, 32, 64)), 4),  # as many as there are places in a chunk
-        (leaf((48, 16, 32, 64), (16, 16, 8, 8)), 16 * 16),
-    ],
-)
-def test_slices_of_a_stack_are_cut_together(source: Read, signatures: int) -> None:
-    nodes = [unstacked(source, layer, expert) for layer in range(48) for expert in range(16)]
-    assert len({signature(node) for node in nodes}) == signatures
