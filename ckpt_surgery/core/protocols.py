@@ -48,7 +48,7 @@ class Source(Protocol):
         ...
 
     def files(self) -> Iterable[str]:
-        """Paths of the existing files that the checkpoint consists of."""
+        """Paths of the files that the checkpoint consists of; some of them can be missing."""
         ...
 
     def fingerprint(self) -> str:

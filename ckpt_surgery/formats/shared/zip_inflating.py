@@ -96,8 +96,8 @@ class Inflated:
         return made
 
     def _wrong(self, file: OpenFile, what: str) -> SourceError:
-        told = f"`{shown(self.member.name[:200])}` should have {self.member.size} bytes, but {what}"
-        return wrong(file, told)
+        flaw = f"`{shown(self.member.name[:200])}` should have {self.member.size} bytes, but {what}"
+        return wrong(file, flaw)
 
 
 @dataclass(frozen=True, slots=True)

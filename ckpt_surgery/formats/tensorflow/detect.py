@@ -160,7 +160,7 @@ def _in_directory(directory: str, step: int | None) -> Bundle:
     names = names_in(directory)
     state = _read_state(directory) if STATE in names else _State(None, ())
     found = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-    told = STATE if STATE in names else None
+    state_file = STATE if STATE in names else None
     if step is not None:
         prefix = _of_step(directory, state, found, step)
     elif state.latest is not None:
@@ -170,7 +170,7 @@ def _in_directory(directory: str, step: int | None) -> Bundle:
     else:
         prefix = VARIABLES
     match = _STEP.search(prefix)
-    return Bundle(directory, prefix, int(match[1]) if match else None, told, True)
+    return Bundle(directory, prefix, int(match[1]) if match else None, state_file, True)
 
 
 def _of_step(directory: str, state: "_State", found: Sequence[str], step: int) -> str:
@@ -245,9 +245,9 @@ def _within(directory: str, value: bytes) -> str:
     Of a path that leads elsewhere, such as where the checkpoint was written, the last component counts: a
     checkpoint's own files never lead out of its directory.
     """
-    told = os.fsdecode(value)
+    given = os.fsdecode(value)
     root = real_path(directory) + os.sep
-    prefix = told.removeprefix(root)
+    prefix = given.removeprefix(root)
     if os.path.isabs(prefix) or "://" in prefix or ".." in prefix.split("/"):
         prefix = os.path.basename(prefix)
     if not prefix or "\0" in prefix or prefix.endswith(("/", "..")):
