@@ -571,3 +571,18 @@ def test_link_modes_are_those_of_the_command_line(model: Path, tmp_path: Path) -
     for mode in LinkMode:
         api.plan(None, model, link_mode=mode, out=tmp_path / "plan.json")
         assert opened_again(tmp_path / "plan.json", tmp_path / "out").destination.link_mode is mode
+
+
+def test_chunks_that_the_format_cannot_write_apart_are_refused(tmp_path: Path) -> None:
+    """Two elements of safetensors' four bits share a byte."""
+    np.savez(tmp_path / "x.npz", x=np.ones((4, 6), np.float32))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("version: 1\nrules: [{match: x, value: 'cast(x, \"float4_e2m1fn\")'}]\n")
+    api.plan(recipe, tmp_path / "x.npz", dst=tmp_path / "x.safetensors", out=tmp_path / "plan.json")
+
+    def odd(saved: dict[str, Any]) -> None:
+        (output,) = saved["outputs"]
+        output["chunks"], output["block"] = [4, 3], [4, 6]
+
+    with pytest.raises(UsageError, match=r"safetensors cannot write chunks of \[4, 3\] one by one"):
+        opened_again(edited(tmp_path / "plan.json", odd), tmp_path / "x.safetensors")

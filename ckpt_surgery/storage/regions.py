@@ -72,7 +72,7 @@ class PreallocatedWriter:
 def are_contiguous(manifest: Manifest) -> bool:
     """Whether the chunks, one after another, are the array's elements in C order, not compressed.
 
-    That is so where the array is cut along one axis at most, and the axes before it have length 1.
+    Only of arrays that are cut along one axis at most; the axes before it must have length 1.
     """
     shape, chunks = manifest.spec.shape, manifest.chunk_shape
     axes = manifest.long_axes

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -9,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks, outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination
-from tests.support.memory import MemorySink, MemorySource
+from tests.support.memory import MemoryEncoder, MemorySink, MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.strategies import chunk_shapes, shapes
 
@@ -187,3 +190,49 @@ def test_of_many_outputs_that_were_not_written_some_are_told(monkeypatch: pytest
     monkeypatch.setattr(execute, "make_tasks", lambda plan: [])
     with pytest.raises(VerificationError, match="`w4`: 0 of 3 elements were written; and 4 more leaves"):
         run(plan, {"source": source}, MemorySink(outputs_of(plan)), 1 << 20, 2)
+
+
+# --- tasks --------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_numbered_in_an_order_that_the_plan_alone_decides() -> None:
+    """First what has stored bytes, whole; then what is computed, step by step, in regions in C order."""
+    arrays = {"a": np.ones((4, 10)), "b": np.ones((2, 3)), "c": np.ones((4, 10))}
+    source = MemorySource(arrays, {"a": (1, 10), "c": (1, 10)})
+    plan = planned("version: 1\n", source, 900)
+    stored = source.leaves()["b"].manifest
+    b = replace(plan.steps[1], cut=None, stored=stored, transfer=Transfer.COPY)
+    plan = replace(plan, steps=(plan.steps[0], b, plan.steps[2]))
+    tasks = list(make_tasks(plan))
+    assert [task.number for task in tasks] == list(range(len(tasks)))
+    assert [(task.step, task.region.starts) for task in tasks] == [
+        (1, (0, 0)),
+        *((0, (row, 0)) for row in range(4)),
+        *((2, (row, 0)) for row in range(4)),
+    ]
+    assert (tasks[0].region, tasks[0].nbytes, tasks[0].working_set) == (Region.whole((2, 3)), 48, 0)
+    assert tasks == list(make_tasks(plan))
+    assert [(output.stored, output.copied) for output in outputs_of(plan)] == [
+        (None, False),
+        (stored, True),
+        (None, False),
+    ]
+
+
+def test_chunks_are_those_that_the_encoder_can_write_apart() -> None:
+    """It wants even lengths; the tasks are whole chunks of these, and each element is written once."""
+    array = np.arange(3.0 * 7 * 10).reshape(3, 7, 10)
+    source = MemorySource({"a": array}, {"a": (1, 3, 5)})
+
+    def even(leaf: Leaf, wanted: Shape) -> Shape:
+        assert leaf.key.text == "a"
+        return (*wanted[:-1], wanted[-1] + wanted[-1] % 2)
+
+    plan = planned("version: 1\n", source, 2400, replace(COMPUTED, encoder=MemoryEncoder(cuts=even)))
+    (step,) = plan.steps
+    assert step.cut is not None
+    assert step.cut.chunks[-1] == step.cut.block[-1] == 6  # 5 without the encoder
+    sink = MemorySink(outputs_of(plan))
+    run(plan, {"source": source}, sink, 2400, 2)
+    np.testing.assert_array_equal(sink.arrays["a"], array)
+    assert (sink.writes["a"] == 1).all()
