@@ -48,7 +48,7 @@ class Bench:
     scratch: Path
     """Empty at the beginning of each case."""
     nbytes: int
-    """Of the large checkpoints."""
+    """Size of the large checkpoints, in bytes."""
     leaf_counts: tuple[int, ...]
     runs: int
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 LIBRARIES = ("ckpt-surgery", "orbax-checkpoint", "tensorstore", "jax", "numpy", "safetensors")
 FICLONE = 0x40049409
-"""From `linux/fs.h`."""
+"""Number of the request in `linux/fs.h`."""
 
 
 def machine(scratch: Path) -> str:

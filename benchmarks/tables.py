@@ -15,7 +15,7 @@ class Limit:
 
     seconds: float | None = None
     ratio: float | None = None
-    """Of its time to the peer's."""
+    """Its time divided by the peer's."""
     peak: int | None = None
     """Bytes."""
 
@@ -30,7 +30,7 @@ class Line:
     """None: the kernel killed it, for want of memory."""
     size: float = 0
     unit: str = ""
-    """Of `size`: GB or leaves; empty where nothing grows."""
+    """Unit of `size`, GB or leaves; empty where nothing grows."""
     is_peer: bool = False
     headline: bool = True
     """It stands in the table of one size, too."""

@@ -107,7 +107,7 @@ class _Written:
         self._progress = progress
         self._done = 0
         self._regions: list[dict[Shape, int]] = [{} for _ in plan.steps]
-        """For each step, the number of elements of its regions by where they start. The regions of a step are
+        """The number of elements of each step's regions by where they start. The regions of a step are
         cells of one grid, so that two that start in different places have no element in common."""
         self._lock = threading.Lock()
 

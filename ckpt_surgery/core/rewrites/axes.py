@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.manifests import Codec, Manifest, encoding_of
 
 StoredAxes = tuple[int | None, ...]
-"""For each stored axis of the new chunks the stored axis of the old ones that it was; None for a new one."""
+"""The stored axis of the old chunks that each stored axis of the new ones was; None for a new one."""
 
 
 def replaced(shape: Shape, axis: int, value: int) -> Shape:

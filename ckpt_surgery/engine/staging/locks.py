@@ -22,7 +22,7 @@ _GUARD_TRIES = 100
 _PROC = Path("/proc")
 """Where Linux describes processes."""
 _RUNNING = "running"
-"""In place of a start time, where the system tells only that a process exists."""
+"""Stands for a start time where the system tells only that a process exists."""
 
 
 class _Guard(enum.Enum):

@@ -61,7 +61,7 @@ _NATIVE: Mapping[np.dtype[Any], tuple[int, Callable[[Any], bytes]]] = {
         lambda value: _COMPLEX.pack(0xC7, 19, COMPLEX, 0x92, 0xCB, value.real, 0xCB, value.imag),
     ),
 }
-"""For each dtype of Python's numbers, their length in the file and how to encode them."""
+"""The length in the file of each dtype of Python's numbers, and how to encode them."""
 
 
 def is_native(leaf: Leaf) -> bool:

@@ -11,7 +11,7 @@ from ckpt_surgery.storage.reading import opened
 BESIDE = (NPY_SUFFIX, ".json", ".md", ".txt")
 """Suffixes of the files that a directory of arrays may hold."""
 MOST_LISTED = 10_000
-"""After this many files a directory is judged by the names seen so far."""
+"""Number of files after which a directory is judged by the names seen so far."""
 
 
 def detect(path: Path) -> bool:

@@ -38,7 +38,7 @@ DATE = 33
 MODE = 0o600 << 16
 """A file that its owner may read and write, as zipfile says."""
 MOST_ENTRIES = 0xFFFF
-"""From this many members on, their number is in a zip64 record."""
+"""An archive with this many members or more gives their number in a zip64 record."""
 WIDE_FROM = WIDE
 """Numbers from this one on are in zip64 fields."""
 CRC_AT = 14

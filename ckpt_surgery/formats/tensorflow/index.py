@@ -95,7 +95,7 @@ class _IndexEntry:
     size: int
     checksum: int
     slices: tuple[tuple[_Extent, ...], ...]
-    """For each part of a partitioned variable, its extent along each axis."""
+    """Extent along each axis of every part of a partitioned variable."""
 
 
 def read_index(pairs: Iterable[tuple[bytes, bytes]]) -> BundleIndex:
