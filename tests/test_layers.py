@@ -56,7 +56,7 @@ class Import:
     file: str
     line: int
     layer: str
-    """Of the importing module: `formats` for everything in that package."""
+    """Wing of the importing module: `formats` for everything in that folder."""
     target: str
     """A layer of this package, or the first name of another one."""
     ours: bool

@@ -98,7 +98,7 @@ PLANNING = {
     "planner",
     "report.values",
 }
-"""Of this package: what only those commands need that open a checkpoint."""
+"""What only those commands need of this package that open a checkpoint."""
 
 
 @pytest.mark.parametrize("command", ["lint", "schema", "recipes"])

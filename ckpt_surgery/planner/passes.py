@@ -41,7 +41,7 @@ class Unclaimed:
     kept: Sequence[Entry]
     drops: Sequence[Drop]
     settled: Set[int]
-    """As in `PassResult`."""
+    """The same as `PassResult.settled`."""
 
 
 def run_pass(

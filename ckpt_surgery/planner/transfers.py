@@ -46,9 +46,9 @@ class Transfers:
     """How every output gets its value."""
 
     stored: Sequence[Manifest | None]
-    """For each output, the stored bytes that become it; None: it is computed."""
+    """The stored bytes that become each output; None: it is computed."""
     copied: Sequence[bool]
-    """For each output, whether stored bytes are copied. Otherwise the files that hold them are linked."""
+    """Whether the stored bytes of each output are copied. Otherwise the files that hold them are linked."""
     dead: int
     """Bytes in linked files that no output uses."""
 

@@ -54,7 +54,7 @@ class PreallocatedWriter:
 
     def __init__(self, arrays: Mapping[str, PreallocatedArray]):
         self._arrays = arrays
-        """By the text of the leaf's key."""
+        """Every preallocated array by the text of its leaf's key."""
 
     def adopt(self, output: Output) -> None:
         """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""

@@ -295,10 +295,10 @@ REFUSED = {
     "npz": {"key"},
     "zarr": {"a/b/s", "name", "key"},
 }
-"""Of `checkpoints.tree(strings=True)`, by format: what it cannot hold."""
+"""What each format cannot hold of `checkpoints.tree(strings=True)`."""
 EMPTY = ("none", "dict", "list", "tuple")
 LEFT_OUT = {format: set(EMPTY) if format in ("safetensors", "npz", "zarr") else set() for format in REFUSED}
-"""Of the same, what it has no place for, and what nobody misses."""
+"""What each format has no place for in the same tree, and leaves out."""
 CHANGED = {
     "orbax": {},
     "safetensors": {"count": "array", "rate": "array", "flag": "array"},

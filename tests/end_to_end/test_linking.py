@@ -76,7 +76,7 @@ def check_costs(plan: Plan) -> None:
 # --- one corpus, every layout, three ways -----------------------------------------------------------------
 
 NEVER_LINKED = {"cast", "cast_stack", "doubled", "strided", "columns"}
-"""Of the cases: new values, and what is neither whole chunks nor a stretch of bytes."""
+"""Cases that make new values, or need what is neither whole chunks nor a contiguous range of bytes."""
 ALWAYS_LINKED = {"same", "transposed", "turned", "swapped", "expanded", "cast_to_itself", "small_stack"}
 OF_WHOLE_CHUNKS = {
     *("stacked", "stacked_1", "stacked_last", "stacked_transposes", "stack_of_stacks"),

@@ -45,9 +45,9 @@ class Layout:
     vocab_size_padded: int = 0
     fold_query_scale: bool = False
     norm_plus_one: bool = True
-    """Of Gemma 2."""
+    """Whether 1 is added to norms of Gemma 2, which are stored as the distance from it."""
     scale_embedding: bool = False
-    """Of Gemma 2."""
+    """Whether embeddings are stored multiplied by the root of their width, as Gemma 2 applies them."""
     moe_block: str = "MoeBlock_0"
 
 

@@ -35,7 +35,7 @@ class Parameter:
     """Below `target`."""
     hugging_face: str
     shape: tuple[int, ...]
-    """In Mesh TensorFlow and T5X."""
+    """Shape in Mesh TensorFlow and T5X."""
 
     @property
     def transposed(self) -> bool:

@@ -107,7 +107,7 @@ class Model:
     cap_scores: float = 0.0
     cap_logits: float = 0.0
     window: int = 0
-    """Of layers with local attention."""
+    """Window of layers with local attention."""
     embedding_scale: float = 1.0
     """What the model multiplies embeddings by."""
     logits_scale: float = 1.0

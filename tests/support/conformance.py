@@ -87,7 +87,7 @@ class Reading:
     dtypes: ClassVar[Sequence[str]]
     """Every dtype that the format can hold."""
     names: ClassVar[Sequence[str]] = NAMES
-    """Of these the ones that the format's library can write."""
+    """The ones of NAMES that the format's library can write."""
     lies: ClassVar[Sequence[Lie]]
     raw: ClassVar[bool] = True
     """Whether the sample's manifests point at the elements' bytes as they are in memory, in C order."""
@@ -338,7 +338,7 @@ class Writing(Workers, Reading):
 
     refused_kinds: ClassVar[Sequence[LeafKind]] = (LeafKind.STRING, LeafKind.PRNG_KEY)
     refused_names: ClassVar[Sequence[str]] = ()
-    """Of NAMES, what the format can read but not write."""
+    """The ones of NAMES that the format can read but not write."""
 
     def write(self, arrays: Arrays, directory: Path) -> Path:
         """Write arrays in regions of a few elements, from several threads, in no order."""

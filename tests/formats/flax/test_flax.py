@@ -57,7 +57,7 @@ from tests.support.trees import nested
 from tests.support.writing import Arrays, output_of, write_all
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
-"""Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
+"""The names without those of leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
 INDEX = "flax_model.msgpack.index.json"
 FIRST, SECOND = "flax_model-00001-of-00002.msgpack", "flax_model-00002-of-00002.msgpack"
 A, B = {"a/x": array((2, 3), "float32")}, {"b": array((4,), "int32")}

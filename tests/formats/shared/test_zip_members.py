@@ -43,7 +43,7 @@ LOCAL = {"flags": 6, "method": 8, "crc": 14, "stored": 18, "size": 22, "name": 2
 END = {"disk": 4, "first_disk": 6, "here": 8, "entries": 10, "length": 12, "offset": 16, "comment": 20}
 """Offsets of fields in their records."""
 WIDE_FIELDS = ("crc", "stored", "size", "header", "length", "offset")
-"""Of four bytes; the others have two."""
+"""Fields of four bytes; the others have two."""
 
 
 def archive(method: int = STORED, comment: bytes = b"", files: dict[str, bytes] = FILES) -> bytes:

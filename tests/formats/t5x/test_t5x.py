@@ -29,7 +29,7 @@ from tests.support.reading import opened, values
 from tests.support.trees import nested
 
 NAMES = tuple(name for name in conformance.NAMES if name not in ("a", ".."))
-"""Without leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
+"""The names without those of leaves that other names would make containers of: `a//b`, `../../etc/passwd`."""
 DIRECTORIES = tuple(
     name
     for name in NAMES

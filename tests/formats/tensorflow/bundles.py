@@ -45,7 +45,7 @@ class Piece:
     name: str
     value: np.ndarray
     slices: str = ""
-    """Of a part: the shape of the whole, then start and length or `-` for each axis: `4 6 0,2:-`."""
+    """Extent of a part: the shape of the whole, then start and length or `-` for each axis: `4 6 0,2:-`."""
 
 
 def save_pieces(prefix: Path, pieces: Sequence[Piece]) -> Path:

@@ -34,7 +34,7 @@ NO_PATHS = (
     *("../../etc/passwd", "/absolute", "a//b", "trailing/", ".", "..", "a\\b", "C:\\x"),
     *("nul\0byte", "x" * 4000),
 )
-"""Of the names of other formats, those that are no paths of directories."""
+"""Names of other formats that are no paths of directories."""
 PATHS = tuple(name for name in conformance.NAMES if name not in NO_PATHS)
 
 
