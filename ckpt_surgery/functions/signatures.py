@@ -4,14 +4,11 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 from ckpt_surgery.core.text import did_you_mean
-
-if TYPE_CHECKING:  # which imports this module
-    from ckpt_surgery.functions.base import Function, Plain
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,10 @@ class Signature:
 
 
 @functools.cache
-def signature_of(cls: "type[Function]", called: str) -> Signature:
-    """The signature of a function that messages call `called`."""
+def signature_of(cls: Any, called: str) -> Signature:
+    """The signature of a subclass of `Function`, which messages call `called`."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    defaults = {f.name: f.default for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
     names = cls.parameters
     if names is None:
         hidden = {*cls.context, cls.remaining, "part" if cls.parts else None}
@@ -76,7 +73,7 @@ def _parameter(name: str, hint: Any, defaults: Mapping[str, Any]) -> Parameter:
     return Parameter(name, "static", defaults[name] is dataclasses.MISSING, hint)
 
 
-def _plain_signature(function: "Plain") -> Signature:
+def _plain_signature(function: Callable[..., Any]) -> Signature:
     parameters = tuple(
         Parameter(p.name, "static", p.default is inspect.Parameter.empty)
         for p in inspect.signature(function).parameters.values()
@@ -87,9 +84,10 @@ def _plain_signature(function: "Plain") -> Signature:
     return Signature(getattr(function, "expression_name", function.__name__), parameters, collects)
 
 
-def takes(function: "Function", inputs: int) -> bool:
-    """Whether a function with these fields takes this number of inputs."""
-    signature = signature_of(type(function), function.kind)  # type: ignore[arg-type]
+def takes(function: Any, inputs: int) -> bool:
+    """Whether a `Function` with these fields takes this number of inputs."""
+    cls: Any = type(function)
+    signature = signature_of(cls, cls.kind)
     roles = [(p.role, getattr(function, p.name, None)) for p in signature.parameters]
     single = sum(role == "array" or (role == "operand" and value is None) for role, value in roles)
     lists = sum(role == "arrays" for role, _ in roles)
@@ -97,15 +95,15 @@ def takes(function: "Function", inputs: int) -> bool:
 
 
 def signature_problem(
-    function: "type[Function] | Plain", positional: int, keywords: Iterable[str]
+    function: type[Any] | Callable[..., Any], positional: int, keywords: Iterable[str]
 ) -> str | None:
     """The message for a call with this many positional arguments and these keywords, or None if it fits.
 
     The values of the arguments are not looked at.
     """
     if isinstance(function, type):
-        cls = cast("type[Function]", function)
-        return call_problem(signature_of(cls, cls.name), positional, tuple(keywords))  # type: ignore[arg-type]
+        cls: Any = function
+        return call_problem(signature_of(cls, cls.name), positional, tuple(keywords))
     return call_problem(_plain_signature(function), positional, tuple(keywords))
 
 

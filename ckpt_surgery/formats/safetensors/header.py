@@ -19,6 +19,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.strict_json import strict_json
 from ckpt_surgery.storage.failures import DAMAGED
 
 METADATA = "__metadata__"
@@ -110,37 +111,6 @@ def header_length(prefix: bytes, file_size: int) -> int:
             f"it says that its header has {length} bytes, and {file_size - PREFIX_BYTES} follow", hint=DAMAGED
         )
     return length
-
-
-def strict_json(text: bytes) -> dict[str, Any]:
-    """A JSON object without repeated names, in UTF-8. Raises SourceError for anything else."""
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_distinct)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"not valid JSON: {shown(str(error)[:200])}", hint=DAMAGED) from error
-    if not isinstance(value, dict):
-        raise SourceError(f"a JSON {type(value).__name__} where an object belongs", hint=DAMAGED)
-    return value
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise SourceError(f"the name `{shown(_first_repeated(pairs)[:200])}` comes twice", hint=DAMAGED)
-    for name in found:
-        if not name.isascii():
-            name.encode()  # a lone surrogate is a ValueError
-    return found
-
-
-def _first_repeated(pairs: Iterable[tuple[str, Any]]) -> str:
-    """There is one."""
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            break
-        seen.add(name)
-    return name
 
 
 def parse_header(text: bytes, data_bytes: int) -> Header:
