@@ -519,9 +519,9 @@ def test_torch_is_not_needed(tmp_path: Path) -> None:
     path = saved(nested(B), tmp_path / "saved.pt")
     program = (
         "import sys\nsys.modules['torch'] = None\n"
-        "from ckpt_surgery.core.arrays import Region\nfrom ckpt_surgery.formats.registry import Selection\n"
-        "from ckpt_surgery.formats.torch import FORMAT\n"
-        "source = FORMAT.open_source(sys.argv[1], Selection())\n"
+        "from ckpt_surgery.core.arrays import Region\n"
+        "from ckpt_surgery.formats.registry import open_source\n"
+        "source = open_source(sys.argv[1], 'torch')\n"
         "print(source.read(source.leaves()['b.weight'], Region((0,), (4,))).tobytes().hex())\n"
         "assert not {'jax', 'tensorstore', 'orbax'} & set(sys.modules)\n"
     )
