@@ -50,5 +50,5 @@ FOREIGN: Mapping[str, str] = {
 
 def foreign(name: str) -> str | None:
     """The kind of a file of that name, in upper or lower case; None where the name says nothing."""
-    fitting = [suffix for suffix in FOREIGN if name.lower().endswith(suffix)]
-    return FOREIGN[max(fitting, key=len)] if fitting else None
+    matching = [suffix for suffix in FOREIGN if name.lower().endswith(suffix)]
+    return FOREIGN[max(matching, key=len)] if matching else None

@@ -270,8 +270,8 @@ def format_for(name: str) -> str | None:
     It may be a format that is only read.
     """
     endings = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
-    fitting = [suffix for suffix in endings if name.lower().endswith(suffix)]
-    return endings[max(fitting, key=len)] if fitting else None
+    matching = [suffix for suffix in endings if name.lower().endswith(suffix)]
+    return endings[max(matching, key=len)] if matching else None
 
 
 def promised(name: str) -> str | None:

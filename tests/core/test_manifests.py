@@ -80,7 +80,7 @@ def test_chunks_at_the_edge_count_in_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "elements", "ranged"),
+    ("dtype", "elements", "in_parts"),
     [
         ("float32", RANGED_BYTES // 4, True),
         ("float32", RANGED_BYTES // 4 - 1, False),  # too small to be worth it
@@ -89,9 +89,9 @@ def test_chunks_at_the_edge_count_in_full() -> None:
         ("int4", RANGED_BYTES, False),
     ],
 )
-def test_large_raw_chunks_are_read_in_parts(dtype: str, elements: int, ranged: bool) -> None:
+def test_large_raw_chunks_are_read_in_parts(dtype: str, elements: int, in_parts: bool) -> None:
     stored = manifest((elements,), (elements,), dtype)
-    assert stored.supports_partial_reads == ranged
+    assert stored.supports_partial_reads == in_parts
     encoded = replace(stored, codec=Codec("zstd", (0,), encoding_of([bytes_codec("little"), ZSTD])))
     assert not encoded.supports_partial_reads
 

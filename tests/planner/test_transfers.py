@@ -286,10 +286,10 @@ def test_what_is_copied_does_not_keep_a_file_alive() -> None:
     assert (ways(found), found.dead) == (["copy", "link"], 40)
 
 
-Places = list[list[tuple[str, int, int]]]
+Ranges = list[list[tuple[str, int, int]]]
 
 
-def _places() -> st.SearchStrategy[Places]:
+def _places() -> st.SearchStrategy[Ranges]:
     place = st.tuples(st.sampled_from("fgh"), st.integers(0, 9).map(lambda n: 8 * n), st.just(24))
     return st.lists(st.lists(place, min_size=1, max_size=3), max_size=6)
 
@@ -304,7 +304,7 @@ def _used(found: Transfers) -> Iterator[tuple[str, int]]:
 
 @settings(deadline=None, max_examples=150)
 @given(_places(), st.tuples(*[st.integers(96, 200)] * 3), st.sampled_from(["", "f", "gh"]))
-def test_dead_bytes_of_linked_files(places: Places, sizes: tuple[int, ...], away: str) -> None:
+def test_dead_bytes_of_linked_files(places: Ranges, sizes: tuple[int, ...], away: str) -> None:
     """Counted byte by byte: no file is linked for less than half of it, and copies come of a reason."""
     size = dict(zip("fgh", sizes, strict=True))
     leaves = [leaf(f"w{i}", *spots) for i, spots in enumerate(places)]
