@@ -36,7 +36,7 @@ class Recognized:
 
 
 @dataclass(frozen=True)
-class _File:
+class _FileEnds:
     """The name and the few bytes by which a file is recognized."""
 
     name: str
@@ -105,7 +105,7 @@ def _first(marks: Iterable[Callable[[T], Recognized | None]], found: T | None) -
     return next((other for other in results if other is not None), None)
 
 
-def _look(path: str) -> _File | None:
+def _look(path: str) -> _FileEnds | None:
     """The name and a few bytes of a file; None where it is not a regular file or cannot be read."""
     try:
         with opened(path) as file:
@@ -114,7 +114,7 @@ def _look(path: str) -> _File | None:
             tail = file.read(max(0, size - TAIL_BYTES), min(TAIL_BYTES, size))
     except SourceError:
         return None
-    return _File(os.path.basename(path), head, tail, size)
+    return _FileEnds(os.path.basename(path), head, tail, size)
 
 
 def _listed(path: str) -> DirectoryNames:
@@ -132,7 +132,7 @@ def _matching(found: DirectoryNames, pattern: str) -> list[str]:
 
 # --- files ------------------------------------------------------------------------------------------------
 
-FileMark = Callable[[_File], Recognized | None]
+FileMark = Callable[[_FileEnds], Recognized | None]
 
 
 def _begins(magics: Sequence[bytes], what: str, hint: str, offset: int = 0) -> FileMark:
@@ -179,7 +179,7 @@ _RESAVE_KERAS = (
 _UNPACK = "Unpack it and name what is inside."
 
 
-def _pickle(file: _File) -> Recognized | None:
+def _pickle(file: _FileEnds) -> Recognized | None:
     """Recognizes pickles of protocols 2 to 5, which begin with their number and end with STOP."""
     if len(file.head) < 3 or file.head[0] != 0x80 or file.head[1] not in range(2, 6):
         return None
@@ -192,7 +192,7 @@ def _pickle(file: _File) -> Recognized | None:
     )
 
 
-def _tar(file: _File) -> Recognized | None:
+def _tar(file: _FileEnds) -> Recognized | None:
     if file.head[257:262] != b"ustar":
         return None
     member = file.head[:100].rstrip(b"\0").removeprefix(b"./")
@@ -201,7 +201,7 @@ def _tar(file: _File) -> Recognized | None:
     return Recognized("a tar archive", _UNPACK)
 
 
-def _zip(file: _File) -> Recognized | None:
+def _zip(file: _FileEnds) -> Recognized | None:
     if not file.head.startswith(b"PK\x03\x04"):
         return None
     if file.name.endswith(".keras"):
@@ -209,7 +209,7 @@ def _zip(file: _File) -> Recognized | None:
     return Recognized("a zip archive without arrays of NumPy or PyTorch", _UNPACK)
 
 
-def _tensorflow(file: _File) -> Recognized | None:
+def _tensorflow(file: _FileEnds) -> Recognized | None:
     """Recognizes parts without their index; beside it they are recognized as a checkpoint."""
     if prefix := re.fullmatch(r"(.+)\.data-[0-9]{5}-of-[0-9]{5}", file.name):
         return Recognized(
@@ -224,7 +224,7 @@ def _tensorflow(file: _File) -> Recognized | None:
     return None
 
 
-def _onnx(file: _File) -> Recognized | None:
+def _onnx(file: _FileEnds) -> Recognized | None:
     """Recognizes ONNX files by their first field: number 1, the version, is a varint."""
     if not (file.name.endswith(".onnx") and file.head.startswith(b"\x08")):
         return None
@@ -235,7 +235,7 @@ def _onnx(file: _File) -> Recognized | None:
     )
 
 
-def _text(file: _File) -> Recognized | None:
+def _text(file: _FileEnds) -> Recognized | None:
     """Recognizes text by the first bytes; in a longer file they may end within a character."""
     if not file.head:
         return Recognized("an empty file", "Check that the save or the copy is complete.")

@@ -65,7 +65,7 @@ def comment_of(metadata: Mapping[str, Any]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Member:
+class PlannedMember:
     """A member of the archive that is to be written."""
 
     text: str
@@ -132,20 +132,20 @@ def _flags(raw_name: bytes) -> int:
     return 0 if raw_name.isascii() else UTF_8
 
 
-def members_of(leaves: Sequence[Leaf]) -> list[Member]:
+def members_of(leaves: Sequence[Leaf]) -> list[PlannedMember]:
     """One member after another, in the order of the leaves."""
-    members: list[Member] = []
+    members: list[PlannedMember] = []
     for leaf in leaves:
         header = members[-1].stop if members else 0
         if leaf.string is not None:
-            members.append(Member(leaf.key.text, header, npy_string(leaf.string), None))
+            members.append(PlannedMember(leaf.key.text, header, npy_string(leaf.string), None))
         else:
             assert leaf.spec is not None
-            members.append(Member(leaf.key.text, header, npy_header(leaf.spec), leaf.spec))
+            members.append(PlannedMember(leaf.key.text, header, npy_header(leaf.spec), leaf.spec))
     return members
 
 
-def archive_end(members: Sequence[Member], crcs: Mapping[str, int], comment: bytes) -> bytes:
+def archive_end(members: Sequence[PlannedMember], crcs: Mapping[str, int], comment: bytes) -> bytes:
     """The archive's directory and the records after it. `crcs`: CRC-32 of each member by its text."""
     directory = b"".join(member.entry(crcs[member.text]) for member in members)
     count, length = len(members), len(directory)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.npz.archive import CRC_AT, Member, archive_end, comment_of, members_of
+from ckpt_surgery.formats.npz.archive import CRC_AT, PlannedMember, archive_end, comment_of, members_of
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import OpenFile, opened
@@ -27,7 +27,7 @@ class NpzSink:
         self._comment = comment
 
     @cached_property
-    def _members(self) -> Sequence[Member]:
+    def _members(self) -> Sequence[PlannedMember]:
         return members_of([output.leaf for output in self.outputs])
 
     @property
@@ -66,7 +66,7 @@ class NpzSink:
             file.write(archive_end(self._members, crcs, self._comment))
 
 
-def _crc(file: OpenFile, member: Member) -> int:
+def _crc(file: OpenFile, member: PlannedMember) -> int:
     """CRC-32 of a whole `.npy` file, header included."""
     crc, buffer = 0, memoryview(bytearray(min(PIECE, member.size)))
     for at in range(member.start, member.stop, PIECE):
