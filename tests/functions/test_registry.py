@@ -1,0 +1,121 @@
+"""Discovery of functions: by their names in expressions, and by their kinds in saved plans."""
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.functions import text
+from ckpt_surgery.functions.base import Function, plain
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.operators import Binary
+from ckpt_surgery.functions.registry import kinds, registry
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Make these values a module that another package registers; each call is one more such package."""
+    entries: list[importlib.metadata.EntryPoint] = []
+
+    def add(**values: Any) -> None:
+        name = f"other_functions_{len(entries)}"
+        module = ModuleType(name)
+        vars(module).update(values)
+        monkeypatch.setitem(sys.modules, name, module)
+        entries.append(importlib.metadata.EntryPoint(name, name, "ckpt_surgery.functions"))
+
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda *, group: [e for e in entries if e.group == group]
+    )
+    registry.cache_clear()
+    kinds.cache_clear()
+    yield add
+    registry.cache_clear()
+    kinds.cache_clear()
+
+
+@dataclass(frozen=True)
+class Rolled(Function):
+    name: ClassVar[str] = "rolled"
+
+
+@dataclass(frozen=True)
+class Written(Function):
+    """Written as an operator: it has a kind and no name."""
+
+    kind: ClassVar[str] = "written"
+
+
+@dataclass(frozen=True)
+class OtherCast(Function):
+    kind: ClassVar[str] = "cast"
+
+
+@plain
+def half_(number: float) -> float:
+    return number / 2
+
+
+def unmarked(number: float) -> float:
+    return number
+
+
+def test_expressions_call_functions_by_their_name() -> None:
+    assert registry()["cast"] is Cast
+    assert registry()["replace"] is text.replace
+    assert registry()["int"] is text.int_  # the name without the underscore
+    assert Binary not in registry().values()
+
+
+def test_every_function_is_found_by_the_name_that_it_has() -> None:
+    names = {
+        name: value.name if isinstance(value, type) else value.expression_name  # type: ignore[attr-defined]
+        for name, value in registry().items()
+    }
+    assert names == {name: name for name in names}
+
+
+def test_kinds_are_of_classes_only_and_include_those_without_a_name() -> None:
+    assert kinds()["cast"] is Cast
+    assert kinds()["binary"] is Binary
+    assert "replace" not in kinds()
+    assert "" not in kinds()
+
+
+def test_packages_add_functions_by_an_entry_point(install: Install) -> None:
+    install(Rolled=Rolled, Written=Written, half=half_, unmarked=unmarked, Function=Function, limit=3)
+    install(Again=Rolled)  # the same class in a second module is no second function
+    assert registry()["rolled"] is Rolled
+    assert registry()["half"] is half_
+    assert kinds()["rolled"] is Rolled
+    assert kinds()["written"] is Written
+    assert registry().keys().isdisjoint({"", "written", "unmarked", "limit"})
+    assert kinds().keys().isdisjoint({"", "half"})
+
+
+def test_without_the_package_its_functions_are_unknown() -> None:
+    assert registry().keys().isdisjoint({"rolled", "half"})
+    assert kinds().keys().isdisjoint({"rolled", "written"})
+
+
+def test_two_functions_of_one_kind_are_refused(install: Install) -> None:
+    install(OtherCast=OtherCast)
+    with pytest.raises(UsageError) as caught:
+        kinds()
+    assert str(caught.value) == (
+        "two functions have the kind `cast`: one in ckpt_surgery.functions.dtypes, "
+        f"and one in {__name__}\n"
+        "  Uninstall the package of one of them, or give its function a `kind` of its own."
+    )
+
+
+def test_modules_are_searched_once() -> None:
+    assert registry() is registry()
+    assert kinds() is kinds()
