@@ -1,6 +1,5 @@
 """Whole runs in memory: every element once, right, and whatever the budget."""
 
-import itertools
 import re
 from dataclasses import replace
 
@@ -10,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
-from ckpt_surgery.engine.tasks import BYTES_TOGETHER, MOST_TOGETHER, batches, make_tasks, outputs_of
+from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import parse_recipe
-from ckpt_surgery.planner.plan import Plan, Transfer
+from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination
 from tests.support.memory import MemoryEncoder, MemorySink, MemorySource
@@ -138,21 +137,6 @@ def test_tasks_of_a_plan_stay_within_the_predicted_peak() -> None:
     assert plan.costs.bytes_out == 4_000_000 == plan.costs.bytes_computed
 
 
-SIZES = st.integers(0, 3 * BYTES_TOGETHER // 2) | st.just(0)
-
-
-@given(st.lists(SIZES, max_size=300))
-def test_small_items_go_together_and_in_order(sizes: list[int]) -> None:
-    found = list(batches(enumerate(sizes), lambda item: item[1]))
-    assert [item for batch in found for item in batch] == list(enumerate(sizes))
-    totals = [sum(size for _, size in batch) for batch in found]
-    assert all(len(batch) <= MOST_TOGETHER for batch in found)
-    assert all(len(batch) == 1 or total <= BYTES_TOGETHER for batch, total in zip(found, totals, strict=True))
-    # No two neighbours could have been one.
-    for one, other in itertools.pairwise(found):
-        assert len(one) == MOST_TOGETHER or sum(s for _, s in one) + other[0][1] > BYTES_TOGETHER
-
-
 def test_a_value_that_overflows_is_told_with_key_and_rule() -> None:
     arrays = {"a": np.array([1.0, 70000.0], np.float32)}
     with pytest.raises(DataError, match=r"recipe.yaml:3:21  rules\[0\].value\n.*\n.*\n  `a`: .*70000"):
@@ -192,31 +176,7 @@ def test_of_many_outputs_that_were_not_written_some_are_told(monkeypatch: pytest
         run(plan, {"source": source}, MemorySink(outputs_of(plan)), 1 << 20, 2)
 
 
-# --- tasks --------------------------------------------------------------------------------------------
-
-
-def test_tasks_are_numbered_in_an_order_that_the_plan_alone_decides() -> None:
-    """First what has stored bytes, whole; then what is computed, step by step, in regions in C order."""
-    arrays = {"a": np.ones((4, 10)), "b": np.ones((2, 3)), "c": np.ones((4, 10))}
-    source = MemorySource(arrays, {"a": (1, 10), "c": (1, 10)})
-    plan = planned("version: 1\n", source, 900)
-    stored = source.leaves()["b"].manifest
-    b = replace(plan.steps[1], cut=None, stored=stored, transfer=Transfer.COPY)
-    plan = replace(plan, steps=(plan.steps[0], b, plan.steps[2]))
-    tasks = list(make_tasks(plan))
-    assert [task.number for task in tasks] == list(range(len(tasks)))
-    assert [(task.step, task.region.starts) for task in tasks] == [
-        (1, (0, 0)),
-        *((0, (row, 0)) for row in range(4)),
-        *((2, (row, 0)) for row in range(4)),
-    ]
-    assert (tasks[0].region, tasks[0].nbytes, tasks[0].working_set) == (Region.whole((2, 3)), 48, 0)
-    assert tasks == list(make_tasks(plan))
-    assert [(output.stored, output.copied) for output in outputs_of(plan)] == [
-        (None, False),
-        (stored, True),
-        (None, False),
-    ]
+# --- chunks -------------------------------------------------------------------------------------------
 
 
 def test_chunks_are_those_that_the_encoder_can_write_apart() -> None:
