@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.language.checks import findings
-from ckpt_surgery.language.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.yaml_document import DocumentPath
 
@@ -96,17 +95,3 @@ def test_fields_that_do_not_parse_still_give_their_names() -> None:
     rules = [{"match": "a", "value": "x * scale"}]
     assert found(rules=rules) == [(("rules", 0, "value"), "unknown name `scale`")]
     assert found((("params", "scale"),), rules=rules) == []
-
-
-def test_what_is_broken_is_known_from_above() -> None:
-    subject = Subject(Recipe.model_validate({"version": 1}), {"version": 1}, frozenset({("rules", 0, "to")}))
-    assert subject.is_broken(("rules", 0))
-    assert not subject.is_broken(("rules", 1))
-    assert "hooks" not in subject.constants
-    assert {"source", "target", "config"} <= subject.constants
-
-
-def test_a_finding_of_an_empty_field_points_at_its_key() -> None:
-    assert list(empty_fields({"to": None, "params": None, "drop": False}, ("rules", 0))) == [
-        Finding(("rules", 0, "to"), "`to` has no value; write one, or leave the field out", at_key=True)
-    ]
