@@ -113,16 +113,17 @@ class _Described:
 def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
     """The header of a file of `size` bytes, and the text if it is a single string.
 
-    `read`: (offset, length) → the file's bytes; called with growing offsets. Raises SourceError.
+    `read`: (offset, length) → the file's bytes; it is called for one piece after another, which do not
+    overlap. Raises SourceError.
     """
-    head = read(0, min(size, USUAL_BYTES))
-    length = _header_length(head, size)
-    if length > len(head):
-        head += read(len(head), length - len(head))
-    head = head[:length]
+    begin = read(0, min(size, USUAL_BYTES))
+    length = _header_length(begin, size)
+    if length > len(begin):
+        begin += read(len(begin), length - len(begin))
+    head = begin[:length]
     described = _parse(head[8 + LENGTH_BYTES[head[6]] :], head[6])
     if described.shape == () and _TEXT.fullmatch(described.descr):
-        return _single_string(read, described, head, size)
+        return _single_string(read, described, head, begin[length:], size)
     found = _typed(described, head)
     known = found.unusable is None or found.stored is not None
     if known and found.data + found.laid.nbytes != size:
@@ -273,9 +274,13 @@ def _listed(described: _Described, stored: np.dtype[Any] | None) -> np.dtype[Any
 
 
 def _single_string(
-    read: Callable[[int, int], bytes], described: _Described, head: bytes, size: int
+    read: Callable[[int, int], bytes], described: _Described, head: bytes, more: bytes, size: int
 ) -> NpyArray:
-    """An array that is one string, which becomes a leaf with a value."""
+    """An array that is one string, which becomes a leaf with a value.
+
+    `more`: bytes after the header that were read with it. They are not read again, because deflated files
+    are read forwards.
+    """
     length, big = 4 * int(described.descr[2:]), described.descr.startswith(">")
     if length > MOST_STRING_BYTES or len(head) + length != size:
         raise SourceError(
@@ -284,7 +289,8 @@ def _single_string(
             hint=DAMAGED,
         )
     try:
-        text = read(len(head), length).decode("utf-32-be" if big else "utf-32-le").rstrip("\0")
+        data = more + read(len(head) + len(more), length - len(more))
+        text = data.decode("utf-32-be" if big else "utf-32-le").rstrip("\0")
     except UnicodeDecodeError as error:
         raise SourceError("its string is not valid Unicode", hint=DAMAGED) from error
     spec = ArraySpec((), np.dtype("U"))

@@ -272,6 +272,14 @@ def test_headers_of_other_programs(tmp_path: Path) -> None:
         }
 
 
+def test_a_deflated_string_after_a_short_header_is_read_forwards(tmp_path: Path) -> None:
+    """NumPy pads headers, other programs do not: the string begins in the bytes that are read with it."""
+    for text in ("ab", "x" * 500):
+        data = {"x.npy": npy(f"'<U{len(text)}'", "()", text.encode("utf-32-le"))}
+        path = zipped(tmp_path / "x.npz", data, zipfile.ZIP_DEFLATED)
+        assert values(opened(path)) == {"x": text} == {"x": loaded(path)["x"].item()}
+
+
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_single_string_is_a_string(compressed: bool, tmp_path: Path) -> None:
     texts = {"name": "big_vision é 🙂", "empty": "", "big": "x" * 5000}
