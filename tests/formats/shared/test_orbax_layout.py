@@ -1,0 +1,73 @@
+"""Which directories are Orbax's items, checkpoints, and directories of steps, also damaged ones."""
+
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.formats.shared.orbax_layout import (
+    STEP_NAME,
+    has_any,
+    is_checkpoint,
+    is_item,
+    is_orbax,
+    steps_in,
+)
+
+
+def made(path: Path, *files: str) -> str:
+    """A directory with these empty files; what ends with `/` is a directory."""
+    for name in files:
+        file = path / name
+        (file if name.endswith("/") else file.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            file.touch()
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("files", "item", "checkpoint", "orbax"),
+    [
+        (["_METADATA"], True, True, True),
+        (["manifest.ocdbt"], True, True, True),
+        (["ocdbt.process_0/d/"], True, True, True),  # a save of several processes that was not merged
+        (["ocdbt.process_0"], False, False, False),  # a file, not a directory
+        (["commit_success.txt"], False, True, True),
+        (["_CHECKPOINT_METADATA"], False, True, True),
+        (["params/_METADATA"], False, True, True),  # a named item
+        (["3/_METADATA"], False, False, True),  # a step, and not an item called 3
+        (["step_3/params/_METADATA"], False, False, True),
+        (["3/x"], False, False, False),  # a directory of another kind
+        (["deep/er/params/_METADATA"], False, False, False),
+        (["x"], False, False, False),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else str(value),
+)
+def test_directories_are_recognized_by_what_is_in_them(
+    files: list[str], item: bool, checkpoint: bool, orbax: bool, tmp_path: Path
+) -> None:
+    path = made(tmp_path / "x", *files)
+    assert (is_item(path), is_checkpoint(path), is_orbax(path)) == (item, checkpoint, orbax)
+
+
+def test_an_unfinished_save_is_recognized_by_its_name(tmp_path: Path) -> None:
+    assert is_orbax(made(tmp_path / "3.orbax-checkpoint-tmp-17", "x/"))
+    (tmp_path / "y.orbax-checkpoint-tmp").touch()
+    assert not is_orbax(str(tmp_path / "y.orbax-checkpoint-tmp"))  # a file
+
+
+def test_steps_are_the_checkpoints_whose_names_end_with_a_number(tmp_path: Path) -> None:
+    names = ("3", "step_10", "a_b_007", "x3", "params", "5.orbax-checkpoint-tmp-1", "3_x", "")
+    path = made(tmp_path, *(f"{name}/_METADATA" for name in names if name), "4/other")
+    assert steps_in(path) == {"3": 3, "step_10": 10, "a_b_007": 7}
+
+
+def test_a_number_of_19_digits_is_no_step() -> None:
+    assert STEP_NAME.fullmatch("9" * 18)
+    assert not STEP_NAME.fullmatch("9" * 19)
+
+
+def test_one_entry_of_several_names_is_enough(tmp_path: Path) -> None:
+    path = made(tmp_path, "b")
+    assert has_any(path, "a", "b")
+    assert not has_any(path, "a")
+    assert not has_any(path)
