@@ -203,3 +203,7 @@ def test_the_checksum_covers_the_header() -> None:
     one, other = file(header(), bytes(8)), file(header() + " ", bytes(8))
     assert parsed(one).spec == parsed(other).spec
     assert parsed(one).header_crc != parsed(other).header_crc
+
+
+def test_elements_of_one_byte_have_no_byte_order() -> None:
+    assert parsed(file(header("'>i1'"), bytes(2))).codec.encoding == RAW
