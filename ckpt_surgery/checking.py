@@ -1,4 +1,4 @@
-"""Recipes read and checked, without a checkpoint: `lint`. Nothing of plans is needed, nor imported."""
+"""Reads and checks recipes without a checkpoint: `lint`. Imports nothing of planning."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and how two differ: `inspect` and `diff`. Nothing of recipes is imported."""
+"""What is in a checkpoint, and how two differ: `inspect` and `diff`. Imports nothing of recipes."""
 
 import os
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def inspect(
     format: str | None = None,
     stats: bool = False,
 ) -> Inspection:
-    """What is in a checkpoint; no array is read but with `stats`, which reads all of them.
+    """What is in a checkpoint. Arrays are read only with `stats`, which reads all of them.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
     with arrays); `format` is what it is read as (default: what its content says). Raises SourceError or

@@ -1,4 +1,4 @@
-"""What there is to choose from: recipes that come with the package, and names of formats.
+"""What users can choose from: recipes that come with the package, and names of formats.
 
 The list of recipes is shown without importing anything else of the library.
 """
@@ -20,7 +20,7 @@ def recipes_directory() -> Path:
 
 
 def recipe_text(name: str) -> str:
-    """The text of one of these recipes; `name` may lack the `@`. Raises UsageError if there is none such."""
+    """The text of one of these recipes; `name` may lack the `@`. Raises UsageError for an unknown one."""
     path = packaged.recipe_path(packaged.PREFIX + name.removeprefix(packaged.PREFIX))
     return Path(path).read_text(encoding="utf-8")
 

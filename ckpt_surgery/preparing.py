@@ -45,7 +45,7 @@ def prepared_for(
     """
     checks.check_paths([Path(path) for path in inputs], where, overwrite)
     prepared = prepare()
-    # A new name can only be that of a missing file of a source which is no directory itself.
+    # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     beside = (s for s in prepared.sources.values() if overwrite or not is_directory(s.path))
     checks.check_files((file for source in beside for file in source.files()), where)
     costs = prepared.plan.costs

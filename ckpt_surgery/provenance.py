@@ -31,7 +31,7 @@ NO_RECORD = f"the entry `{RECORD}` of the custom metadata is no record of a conv
 
 
 def configs_of(sources: Mapping[str, Source]) -> Configs:
-    """The configs of sources by name; none is read before it is asked for."""
+    """The configs of sources by name; each is read when it is first used."""
     first = next(iter(sources), None)
     return Configs(
         {

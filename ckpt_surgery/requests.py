@@ -113,7 +113,7 @@ def requested(
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
 ) -> Request:
-    """The request that arguments mean. Raises UsageError for values that mean nothing."""
+    """The request that these arguments make. Raises UsageError for invalid values."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(recipe, os.PathLike):
         recipe = os.fspath(recipe)

@@ -21,7 +21,7 @@ SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "lin
 
 @dataclass(frozen=True)
 class SavedRequest:
-    """A saved plan, and what the caller says anew: where to write, with what means, and whether hooks run."""
+    """A saved plan, and what the caller decides: destination, memory, threads, and whether hooks run."""
 
     path: str
     """Path of the plan."""

@@ -26,7 +26,7 @@ class ElementType:
 
     dtype: DType
     kind: str
-    """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex; NumPy says `V` of types of ml_dtypes."""
+    """`b` bool, `i` signed, `u` unsigned, `f` float or `c` complex; in NumPy, types of ml_dtypes have `V`."""
     bits: int
     """Bits that carry information: 4 for int4, though ml_dtypes keeps each in a byte."""
 
@@ -72,7 +72,7 @@ NUMPY_NAMES: Sequence[str] = tuple(name for name in ELEMENT_TYPES if not hasattr
 _BOOL = np.dtype(np.bool_)
 _FLOAT32 = np.dtype(np.float32)
 
-# Untyped in ml_dtypes.
+# ml_dtypes has no type annotations for these.
 _finfo: Callable[[DType], Any] = ml_dtypes.finfo
 _iinfo: Callable[[DType], Any] = ml_dtypes.iinfo
 
@@ -122,8 +122,8 @@ def rank(dtype: DType) -> int:
 def declared_dtype_of(result: DType, dtypes: Sequence[DType]) -> DType:
     """The declared dtype of a result that is computed as `result` from inputs of these declared dtypes.
 
-    It is that of the first input which is not bool if the result has the same rank, else `result`: integers
-    divided are floats, a comparison is bool.
+    It is the declared dtype of the first input that is not bool, if the result has the same rank; otherwise
+    it is `result`, as for a quotient of integers (float) or a comparison (bool).
     """
     first = next((dtype for dtype in dtypes if dtype != _BOOL), result)
     return first if rank(first) == rank(result) else result

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 WINDOW = 200
-"""Most characters that are shown of the line of a recipe with a problem."""
+"""Limit on the characters that are shown of a recipe's line with a problem."""
 
 
 @dataclass(frozen=True)

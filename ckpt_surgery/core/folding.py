@@ -31,7 +31,7 @@ _DIGITS = re.compile("[0-9]+")
 _ZEROS = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
 """Maps each ASCII digit to 0."""
 _MOST_NUMBERS = 12
-"""Numbers that are looked at in a key; the rest is text. Bounds the work that hostile names can cause."""
+"""Limit on the numbers of a key that can become slots. Bounds the work that hostile names can cause."""
 _BETWEEN = "\0"
 """Separates a key from its source in a joined text."""
 _RESERVED = re.compile(r"[\\{}]")

@@ -98,7 +98,7 @@ def long_axes(chunk_shape: Shape, codec: Codec) -> tuple[int, ...]:
 
 
 RANGED_BYTES = 1 << 20
-"""Size in bytes from which on raw chunks are read in parts."""
+"""Raw chunks of at least this size in bytes are read in parts."""
 
 
 PART_BYTES = ("bool", "int2", "int4", "uint2", "uint4", "float4_e2m1fn")

@@ -1,11 +1,11 @@
-"""How far a run is: what the engine reports, and the command line shows."""
+"""The progress of a run, which the engine reports and the command line shows."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The output bytes of a run, those that are written and all of them."""
+    """How many of a run's output bytes are written."""
 
     done_bytes: int
     """Bytes of the output regions that are written."""

@@ -22,7 +22,7 @@ class DataFile:
     size: int
     """Size in bytes."""
     device: int
-    """Number of the file system. A file can be linked only within its own."""
+    """Device number of the file system. A file can be linked only within its own file system."""
 
 
 class Source(Protocol):
@@ -54,8 +54,8 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """A text that changes whenever the checkpoint's files change, made from their names, sizes and times.
 
-        It does not depend on where the checkpoint lies nor on the process, so that saved plans recognize
-        their sources by it.
+        It depends on neither the checkpoint's path nor the process, so saved plans recognize their sources by
+        it.
         """
         ...
 
@@ -118,8 +118,9 @@ class Encoder(Protocol):
         """The chunk shape nearest to `wanted` whose chunks can be written independently of each other.
 
         Two writers, in two threads or two processes, never touch the same byte when each writes whole
-        chunks of this grid. Leaves of equal spec, kind and sharding get equal answers, and an answer is
-        its own answer. `wanted` has no zeros. Any grid will do unless the format says otherwise.
+        chunks of this grid. The result depends only on `wanted` and on the leaf's spec, kind and sharding,
+        and for a result as `wanted` it is the same result again. `wanted` has no zeros. By default a format
+        can write any grid.
         """
         return wanted
 

@@ -42,7 +42,7 @@ def mesh_axes(axis: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
-    """What is wrong with a spec whatever the array; None where nothing is."""
+    """What is wrong with a spec for arrays of any shape; None if nothing is."""
     names = [name for axis in spec for name in mesh_axes(axis)]
     for i, name in enumerate(names):
         if name not in mesh:
@@ -54,7 +54,7 @@ def spec_flaw(mesh: Mesh, spec: Spec) -> str | None:
 
 
 def misfit(mesh: Mesh, spec: Spec, shape: tuple[int, ...]) -> str | None:
-    """Why jax could not divide an array of this shape so; None where it can."""
+    """Why jax cannot divide an array of this shape by this spec; None if it can."""
     if len(spec) > len(shape):
         return f"has {_axes(len(shape))}, the spec {spec_text(spec)} is for {len(spec)}"
     for axis, (names, length) in enumerate(zip(spec, shape, strict=False)):

@@ -1,4 +1,4 @@
-"""Words for messages: safe to print, and close to what was meant."""
+"""Text for messages: printable names and values, and suggestions for misspelt names."""
 
 import difflib
 import re

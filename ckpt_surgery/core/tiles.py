@@ -50,7 +50,9 @@ def near_axis(block: np.ndarray) -> int | None:
 
 
 def tile_shape(shape: Shape, blocks: Iterable[np.ndarray]) -> Shape:
-    """The shape of tiles in which to process several arrays of this shape together; others are ignored.
+    """The shape of tiles in which to process several arrays of this shape together.
+
+    Arrays of other shapes are ignored.
 
     If all arrays have the same near axis (see `near_axis`), tiles are whole rows. Otherwise they are squares
     in the plane of the near axes, or longer if these axes are short.

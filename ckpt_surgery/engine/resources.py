@@ -1,12 +1,12 @@
-"""Memory and threads of a run, where the user does not say."""
+"""Defaults for the memory and the threads of a run."""
 
 import os
 from pathlib import Path
 
 DEFAULT_MEMORY = 2 << 30
-"""Most bytes that a run takes by default."""
+"""Limit in bytes on the default memory budget."""
 _MEMINFO = Path("/proc/meminfo")
-"""Where Linux says how much memory is available."""
+"""File in which Linux reports how much memory is available."""
 
 
 def default_memory() -> int:
@@ -20,7 +20,7 @@ def default_workers() -> int:
 
 
 def _available_memory() -> int:
-    """Bytes that can be had without swapping; half of all memory on systems that do not tell."""
+    """Bytes available without swapping; half of all memory on systems that do not report it."""
     try:
         lines = _MEMINFO.read_text(encoding="ascii").splitlines()
     except FileNotFoundError:

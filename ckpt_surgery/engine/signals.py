@@ -47,7 +47,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
-    """Raise Interrupted, unless the first signal is being obeyed: its cleaning up is not interrupted."""
+    """Raise Interrupted, unless an earlier signal is being handled: its cleanup is not interrupted."""
     if _signals.deferring:
         _signals.pending = number
     elif not _handles_interruption():
@@ -55,7 +55,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _handles_interruption() -> bool:
-    """Whether the main thread is in an `except` or `finally` that an Interrupted has led to."""
+    """Whether the main thread is in an `except` or `finally` block because of an Interrupted."""
     error = sys.exception()
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
@@ -87,7 +87,7 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unhindered() -> Iterator[None]:
-    """Discard signals during the cleaning up after a failure, which is short and ends the run anyway."""
+    """Discard signals during the cleanup after a failure, which is short and ends the run anyway."""
     try:
         with deferred():
             yield

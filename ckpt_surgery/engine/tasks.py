@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 MOST_TOGETHER = 64
 BYTES_TOGETHER = 1 << 20
-"""More items than these, or larger ones, are handed out apart, so that all threads have work."""
+"""Limits on the number of items in a batch and on their bytes, so that all threads get work."""
 
 
 @frozen()
@@ -24,11 +24,11 @@ class Task:
     step: int
     """Position of the output in `Plan.steps`."""
     region: Region
-    """What it writes: whole chunks, or the whole array where stored bytes are linked or copied."""
+    """Region that the task writes: whole chunks, or the whole array if stored bytes are linked or copied."""
     nbytes: int
     """Size of the region in bytes, decoded."""
     working_set: int
-    """Upper bound of the bytes that it holds while it runs; 0 where stored bytes are linked or copied."""
+    """Upper bound of the bytes that the task holds while it runs; 0 if stored bytes are linked or copied."""
 
 
 def make_tasks(plan: Plan) -> Iterator[Task]:

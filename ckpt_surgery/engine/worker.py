@@ -64,7 +64,7 @@ class _Worker:
         self._writer = writer
 
     def do(self, task: Task) -> None:
-        """Bring the stored bytes of an output, or compute and write one region. Raises SurgeryError."""
+        """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError."""
         raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]
         with _about(step):

@@ -1,1 +1,1 @@
-"""An output's value as functions over leaves: what a region of it needs, costs, and is."""
+"""The value of an output as functions of leaves: what a region of it needs and costs, and its evaluation."""

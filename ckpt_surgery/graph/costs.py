@@ -10,7 +10,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.graph.nodes import Node, Read
 
 SHORT_RUN = 1 << 15
-"""Bytes. To read fewer at once takes as long."""
+"""Bytes of a short run: reading fewer at once takes as long."""
 READ_SPAN = 1 << 20
 """Limit on the bytes that are read at once, with the gaps between the parts that are wanted."""
 

@@ -14,7 +14,7 @@ two cores of an AMD EPYC with AVX-512. XLA runs on the CPU, with one copy into a
 | `0.5 * a + 0.5 * b`, float32 | 20 | 26 | 33 |
 | `x * 2`, float32 | 6 | | 9 |
 | `cast(x, 'bfloat16')`, float32 | 7 | | 9 |
-| `cast(x.T, 'bfloat16')`, float32 | 54 | 21 (turned by `to_c_order`) | 14 |
+| `cast(x.T, 'bfloat16')`, float32 | 54 | 21 (copied by `to_c_order`) | 14 |
 
 So blocks of one width, and a single function of one array, are evaluated whole. XLA is faster for narrow
 floats, but is not used: it flushes subnormal numbers to zero (`x * 1` of 1e-40 is 0); its `exp` of an element

@@ -53,7 +53,7 @@ def located(action: Callable[..., Any], span: Span, *parts: Evaluator) -> Evalua
 def named(name: str, span: Span, metadata_only: bool) -> Evaluator:
     """The value of a name.
 
-    `metadata_only`: no value of a leaf is taken, so that leaves which are only listed will do.
+    `metadata_only`: no value of a leaf is taken, so leaves that are only listed are enough.
     """
 
     def run(scope: Scope) -> Any:

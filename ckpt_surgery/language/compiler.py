@@ -95,7 +95,7 @@ class Compiler:
     # --- names and literals ---
 
     def name(self, node: ast.Name, metadata_only: bool = False) -> Evaluator:
-        """`metadata_only`: no value of a leaf is taken, so that leaves which are only listed will do."""
+        """`metadata_only`: no value of a leaf is taken, so leaves that are only listed are enough."""
         if node.id.startswith("__"):
             self._spans.refuse(f"the name `{node.id}` is not accepted", node)
         span = self._spans.of(node)

@@ -118,8 +118,8 @@ Clock = Callable[[], float]
 class Watch:
     """Bounds the processor time of matches that belong together, such as those of one rule on all keys.
 
-    Work of other threads, and waiting on a busy or suspended machine, does not count. To read the thread's
-    clock takes longer than most matches. So the wall clock, which never shows less, is read as long as it
+    Work of other threads, and waiting on a busy or suspended machine, does not count. Reading the thread's
+    clock takes longer than most matches. The wall clock never shows less, so it alone is read as long as it
     shows that little time has passed.
     """
 

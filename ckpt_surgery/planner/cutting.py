@@ -17,7 +17,7 @@ MAX_CHUNK = 32 << 20
 SMALL_CHUNK = 1 << 20
 """Source chunks with fewer bytes are not imitated: many tiny chunks make many requests."""
 WRITE_BUFFER = 64 << 20
-"""Bytes that a writer may hold back before it flushes them."""
+"""Bytes that a writer may buffer before it flushes them."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _stored_order(manifest: Manifest) -> Shape | None:
 
 
 def room_of(budget: int) -> int:
-    """Bytes of a budget that are for computing. The rest is for what writers hold back."""
+    """Bytes of a budget that are for computing. The rest is for what writers buffer."""
     return max(budget - WRITE_BUFFER, budget // 2)
 
 
@@ -98,7 +98,7 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted) ->
     spec = value.spec
     room = room_of(budget)
     periods = grid_of(value)
-    # A quarter, so that tasks run side by side. What even the smallest block costs cannot be saved.
+    # At least a quarter of the room, so that several tasks run at once; never less than the smallest block.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
     block = _shrink(value, spec.shape, periods, max(room // 4, least + (room - least) // 4))
     if task_bytes(value, _first_block(spec.shape, block)) > room:
@@ -205,7 +205,7 @@ def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
 
 
 def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:
-    """Which inputs, and where, the element needs that has the index `at` on one axis and 0 on the others."""
+    """What the element with the index `at` on one axis and 0 on all others needs of each input."""
     starts = tuple(at if a == axis else 0 for a in range(node.spec.ndim))
     region = Region(starts, tuple(n + 1 for n in starts))
     return [(i, part.starts) for i, part in node.function.needs(region, [n.spec for n in node.inputs])]
@@ -218,7 +218,7 @@ def _first_block(shape: Shape, block: Shape) -> Region:
 def _shrink(value: Node, block: Shape, periods: Shape, share: int) -> Shape:
     """Halve the block, in whole periods, until a task needs at most `share` bytes.
 
-    Each time along the axis for which all tasks together read least.
+    Each time, halve it along the axis for which all tasks together read least.
     """
     shape = value.spec.shape
     while task_bytes(value, _first_block(shape, block)) > share:

@@ -1,4 +1,4 @@
-"""From a recipe and the listings of the sources to what becomes of every leaf: all passes, then the target.
+"""Decides what becomes of every leaf, from a recipe and the listings of the sources.
 
 Each pass turns the tree of the first source into the next one; the last pass makes the target's structure.
 The problems of a pass are raised together at its end, because later passes would only repeat them.

@@ -2,7 +2,7 @@
 
 The file is the JSON document of `plan` with one more member, `saved`, which is all that is read back. It says
 what will be done: every output with its chunks, its transfer and its value, every input with its fingerprint.
-The manifests of stored bytes are not in it, for the values give them again.
+The manifests of stored bytes are not in it, because they follow from the values.
 """
 
 import json
@@ -75,7 +75,7 @@ class InputForm(_Form, frozen=True):
 
 
 class DestinationForm(_Form, frozen=True):
-    """`DestinationOptions`, where they are described."""
+    """The destination; `DestinationOptions` describes the fields."""
 
     format: str
     path: str | None = None
@@ -88,7 +88,7 @@ class DestinationForm(_Form, frozen=True):
 
 
 class PlaceForm(_Form, frozen=True):
-    """`Place`, where it is described."""
+    """A position in the recipe; `Place` describes the fields."""
 
     file: str
     path: str
@@ -104,7 +104,7 @@ class RuleForm(_Form, frozen=True):
     path: str
     line: Positive
     value: PlaceForm | None = None
-    """Where it says what the value becomes: for what only the values can tell."""
+    """Place of the rule's `value`, at which errors that depend on the values of arrays point."""
 
 
 class OutputForm(_Form, frozen=True):
@@ -115,14 +115,14 @@ class OutputForm(_Form, frozen=True):
     kind: LeafKind
     transfer: Transfer
     value: Any
-    """A VALUE, as `node_json` has it."""
+    """A VALUE in the notation of `node_json`."""
     list_indices: tuple[Count, ...] = ()
     """Which components of the key are list indices, by number."""
     shape: tuple[Count, ...] | None = None
     """Shape of the array; None for strings and empty nodes."""
     dtype: str | None = None
     chunks: tuple[Positive, ...] | None = None
-    """The grid that it is stored on, where it is computed; linked and copied bytes keep theirs."""
+    """Chunk shape of a computed array; linked and copied bytes keep theirs."""
     block: tuple[Positive, ...] | None = None
     """What one task computes: whole chunks."""
     sharding: str | None = None
@@ -134,7 +134,7 @@ class OutputForm(_Form, frozen=True):
 
 
 class ParamForm(_Form, frozen=True):
-    """`ParamValue`, where it is described."""
+    """A param; `ParamValue` describes the fields."""
 
     name: str
     value: Any
@@ -156,7 +156,7 @@ class SavedPlan(_Form, frozen=True):
     """What `apply` does with a saved plan."""
 
     version: str
-    """Version of the tool; no other carries the plan out."""
+    """Version of the tool that made the plan; no other version carries it out."""
     recipe: RecipeForm
     inputs: Annotated[list[InputForm], Meta(min_length=1)]
     destination: DestinationForm
@@ -164,7 +164,7 @@ class SavedPlan(_Form, frozen=True):
     """Budget in bytes."""
     workers: Positive
     metadata: str
-    """The custom metadata, as JSON text: JSON in files may have what JSON proper has not, NaN say."""
+    """The custom metadata as JSON text: in files it may have values that strict JSON lacks, such as NaN."""
     params: list[ParamForm]
     rules: list[RuleForm]
     shared: list[Any]
@@ -316,7 +316,7 @@ def _malformed(path: PathLike, error: Exception) -> UsageError:
 
 
 def not_saved(path: PathLike, field: str, why: str) -> UsageError:
-    """What to raise for a document that no `plan --out` wrote."""
+    """The error to raise for a document that no `plan --out` wrote."""
     return UsageError(
         f"{shown(os.fspath(path))}: not a plan that was saved: {field}: {shown(why)}",
         hint="Make the plan again.",

@@ -1,7 +1,7 @@
-"""A saved plan made a plan again, over sources that are opened anew.
+"""Reads a saved plan back, over sources that are opened again.
 
-Whatever the document says is checked against itself and against the sources; what follows from it (fates,
-working sets, costs, the manifests of stored bytes) is worked out again.
+Everything in the document is checked against the rest of it and against the sources. Everything that follows
+from it (fates, working sets, costs, the manifests of stored bytes) is worked out again.
 """
 
 import functools
@@ -114,7 +114,7 @@ def _plan(
 
 
 def _each(forms: Sequence[T], name: str, read: Callable[[T], U]) -> list[U]:
-    """What is read of each; where something is wrong, with its number."""
+    """The result of `read` for each form; errors name the number of the form."""
     made: list[U] = []
     for number, form in enumerate(forms):
         try:
@@ -205,7 +205,7 @@ class _StepMaker:
         self.data_file: Callable[[str], DataFile] = functools.cache(destination.data_file)
 
     def step(self, form: OutputForm) -> Step:
-        """Raises _Malformed for what does not agree, FunctionError for a value that is none."""
+        """One output. Raises _Malformed for a contradiction, FunctionError for an invalid value."""
         key = _key(form)
         if key.text in self._keys:
             _refuse("key", f"`{key.text}` is there twice")
@@ -255,7 +255,7 @@ def _key(form: OutputForm) -> Key:
 
 
 def _leaf(form: OutputForm, key: Key, value: Node) -> Leaf:
-    """The leaf as it will be written; what the document says of it has to be what its value has."""
+    """The leaf as it will be written. Its description in the document must be that of its value."""
     listed = value.leaf.spec is None if isinstance(value, Read) else False
     if listed != (form.kind in (LeafKind.STRING, LeafKind.EMPTY)):
         _refuse("kind", f"the value is {'no array' if listed else 'an array'}, which is not {form.kind}")

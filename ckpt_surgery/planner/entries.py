@@ -69,7 +69,7 @@ class Decisions:
     drops: tuple[Drop, ...]
     """Entries that are left out, in the order of decision. Another output may still use what they read."""
     notices: tuple[Notice, ...]
-    """Warnings: what is no problem, and may be a mistake."""
+    """Warnings of what is allowed and may still be a mistake."""
 
 
 HAS_ARRAY = (LeafKind.ARRAY, LeafKind.SCALAR)

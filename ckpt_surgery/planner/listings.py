@@ -15,7 +15,7 @@ from ckpt_surgery.language.yaml_parsing import load_document
 
 SUFFIXES = (".json", ".yaml", ".yml")
 INDEX_SUFFIX = ".index.json"
-"""The names of indexes of checkpoints in several files end so; they are not listings."""
+"""Ending of the names of indexes of sharded checkpoints, which are not listings."""
 
 
 def is_listing(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What it takes to carry a plan out."""
+"""The options and open sources with which a plan is carried out."""
 
 import os
 from collections.abc import Mapping

@@ -81,7 +81,7 @@ def _notices(
     target: Target | None,
     destination: Destination,
 ) -> Iterator[Notice]:
-    """The warnings: what is no problem, and may be a mistake."""
+    """The warnings of what is allowed and may still be a mistake."""
     yield from decisions.notices
     if not destination.flat:
         known = [*listings.values(), *([] if target is None else [target.leaves])]

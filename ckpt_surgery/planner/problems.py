@@ -28,7 +28,7 @@ class Problems:
         self.loaded = loaded
         self.pass_index = pass_index
         self.notices: list[Notice] = []
-        """Warnings: what is no problem, and may be a mistake."""
+        """Warnings of what is allowed and may still be a mistake."""
         self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
         self._misfits: list[Notice] = []
@@ -78,7 +78,7 @@ class Problems:
         return self.loaded.place(self.own("unmatched"))
 
     def warn(self, notice: Notice | str) -> None:
-        """Note what is no problem, and may be a mistake."""
+        """Note something that is allowed and may still be a mistake."""
         self.notices.append(Notice(notice) if isinstance(notice, str) else notice)
 
     def raise_all(self) -> None:

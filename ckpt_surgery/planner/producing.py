@@ -229,7 +229,7 @@ class MatchRule:
         return ("mirror_value",) if member.claim.mirror and self._rule.mirror_value else field
 
     def _mirrors_well(self, members: Sequence[Contribution], made: Entry) -> bool:
-        """Whether the change to a mirrored leaf is of its layout only, or is what `mirror_value` says."""
+        """Whether a mirrored leaf changes in layout only, or as `mirror_value` says."""
         head = members[0].claim
         if head.mirror is None or self._rule.mirror_value is not None:
             return True

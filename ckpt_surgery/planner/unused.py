@@ -28,9 +28,9 @@ def used(node: Node, selection: Selection) -> Iterator[tuple[Read, Selection]]:
 
 
 def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
-    """A warning for each leaf of which the values use a part only.
+    """A warning for each leaf that the values use only in part.
 
-    There is none for leaves that no value reads, nor for those of the source called `left_out`.
+    Leaves that no value reads, and leaves of the source `left_out`, get none.
     """
     complete = {id(value.leaf) for value in values if isinstance(value, Read)}
     taken: dict[int, tuple[Leaf, list[Selection]]] = {}

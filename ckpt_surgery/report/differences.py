@@ -58,9 +58,9 @@ class Holds:
 
     format: str = ""
     empty: bool = True
-    """Whether it has a place for None and empty containers."""
+    """Whether the format has a place for None and empty containers."""
     lists: bool = True
-    """Whether it distinguishes lists from dicts; if not, a dict of a listing may stand for a list."""
+    """Whether the format distinguishes lists from dicts; if not, a dict of a listing may stand for a list."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
 
 
 def difference_rows(difference: Difference, *, full: bool = False) -> list[DifferenceRow]:
-    """The differences but for those of values, folded: keys of A alone, then of B alone, then of both."""
+    """The differences except those of values, folded: keys only in A, then only in B, then in both."""
     only_a = [
         ShownKey(leaf.key.text, (), ("only in A", describe(leaf), "", why_missing(leaf, difference.holds_b)))
         for leaf in difference.only_a

@@ -1,4 +1,4 @@
-"""Bytes that exist already, brought into a new checkpoint: whole files by link, ranges of them by copy.
+"""Stored bytes of other checkpoints, brought into a new one: whole files by link, ranges of files by copy.
 
 Nothing is decoded. A linked file does not depend on its source, which can be deleted.
 """
@@ -56,7 +56,7 @@ class AdoptedFiles:
         self._linked: set[str] = set()
         """Resolved paths of the files that are linked already."""
         self._done: set[Chunk] = set()
-        """Copied ranges, where they are in the new checkpoint."""
+        """The copied ranges, by their locations in the new checkpoint."""
         self._lock = threading.Lock()
 
     def create(self) -> None:
@@ -97,7 +97,7 @@ class AdoptedFiles:
                 self._linked.add(real)
 
     def _link(self, real: Path, path: Path, worker: int) -> None:
-        """Link under another name first: a file that has its name is whole, also after a crash."""
+        """Link under a temporary name first: a file with its final name is complete, even after a crash."""
         if path.exists():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ def _errors(source: str) -> Iterator[None]:
         raise SourceError(f"{shown(str(error))}: it is shorter than its index says", hint=DAMAGED) from error
     except OSError as error:
         if source:
-            data_file(source)  # where it is gone, its own error says more
+            data_file(source)  # raises an error that says more if the file is gone
         raise storage_error(
             f"{shown(source) or 'Stored bytes'} could not be linked or copied", error
         ) from error

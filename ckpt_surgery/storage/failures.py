@@ -1,4 +1,4 @@
-"""What the file system refuses and what a checkpoint lacks, as errors that name the path and the remedy.
+"""Errors of the file system and flaws of checkpoints, as SurgeryErrors that name the path and the remedy.
 
 An OSError becomes a SourceError where a checkpoint is read (`unreadable`), and a StorageError where one is
 written (`storage_errors`).
@@ -49,7 +49,7 @@ def about(path: str) -> Iterator[None]:
 # --- writing ----------------------------------------------------------------------------------------------
 
 CHECK = "Check the free space and the permissions of the destination."
-"""What to do where the system gives no better clue."""
+"""Hint for errors whose number suggests nothing better."""
 COPY = 'Check that both are on one file system; `link_mode="copy"` works between any two.'
 _HINTS = {
     errno.ENOSPC: "Free some space, or choose a destination on another file system.",

@@ -87,7 +87,7 @@ def _link_bounds(root: str) -> tuple[str, ...]:
 
 
 def data_file(path: str) -> DataFile:
-    """A file that stored bytes lie in; links are seen through. Raises SourceError where it is gone."""
+    """A file that holds stored bytes, with symbolic links resolved. Raises SourceError if it is gone."""
     real = os.path.realpath(path)
     try:
         status = os.stat(real)
@@ -162,7 +162,7 @@ def _entries(directory: str) -> list["os.DirEntry[str]"]:
 
 
 def _leads_to_directory(entry: "os.DirEntry[str]") -> bool:
-    """Whether an entry is a directory, also through a link; not where a link leads nowhere."""
+    """Whether an entry is a directory or a link to one; False for a link that leads nowhere."""
     try:
         return entry.is_dir()
     except OSError:

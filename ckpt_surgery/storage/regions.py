@@ -50,7 +50,7 @@ class PreallocatedArray:
 
 
 class PreallocatedWriter:
-    """A `Writer` of preallocated arrays. It holds nothing back. Safe to use from several threads."""
+    """A `Writer` of preallocated arrays. It buffers nothing. Safe to use from several threads."""
 
     def __init__(self, arrays: Mapping[str, PreallocatedArray]):
         self._arrays = arrays
@@ -72,7 +72,7 @@ class PreallocatedWriter:
 def are_contiguous(manifest: Manifest) -> bool:
     """Whether the chunks, one after another, are the array's elements in C order, not compressed.
 
-    Only of arrays that are cut along one axis at most; the axes before it must have length 1.
+    This is so only if the array is cut along at most one axis, and all axes before that one have length 1.
     """
     shape, chunks = manifest.spec.shape, manifest.chunk_shape
     axes = manifest.long_axes

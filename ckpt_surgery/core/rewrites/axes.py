@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.manifests import Codec, Manifest, encoding_of
 
 StoredAxes = tuple[int | None, ...]
-"""The stored axis of the old chunks that each stored axis of the new ones was; None for a new one."""
+"""For each stored axis of the new chunks, the stored axis of the old ones that it comes from, or None."""
 
 
 def replaced(shape: Shape, axis: int, value: int) -> Shape:
@@ -51,8 +51,8 @@ def settled(manifest: Manifest) -> Codec | None:
 def restored(codec: Codec, permutation: tuple[int, ...], places: StoredAxes) -> Codec | None:
     """`codec` for chunks whose stored axis `k` was the stored axis `places[k]`, or is new where that is None.
 
-    In a chunk, axes that are new, left out or moved past others have the length 1. None where the encoding
-    cannot be rewritten.
+    Axes that are new, left out or moved past others must have the length 1 in a chunk. None where the
+    encoding cannot be rewritten.
     """
     if codec.bytewise or places == tuple(range(len(codec.permutation))):
         return replace(codec, permutation=permutation)

@@ -81,7 +81,7 @@ def sliced(manifest: Manifest, axis: int, start: int, stop: int) -> Manifest | N
     if start % chunk:
         cut = shortened(manifest, axis, math.gcd(chunk, start))
         return cut and _from_chunk(cut, axis, start, stop)
-    # Bytes beyond the end are stored for nothing: accept no more of them than of bytes in use.
+    # Bytes beyond the end waste space: accept at most as many of them as there are bytes in use.
     stored = -(-(stop - start) // chunk) * chunk
     return _from_chunk(manifest, axis, start, stop) if stored <= 2 * (stop - start) else None
 

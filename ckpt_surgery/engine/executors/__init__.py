@@ -1,1 +1,1 @@
-"""Ways to run tasks; threads of this process so far."""
+"""Ways to run tasks. So far the only one is threads of this process."""

@@ -10,7 +10,7 @@ from ckpt_surgery.core.cancellation import cancelled_by
 
 T = TypeVar("T")
 POLL = 0.2
-"""Seconds that one wait takes at most, so that signals are handled in between."""
+"""Longest wait in seconds; signals are handled between two waits."""
 
 
 def run_all(
@@ -51,7 +51,7 @@ def _collect(running: dict[Future[None], int]) -> None:
 
 
 class _Active:
-    """Number of running items. The pool does not know it where a signal came while it started one."""
+    """Number of running items. The pool's own count is wrong if a signal arrives while it starts an item."""
 
     def __init__(self) -> None:
         self._count = 0

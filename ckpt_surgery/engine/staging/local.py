@@ -44,8 +44,8 @@ class Staging:
     notices: tuple[str, ...] = ()
     """Sentences about what a dead run left: a lock that was taken over, files that were removed."""
     made: os.stat_result | None = None
-    """Identity of the product, by which it is recognized at the destination. A file has one once it is
-    about to be published."""
+    """Identity of the product, by which it is recognized at the destination. If the product is one file,
+    this is None until it is about to be published."""
 
 
 # --- the temporary directory ----------------------------------------------------------------------
@@ -154,13 +154,13 @@ def _remove(path: Path) -> None:
 def publish(staging: Staging, overwrite: bool) -> None:
     """Sync everything that was written, then rename it to the destination.
 
-    An existing destination is refused, also one that was created during the run. With `overwrite` the two
-    exchange their names in one step, and the old one is removed when `staged` ends. Where system or file
-    system cannot do that, the old one is moved aside first. A run that dies in the moment without either
-    leaves it there, and the next run puts it back.
+    An existing destination is refused, even one that was created during the run. With `overwrite` the old and
+    the new checkpoint exchange names in one step, and the old one is removed when `staged` ends. If the
+    system or the file system cannot exchange names, the old one is moved aside first. If the run dies before
+    the new one is in place, the next run puts the old one back.
 
-    Raises DestinationError where something is in the way, StorageError where the file system refuses an
-    operation, VerificationError where anything but the one file that was to be written is there.
+    Raises DestinationError if the destination exists, StorageError if the file system refuses an operation,
+    VerificationError if the directory holds anything besides the one file that was to be written.
     """
     product = staging.product
     with storage_errors(staging.directory):
@@ -173,7 +173,7 @@ def publish(staging: Staging, overwrite: bool) -> None:
 
 
 def _put_in_place(product: Path, destination: Path, swap: bool) -> None:
-    """Rename, or exchange where `swap` is set, and make that durable; undone where it cannot be."""
+    """Rename, or exchange if `swap` is set, and make the change durable; if that fails, undo it."""
     (exchange if swap else move)(product, destination)
     try:
         # Every directory whose entries have changed: the product's own parent can be the temporary one.

@@ -20,13 +20,13 @@ _GUARD_TRIES = 100
 
 
 _PROC = Path("/proc")
-"""Where Linux describes processes."""
+"""Directory in which Linux describes processes."""
 _RUNNING = "running"
 """Stands for a start time where the system tells only that a process exists."""
 
 
 class _Guard(enum.Enum):
-    """Whether only this run looks at the locks of a directory."""
+    """Whether this run has a directory's guard, so that no other run examines the locks in it."""
 
     HELD = enum.auto()
     BUSY = enum.auto()
@@ -37,7 +37,7 @@ class _Guard(enum.Enum):
 
 @dataclass(frozen=True)
 class _Owner:
-    """The process that holds a lock, described so that a later one with the same number is told apart."""
+    """The process that holds a lock. A later process with the same number has another description."""
 
     pid: int
     host: str
@@ -94,7 +94,7 @@ def _start_time_of_ps(pid: int) -> str:
         done = subprocess.run(
             ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
             capture_output=True, text=True, check=False, timeout=10,
-            env=os.environ | {"LC_ALL": "C", "TZ": "UTC"},  # the same date whoever asks
+            env=os.environ | {"LC_ALL": "C", "TZ": "UTC"},  # so that every run reads the same date
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return _RUNNING
@@ -115,7 +115,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_dead(owner: _Owner) -> bool:
-    """Whether the process has surely ended; False where that cannot be seen from here."""
+    """Whether the process has certainly ended; False if this process cannot find that out."""
     here = _this_process()
     if owner.host != here.host:
         return False
@@ -205,7 +205,8 @@ def _judge(lock: Path, guard: _Guard) -> str:
     except FileNotFoundError:
         return "another run has just ended"
     except (ValueError, TypeError):
-        if guard is _Guard.HELD:  # no living run is between creating and writing it, so one died there
+        if guard is _Guard.HELD:
+            # No living run is between creating the lock and writing it, so the run that created it has died.
             return f"took over {shown(str(lock))}, which a run left behind unfinished"
         raise _locked(lock, "another run") from None
     who = f"process {owner.pid} on {shown(str(owner.host))}"

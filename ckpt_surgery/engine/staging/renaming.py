@@ -15,7 +15,7 @@ from ckpt_surgery.storage.paths import exists, path_text
 
 
 class Way(enum.Enum):
-    """What a rename does about a target that exists."""
+    """What a rename does if the target exists."""
 
     EXCLUSIVE = enum.auto()
     """It fails."""
