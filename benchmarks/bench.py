@@ -30,19 +30,19 @@ def parse_counts(text: str) -> tuple[int, ...]:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench", description=__doc__)
-    parser.add_argument("--size", type=parse_size, default="1GB", help="of the large checkpoints: 1GB, 8GB")
-    leaves = "how many, for the growth over leaves: numbers with commas"
+    parser.add_argument("--size", type=parse_size, default="1GB", help="size of large checkpoints, e.g. 8GB")
+    leaves = "numbers of leaves, separated by commas, at which growth is measured"
     parser.add_argument("--leaves", type=parse_counts, default="100,1000,10000,45000", help=leaves)
-    parser.add_argument("--runs", type=int, default=3, help="of each command, besides a warm-up")
-    parser.add_argument("--only", choices=CASES, action="append", help="this case; may be repeated")
-    where = "directory to work in, on the disk that counts; about three times the size has to be free"
+    parser.add_argument("--runs", type=int, default=3, help="runs of each command, besides a warm-up")
+    parser.add_argument("--only", choices=CASES, action="append", help="run only this case; may be repeated")
+    where = "directory to work in, on the disk that counts; about three times the size must be free"
     parser.add_argument("--scratch", type=Path, help=where)
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the tables and the plot")
     return parser.parse_args(arguments)
 
 
 def run_case(name: str, options: argparse.Namespace) -> list[Line]:
-    """One case in a directory of its own, which is gone afterwards."""
+    """Runs one case in a directory of its own, and removes the directory."""
     with tempfile.TemporaryDirectory(prefix="ckpt-surgery-bench-", dir=options.scratch) as scratch:
         lines = []
         for line in CASES[name](Bench(Path(scratch), options.size, options.leaves, options.runs)):
@@ -54,7 +54,7 @@ def run_case(name: str, options: argparse.Namespace) -> list[Line]:
 
 def main() -> None:
     options = parse()
-    # Where memory runs out, the kernel is to end the command that took it and nothing else.
+    # If memory runs out, the kernel should end the command that took it, and nothing else.
     # Commands inherit this, and the largest process of those that have it goes first.
     Path("/proc/self/oom_score_adj").write_text("500")
     names = options.only or list(CASES)

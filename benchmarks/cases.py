@@ -43,10 +43,10 @@ SPELLED = HEAD + "".join(
 
 @dataclass(frozen=True)
 class Bench:
-    """Where, how large, how often."""
+    """Where a case runs, with inputs of what sizes, and how often."""
 
     scratch: Path
-    """Empty at the beginning of each case."""
+    """Scratch directory, which is empty at the beginning of each case."""
     nbytes: int
     """Size of the large checkpoints, in bytes."""
     leaf_counts: tuple[int, ...]
@@ -63,7 +63,7 @@ class Bench:
         return str(path)
 
     def checkpoint(self, kind: str, size: int, seed: int = 0) -> str:
-        """A synthetic one, made at the first call."""
+        """Path of a synthetic checkpoint, which the first call writes."""
         suffix = {"leaves": "", "matrices": "", "llama": "", "flax": ".msgpack"}.get(kind, ".safetensors")
         path = self.scratch / f"{kind}-{size}-{seed}{suffix}"
         if not path.exists():
@@ -92,7 +92,7 @@ class Bench:
             return None
 
     def fresh(self) -> tuple[str, Callable[[], None]]:
-        """A destination, and what removes it, with what a run that was killed left beside it."""
+        """A destination, and a function that removes it together with what a killed run left beside it."""
 
         def clear() -> None:
             for path in self.scratch.glob("out*"):

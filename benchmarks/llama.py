@@ -28,10 +28,10 @@ class Llama:
     mlp: int
     vocab: int
     shards: int
-    """Files that the published checkpoint is in."""
+    """Number of files of the published checkpoint."""
 
     def settings(self) -> list[str]:
-        """Options that tell the packaged recipe of these sizes."""
+        """Options that give these sizes to the packaged recipe."""
         params = {
             "num_layers": self.layers,
             "num_heads": self.heads,

@@ -1,4 +1,4 @@
-"""The machine by what counts: cores, memory, versions, file system."""
+"""Describes the machine of a measurement: cores, memory, versions, file system."""
 
 import fcntl
 import os

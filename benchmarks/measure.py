@@ -62,7 +62,7 @@ def measure(command: Sequence[str], runs: int, before: Callable[[], None] = lamb
 
     def once() -> Run:
         before()
-        os.sync()  # what others wrote is on the disk by now, and costs this command nothing
+        os.sync()  # what others wrote goes to the disk now, so that it costs this command nothing
         return run_once(command)
 
     first = once()

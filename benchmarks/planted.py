@@ -9,7 +9,7 @@ from benchmarks.llama import LLAMA_405B, Llama, Planted, plantings
 
 
 def element(path: Path, planted: Planted) -> float:
-    """The value at the place where the planting ought to be."""
+    """The value at the place where the planted one should be."""
     base = {"driver": "ocdbt", "base": f"file://{path}/", "path": planted.key.replace("/", ".") + "/"}
     array = ts.open({"driver": "auto", "kvstore": base}).result()
     return float(array[planted.found_at].read().result())

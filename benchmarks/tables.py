@@ -11,7 +11,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Limit:
-    """What a line is to stay within; None: that is not limited."""
+    """Limits that a line should stay within; None: no limit."""
 
     seconds: float | None = None
     ratio: float | None = None
@@ -27,20 +27,20 @@ class Line:
     work: str
     who: str
     measured: Measured | None
-    """None: the kernel killed it, for want of memory."""
+    """None: the kernel killed the command because memory ran out."""
     size: float = 0
     unit: str = ""
     """Unit of `size`, GB or leaves; empty where nothing grows."""
     is_peer: bool = False
     headline: bool = True
-    """It stands in the table of one size, too."""
+    """Whether the line is also in the table of one size."""
     start_up: float = 0.0
     """Seconds that do not count in the ratio."""
     limit: Limit = Limit()
     note: str = ""
 
     def within(self, other: Limit, note: str = "") -> "Line":
-        """The same with a limit."""
+        """The same line with a limit."""
         return replace(self, limit=other, note=note)
 
 

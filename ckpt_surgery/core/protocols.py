@@ -119,7 +119,7 @@ class Encoder(Protocol):
 
         Two writers, in two threads or two processes, never touch the same byte when each writes whole
         chunks of this grid. The result depends only on `wanted` and on the leaf's spec, kind and sharding,
-        and for a result as `wanted` it is the same result again. `wanted` has no zeros. By default a format
+        and a result given as `wanted` comes back unchanged. `wanted` has no zeros. By default a format
         can write any grid.
         """
         return wanted

@@ -40,7 +40,7 @@ FOREIGN: Mapping[str, str] = {
     ".xz": "an xz archive",
     ".zip": "a zip archive",
     ".zst": "a zstd archive",
-    # what stands beside the paths on a command line
+    # other files that are named on a command line
     ".json": "a JSON document",
     ".yaml": "a recipe",
     ".yml": "a recipe",

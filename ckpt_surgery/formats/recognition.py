@@ -197,7 +197,7 @@ def _tar(file: _FileEnds) -> Recognized | None:
         return None
     member = file.head[:100].rstrip(b"\0").removeprefix(b"./")
     if member in (b"sys_info", b"pickle", b"storages", b"tensors"):
-        return Recognized("a PyTorch file of before 0.1.10, in tar form", _RESAVE_TORCH)
+        return Recognized("a PyTorch file from before 0.1.10, in tar form", _RESAVE_TORCH)
     return Recognized("a tar archive", _UNPACK)
 
 

@@ -78,7 +78,7 @@ class Format:
     """Name of a function of a destination's path and `SinkOptions` that raises UsageError where the format
     cannot be written there. The path need not exist. None: it can be written anywhere."""
     suffixes: tuple[str, ...] = ()
-    """Endings of names. A destination whose name ends so gets this format unless another one is chosen."""
+    """Suffixes of names. A destination with such a name gets this format unless another one is chosen."""
     is_file: Callable[[str], bool] = lambda name: False
     """Whether a destination of that name is to be one file rather than a directory."""
     links: bool = False
@@ -231,7 +231,7 @@ def open_source(
     Raises UsageError where there is nothing, `format` is unknown, or `step` or `item` does not apply, and
     SourceError where it is damaged or of no known format.
     """
-    # TensorFlow's checkpoints go by the prefix of their files' names.
+    # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(Path(path)):
         raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = named(format) if format else detect_format(path)
@@ -243,7 +243,7 @@ def open_source(
 
 
 def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
-    """The error to raise: what could not be read may be a placeholder for it, or another format."""
+    """The error to raise if reading failed: the path may hold a placeholder, or another format."""
     from ckpt_surgery.formats.recognition import Recognized, recognized, stand_in
 
     told = "; ".join(problem.message for problem in error.problems)
@@ -284,7 +284,7 @@ def promised(name: str) -> str | None:
 def check_name(path: str) -> None:
     """Refuse a destination that is named like something that cannot be written here.
 
-    To be asked where the format is not given. Raises UsageError.
+    Called if no format is given. Raises UsageError.
     """
     name = os.path.basename(os.path.abspath(path))
     format = format_for(name)

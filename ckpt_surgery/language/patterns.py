@@ -165,7 +165,7 @@ class Watch:
         return self._enough + (SECONDS_PER_MATCH * self._matches if exact else 0)
 
     def _check(self, seconds: float, text: str) -> None:
-        """Where the wall clock shows too much, change to the thread's clock; where that does, raise
+        """If the wall clock shows too much, switch to the thread's clock; if that does too, raise
         RecipeError."""
         if seconds <= self._limit():
             return

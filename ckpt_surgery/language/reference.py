@@ -42,7 +42,7 @@ NAMES: Mapping[str, str] = {
     "sources": "the names of all sources, a list of text: `len(sources)`",
     "config": "the JSON beside the first source: the config file of a model or an adapter, or else the "
     "custom metadata of the checkpoint: `config['rope_scaling']['rope_type']`; `None` where an entry is null",
-    "configs": "the same of any source, `configs['lora']['r']`",
+    "configs": "the same for any source, `configs['lora']['r']`",
     "hooks": "the recipe's own Python functions, `hooks.name(x)`: see [Hooks](hooks.md)",
 }
 """Names with a meaning of their own. No source, param, table, group or variable can have one of them."""

@@ -11,9 +11,9 @@ from ckpt_surgery.language.scope import (
 
 BUILT_IN = {
     "has": "`has(source['a/b'])`: whether that source, or the target, has a leaf of this key. "
-    "`has(config['a']['b'])`: whether there is such an entry, and it is not null; nor is any before it.",
+    "`has(config['a']['b'])`: whether there is such an entry, and no entry on its path is null.",
     "get": "`get(config['a'], default)`: the entry, or the default where `has` would be false. "
-    "`get(source['a/b'], default)`: the same of a leaf.",
+    "`get(source['a/b'], default)`: the same for a leaf.",
     "kind": "`kind(source['a/b'])`: what that leaf is: `'array'`, `'scalar'`, `'string'`, `'prng_key'` or "
     "`'empty'`. Only the first two have a value that expressions can use.",
     "count": "`count('regex')`: how many keys of the first source match the regular expression.",

@@ -73,7 +73,7 @@ FILES = [
         "numpy.savez",
     ),
     ("m.pt", pickled_by_torch, "a PyTorch file saved before 1.6", "Re-save it with PyTorch 1.6 or later: "),
-    ("m.pth", tar_of("sys_info", "pickle"), "a PyTorch file of before 0.1.10, in tar form", "torch.save"),
+    ("m.pth", tar_of("sys_info", "pickle"), "a PyTorch file from before 0.1.10, in tar form", "torch.save"),
     ("params.pkl", pickle.dumps({"a": np.ones(3)}), "a pickle", "numpy.savez"),
     ("p", pickle.dumps([1], protocol=2), "a pickle", "Pickles run code"),
     ("m.gguf", b"GGUF\x03\0\0\0" + bytes(50), "a GGUF file", "the model that it was made from"),

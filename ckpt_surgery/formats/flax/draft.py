@@ -1,6 +1,6 @@
-"""A MessagePack file as Flax writes it, laid out before its arrays are there.
+"""The layout of a MessagePack file as Flax writes it, known before the elements of its arrays.
 
-Everything but the elements is known at once: the file's text, and the gaps that elements fill. The bytes
+It consists of the bytes between the arrays, and of gaps that the elements fill later. The bytes
 are those that flax 0.12.8's `flax.serialization.to_bytes` writes, except that Python's integers always take
 64 bits, so that their values need not be known.
 """
@@ -116,7 +116,7 @@ def _put_leaf(draft: Draft, leaf: Leaf) -> None:
     if leaf.kind is LeafKind.STRING:
         draft.put(msgpack.packb(leaf.string))
     elif leaf.kind is LeafKind.EMPTY:
-        # Of lists and tuples without members Flax makes empty dicts, too.
+        # Flax turns empty lists and tuples into empty dicts too.
         draft.put(msgpack.packb(None if leaf.empty == "None" else {}))
     elif is_native(leaf):
         assert leaf.spec is not None

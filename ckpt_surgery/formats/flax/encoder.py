@@ -73,6 +73,6 @@ def _wrong_tree(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 
 def flax_encoder(options: SinkOptions) -> FlaxEncoder:
-    """Raises UsageError for a step or an item. Custom metadata has no place in the file."""
+    """The encoder. Raises UsageError for a step or an item. The file has no place for custom metadata."""
     check_no_choice("Flax files have", options.step, options.item, "dst_")
     return FlaxEncoder()

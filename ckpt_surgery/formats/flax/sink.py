@@ -21,7 +21,7 @@ from ckpt_surgery.storage.regions import PreallocatedArray, in_order
 
 
 class FlaxSink:
-    """Writes one file into a directory. It is whole but for its arrays once it is created."""
+    """Writes one file into a directory. `create` writes all of it but the elements."""
 
     def __init__(self, path: Path, outputs: Sequence[Output]):
         self.outputs = outputs
@@ -52,7 +52,7 @@ class FlaxSink:
 
 
 class FlaxWriter:
-    """Writes elements into the file. It holds nothing back. Safe to use from several threads."""
+    """Writes elements into the file. It buffers nothing. Safe to use from several threads."""
 
     def __init__(self, path: Path, arrays: Mapping[str, ArrayAt]):
         self._path = path

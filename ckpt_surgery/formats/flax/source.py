@@ -60,7 +60,8 @@ def read_stream(file: OpenFile) -> list[FoundNode]:
     """The leaves of a file that is a stream, as EasyLM writes them: records of a key and a document.
 
     A record is a list of two: the components of the key, or its text, and a byte string that is the document.
-    Raises SourceError where the file is damaged; a stream that was cut between two records does not show it.
+    Raises SourceError where the file is damaged; a stream that was cut off between two records cannot be
+    recognized.
     """
     found: list[FoundNode] = []
     at, end = 0, file.stat.size

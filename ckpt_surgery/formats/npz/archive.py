@@ -114,7 +114,7 @@ class PlannedMember:
 
 
 def _narrow(number: int) -> int:
-    """The 32-bit form of a number, which says where it is in a zip64 field instead."""
+    """The 32-bit form of a number; for a large one, the mark that it is in the zip64 field instead."""
     return number if number < WIDE_FROM else WIDE
 
 

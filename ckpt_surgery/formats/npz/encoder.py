@@ -71,7 +71,7 @@ def _ambiguous_names(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 
 def npz_encoder(options: SinkOptions) -> NpzEncoder:
-    """Raises UsageError for a step or an item, and for metadata that the archive's comment cannot hold."""
+    """The encoder. Raises UsageError for a step, an item, and metadata too long for the archive's comment."""
     check_no_choice("An .npz file has", options.step, options.item, "dst_")
     comment_of(options.metadata)
     return NpzEncoder()

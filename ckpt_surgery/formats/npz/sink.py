@@ -19,7 +19,7 @@ PIECE = 1 << 18
 
 
 class NpzSink:
-    """Writes one file into a directory. It is no archive before `finish`."""
+    """Writes one file into a directory. The file is not a valid archive before `finish`."""
 
     def __init__(self, path: Path, comment: bytes, outputs: Sequence[Output]):
         self.outputs = outputs

@@ -38,7 +38,7 @@ class OrbaxEncoder(Encoder):
 
 
 def orbax_encoder(options: SinkOptions) -> OrbaxEncoder:
-    """Raises UsageError for options that make no checkpoint."""
+    """The encoder. Raises UsageError for options that contradict each other or have invalid values."""
     if options.zarr not in DRIVERS:
         raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
     if options.structure_file and options.zarr != 2:

@@ -32,7 +32,7 @@ from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.failures import storage_errors
 
 HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
-"""What a CheckpointManager restores the item with when it is asked for a step alone."""
+"""Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
 
 
 class OrbaxSink:
@@ -75,7 +75,8 @@ class OrbaxSink:
         """One index over the metadata of all arrays, what was adopted, and what the workers computed."""
         computed: dict[bytes, bytes | Chunk] = {}
         for worker in workers:
-            # Two workers write the same chunk only where one was taken for dead, and then the same bytes.
+            # Two workers write the same chunk only if one was taken for dead, and then both write the same
+            # bytes.
             computed |= _written_by(worker, self._item_directory)
         arrays = [output for output in self.outputs if output.leaf.spec is not None]
         if arrays:

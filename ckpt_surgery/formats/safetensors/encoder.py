@@ -94,7 +94,7 @@ def _entry_bound(leaf: Leaf) -> int:
 
 
 def safetensors_encoder(options: SinkOptions) -> SafetensorsEncoder:
-    """Raises UsageError for a step or an item, for shards of one file, and for metadata that is not JSON."""
+    """The encoder. Raises UsageError for a step, an item, shards of one file, metadata that is not JSON."""
     check_no_choice("safetensors checkpoints have", options.step, options.item, "dst_")
     if options.shard_size is not None and options.shard_size <= 0:
         raise UsageError(f"A shard of {options.shard_size} bytes holds nothing", hint="Give a larger size.")

@@ -163,7 +163,7 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:
-    """The metadata of index and shards; for a repeated name, the first shard decides over all else."""
+    """The metadata of index and shards; for a repeated name, the first shard wins over all."""
     yield from index.items()
     for shard in reversed(shards):
         yield from shard.header.metadata.items()

@@ -92,7 +92,7 @@ class NpyArray:
 
     @property
     def laid(self) -> ArraySpec:
-        """What lies in the file: untyped bytes where the array is unusable."""
+        """Shape and dtype of the elements in the file: untyped bytes if the array is unusable."""
         if self.stored is None:
             return self.spec
         return ArraySpec(self.spec.shape, np.dtype(f"V{self.stored.itemsize}"))

@@ -276,5 +276,5 @@ def _spans(
 
 
 def _saturated(lengths: Iterable[int]) -> int:
-    """A sum as the format counts: ranges can overlap, so it can exceed 64 bits."""
+    """A sum, at most the largest number of the format (64 bits), which overlapping ranges can exceed."""
     return min(sum(lengths), 2**64 - 1)

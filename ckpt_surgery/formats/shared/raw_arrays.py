@@ -1,7 +1,7 @@
 """Checkpoints whose arrays are contiguous bytes in files: raw elements from an offset on.
 
-Most formats other than zarr are such once their headers are read: they list leaves with manifests of raw
-chunks, and the files that those lie in. Reading regions of them is the same for all.
+Most formats other than zarr are like this: once their headers are read, they have leaves with manifests of
+raw chunks in files. Reading regions is the same for all of them.
 """
 
 from collections.abc import Iterator, Mapping

@@ -89,7 +89,7 @@ def quoted(names: Sequence[str], last: bool = False) -> str:
 
 
 def check_no_choice(what: str, step: int | None, item: str | None, prefix: Literal["", "dst_"] = "") -> None:
-    """Raise UsageError where a step or an item is asked of a format that has neither.
+    """Raise UsageError if a step or an item is given for a format that has neither.
 
     `what`: the beginning of the message, `x.npz is an .npz file, which has`. `prefix`: of the arguments'
     names.
@@ -101,7 +101,7 @@ def check_no_choice(what: str, step: int | None, item: str | None, prefix: Liter
 
 
 def check_no_step(path: str, step: int | None) -> None:
-    """Raise UsageError where a step is asked of a path that is not a directory of steps."""
+    """Raise UsageError if a step is given for a path that is not a directory of steps."""
     if step is not None:
         raise UsageError(
             f"{shown(path)} has no steps to choose from", hint=f"Leave out `step={step}`, or name its parent."
@@ -109,7 +109,7 @@ def check_no_step(path: str, step: int | None) -> None:
 
 
 def check_no_item(path: str, item: str | None) -> None:
-    """Raise UsageError where an item is asked of a path that does not hold several."""
+    """Raise UsageError if an item is given for a path that does not hold several."""
     if item is not None:
         raise UsageError(
             f"{shown(path)} has no items to choose from", hint=f"Leave out `item={shown(item)}`."

@@ -71,7 +71,7 @@ def repeated_keys(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 
 def same_name(text: str, count: int) -> str:
-    """That so many leaves have the same name."""
+    """The problem that this many leaves have the same name."""
     return f"{count} leaves would have the name `{shown(text)}`; rename all but one."
 
 

@@ -1,4 +1,4 @@
-"""The names of files in zarr groups and arrays, and which directories are such."""
+"""The names of files in zarr groups and arrays, and which directories are groups or arrays."""
 
 import os
 from pathlib import Path

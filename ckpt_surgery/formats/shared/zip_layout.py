@@ -35,7 +35,7 @@ PATCH = 1 << 5
 MOST_VERSION = 63
 """Newest version of the format, 6.3, times ten."""
 WIDE = 0xFFFFFFFF
-"""Value that stands for a number in the zip64 extra field."""
+"""Value that marks a number as being in the zip64 extra field."""
 ZIP64_EXTRA = 1
 """Number of the zip64 extra field."""
 

@@ -26,7 +26,7 @@ _SHARD = re.compile(rf"({'|'.join(MODELS)})-\d+-of-\d+\.bin\Z")
 
 
 def detect(path: Path) -> bool:
-    """Whether a path is a PyTorch zip file, an index of such, or a model's directory; damaged ones too."""
+    """Whether a path is a PyTorch zip file, an index of shards, or a model's directory; damaged ones too."""
     place = os.fspath(path)
     try:
         if is_directory(place):

@@ -91,7 +91,7 @@ def _no_name(name: str, zarr: int) -> str | None:
 
 
 def zarr_encoder(options: SinkOptions) -> ZarrEncoder:
-    """Raises UsageError for a step or an item, an unknown version of zarr, and metadata that is not JSON."""
+    """The encoder. Raises UsageError for a step, an item, an unknown zarr version, metadata not in JSON."""
     if options.zarr not in DRIVERS:
         raise UsageError(f"There is no zarr version {options.zarr}", hint="Use 2 or 3.")
     check_no_choice("zarr groups have", options.step, options.item, "dst_")

@@ -33,7 +33,7 @@ from ckpt_surgery.storage.handles import Handles
 
 
 class ZarrSink:
-    """Writes a group into a directory. All groups and arrays are there once it is created, without chunks."""
+    """Writes a group into a directory. `create` makes all groups and arrays."""
 
     def __init__(self, directory: Path, zarr: int, attributes: Mapping[str, Any], outputs: Sequence[Output]):
         self.outputs = outputs
@@ -75,7 +75,7 @@ class ZarrSink:
 
 
 class ZarrWriter:
-    """Writes chunks. It holds nothing back. Safe to use from several threads."""
+    """Writes chunks. It buffers nothing. Safe to use from several threads."""
 
     def __init__(self, directory: Path, zarr: int, outputs: Sequence[Output]):
         self._directory = directory
