@@ -210,8 +210,8 @@ def test_a_memory_below_the_working_set_is_refused(
     with pytest.raises(PlanError) as caught:
         api.apply(tmp_path / "plan.json", dst=tmp_path / "out", memory=4 * MIB)
     assert str(caught.value) == (
-        f"`w`: one of its tasks needs {bytes_text(needed)}; of the budget of 4.00 MiB, 2.00 MiB are for "
-        "that\n"
+        f"`w`: one of its tasks needs {bytes_text(needed)}; the budget of 4.00 MiB leaves 2.00 MiB "
+        "for computing\n"
         f'  Give it more: `memory="{enough // MIB}MiB"`; or make the plan again with this '
         "budget, which cuts finer."
     )
@@ -431,7 +431,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("outputs.0.rule", 3, "saved.outputs[0].rule: there are 3 rules, none has the number 3"),
     ("outputs.0.rule", -1, "saved.outputs[0].rule: Expected `int` >= 0"),
     ("outputs.0.key", [], "saved.outputs[0].key: Expected `array` of length >= 1"),
-    ("outputs.1.key", ["c", "kernel"], "saved.outputs[1].key: `c/kernel` is there twice"),
+    ("outputs.1.key", ["c", "kernel"], "saved.outputs[1].key: `c/kernel` occurs twice"),
     ("outputs.1.key", ["c", "kernel", "x"], "`c/kernel` would be both a leaf and the container of"),
     ("outputs.0.list_indices", [0], "saved.outputs[0].list_indices: component 0 of the key is no list index"),
     ("outputs.0.list_indices", [7], "saved.outputs[0].list_indices: component 7 of the key is no list index"),
@@ -446,10 +446,10 @@ WRONG: list[tuple[str, object, str]] = [
     ("outputs.0.dtype", "nonsense", "saved.outputs[0].dtype: the value is float32, not nonsense"),
     ("outputs.0.transfer", "teleport", "saved.outputs[0].transfer: Invalid enum value 'teleport'"),
     ("outputs.0.transfer", "compute", "saved.outputs[0].chunks: one length for each of 2 axes is needed"),
-    ("outputs.0.chunks", [40, 30], "saved.outputs[0].chunks: only what is computed has it"),
-    ("outputs.2.transfer", "copy", "saved.outputs[2].chunks: only what is computed has it"),
+    ("outputs.0.chunks", [40, 30], "saved.outputs[0].chunks: only a computed output has it"),
+    ("outputs.2.transfer", "copy", "saved.outputs[2].chunks: only a computed output has it"),
     ("outputs.2.chunks", [30], "saved.outputs[2].chunks: one length for each of 2 axes is needed"),
-    ("outputs.2.chunks", [30, 41], "saved.outputs[2].chunks: [30, 41] is more than the array has, [30, 40]"),
+    ("outputs.2.chunks", [30, 41], "saved.outputs[2].chunks: [30, 41] is larger than [30, 40], the shape"),
     ("outputs.2.chunks", [30, 0], "saved.outputs[2].chunks[1]: Expected `int` >= 1"),
     ("outputs.2.block", [30, 39], "saved.outputs[2].block: [30, 39] is not made of whole chunks of [30, 40]"),
     ("outputs.2.block", None, "saved.outputs[2].block: one length for each of 2 axes is needed"),

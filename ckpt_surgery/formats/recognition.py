@@ -20,7 +20,7 @@ HEAD_BYTES = 512
 TAIL_BYTES = 8
 """Bytes that are read at the end of a file."""
 MOST_FILES = 1000
-"""Most files of a directory that are opened."""
+"""Largest number of files of a directory that are opened."""
 
 T = TypeVar("T")
 

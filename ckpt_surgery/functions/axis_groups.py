@@ -83,9 +83,9 @@ class AxisGroup:
 
 
 MOST_FOLLOWED = 2**20
-"""Most elements of one group for which `uses` is computed exactly; beyond, it is the surrounding box."""
+"""Limit on the elements of one group up to which `uses` is exact; beyond, it is the surrounding box."""
 MOST_SELECTIONS = 64
-"""Most selections that `uses` returns for one group; if it takes more, it is the surrounding box."""
+"""Limit on the selections that `uses` returns for one group; beyond, it is the surrounding box."""
 
 
 def _flattened(selection: Selection, shape: Shape) -> np.ndarray:

@@ -111,8 +111,8 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted) ->
     found = measured(value, chunks, block)
     if found.working_set > room:
         raise PlanError(
-            f"one element of it needs {bytes_text(found.working_set)} at a time ({_why_so_much(value)}); "
-            f"of the budget of {bytes_text(budget)}, {bytes_text(room)} are for that",
+            f"one element needs {bytes_text(found.working_set)} of memory ({_why_so_much(value)}); "
+            f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
             hint=f'Give it more: `memory="{budget_for(found.working_set)}"`.',
         )
     return found

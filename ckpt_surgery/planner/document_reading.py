@@ -186,8 +186,8 @@ def _check_memory(steps: Sequence[Step], memory: int) -> None:
         return
     needed = largest.cut.working_set
     raise PlanError(
-        f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {bytes_text(needed)}; of the budget of "
-        f"{bytes_text(memory)}, {bytes_text(room_of(memory))} are for that",
+        f"`{shown(largest.leaf.key.text)}`: one of its tasks needs {bytes_text(needed)}; the budget of "
+        f"{bytes_text(memory)} leaves {bytes_text(room_of(memory))} for computing",
         hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
         "which cuts finer.",
     )
@@ -208,7 +208,7 @@ class _StepMaker:
         """One output. Raises _Malformed for a contradiction, FunctionError for an invalid value."""
         key = _key(form)
         if key.text in self._keys:
-            _refuse("key", f"`{key.text}` is there twice")
+            _refuse("key", f"`{key.text}` occurs twice")
         self._keys.add(key.text)
         value = self._reader.node(form.value)
         leaf = _leaf(form, key, value)
@@ -279,7 +279,7 @@ def _leaf(form: OutputForm, key: Key, value: Node) -> Leaf:
 def _check_uncut(form: OutputForm) -> None:
     for name, lengths in (("chunks", form.chunks), ("block", form.block)):
         if lengths is not None:
-            _refuse(name, "only what is computed has it")
+            _refuse(name, "only a computed output has it")
 
 
 def _grid(form: OutputForm, shape: Shape) -> tuple[Shape, Shape]:
@@ -289,7 +289,7 @@ def _grid(form: OutputForm, shape: Shape) -> tuple[Shape, Shape]:
             _refuse(name, f"one length for each of {len(shape)} axes is needed")
     chunks, block = form.chunks or (), form.block or ()
     if any(chunk > max(1, length) for chunk, length in zip(chunks, shape, strict=True)):
-        _refuse("chunks", f"{_text(chunks)} is more than the array has, {_text(shape)}")
+        _refuse("chunks", f"{_text(chunks)} is larger than {_text(shape)}, the shape")
     if any(length % chunk for length, chunk in zip(block, chunks, strict=True)):
         _refuse("block", f"{_text(block)} is not made of whole chunks of {_text(chunks)}")
     return chunks, block

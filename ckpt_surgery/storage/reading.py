@@ -26,7 +26,7 @@ SPAN_BYTES = 2**20
 RUN_BYTES = 2**15
 """Runs of at least this many bytes are read one by one, without the gaps."""
 CALL_BYTES = 2**26
-"""Most bytes per call: cancellation is checked between calls."""
+"""Largest number of bytes per call: cancellation is checked between calls."""
 
 
 class Readable(Protocol):

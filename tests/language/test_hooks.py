@@ -280,7 +280,7 @@ def test_whole_arrays_count_towards_the_budget(setting: Setting) -> None:
     # the block, its decoded chunks and their encoded bytes; then the block, its result and one temporary
     assert step.cut.working_set >= 3 * (4 << 20)
     with pytest.raises(
-        PlanError, match=r"`w`: one element of it .* \(a part of it is computed as a whole\)"
+        PlanError, match=r"`w`: one element needs .* \(a part of it is computed as a whole\)"
     ) as caught:
         planned(directory, memory=8 << 20)
     assert "recipe.yaml:4:3  rules[0]" in str(caught.value)

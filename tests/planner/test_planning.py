@@ -109,7 +109,7 @@ def test_a_budget_that_is_too_small_names_every_leaf() -> None:
     with pytest.raises(PlanError) as caught:
         plan_of(HEAD, {"a": "float32[4000]", "b": "float32[4000]"}, memory=1000)
     first, second = (problem.message for problem in caught.value.problems)
-    assert first.startswith("`a`: one element of it needs 31.3 KiB at a time")
+    assert first.startswith("`a`: one element needs 31.3 KiB of memory")
     assert second == first.replace("`a`", "`b`")
 
 

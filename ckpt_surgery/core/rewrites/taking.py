@@ -14,11 +14,11 @@ from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Positions
 
 MOST_CHUNKS = 2**20
-"""Most chunks in the result of a rewrite that refers to the same chunks repeatedly."""
+"""Largest number of chunks in the result of a rewrite that refers to the same chunks repeatedly."""
 
 
 MOST_PIECES = 256
-"""Most pieces that a chunk is cut into, each of which becomes a chunk."""
+"""Largest number of pieces that a chunk is cut into, each of which becomes a chunk."""
 
 
 def gathered(manifest: Manifest, axis: int, positions: Positions) -> Manifest | None:

@@ -41,7 +41,7 @@ _FOREIGN = (
 )
 """First bytes of files of other kinds, whatever their names: zip, HDF5, gzip, npy, JSON, pickle."""
 MOST_PREFIXES = 10
-"""Most prefixes of steps in one directory that are examined."""
+"""Largest number of prefixes of steps in one directory that are examined."""
 
 
 @dataclass(frozen=True)

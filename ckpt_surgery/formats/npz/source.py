@@ -30,7 +30,7 @@ from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
 PARKED = 8
-"""Most streams that are kept where reading stopped, so that the next region does not start over."""
+"""Limit on the streams that are kept where reading stopped, so that the next region does not start over."""
 
 
 @dataclass(frozen=True, slots=True)

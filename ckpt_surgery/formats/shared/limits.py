@@ -6,7 +6,7 @@ from math import prod
 MOST_AXES = 32
 """TensorStore's limit; NumPy's and torch's is 64."""
 MOST_BYTES = 2**63 - 1
-"""Most bytes of one array in memory, axes of length 0 not counted: NumPy's limit."""
+"""Largest number of bytes of one array in memory, axes of length 0 not counted: NumPy's limit."""
 
 
 def beyond_memory(shape: Sequence[int], itemsize: int) -> bool:

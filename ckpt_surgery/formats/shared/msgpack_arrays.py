@@ -13,7 +13,7 @@ from ckpt_surgery.formats.shared.raw_arrays import contiguous, read_raw
 from ckpt_surgery.storage.listing import FileStat
 
 MOST_CHUNKS = 4096
-"""Most chunks of a grid; finer ones are not worth having."""
+"""Largest number of chunks of a grid; finer grids are not useful."""
 
 
 def manifest_of(array: ArrayAt, file: str) -> Manifest | None:

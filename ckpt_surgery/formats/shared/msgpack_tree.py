@@ -44,7 +44,7 @@ from ckpt_surgery.storage.reading import OpenFile
 MOST_DEPTH = 100
 """Deepest nesting of containers that is read."""
 MOST_VALUES = 2**19
-"""Most values in one document: far more than any checkpoint has, and read in about a second."""
+"""Largest number of values in one document: far more than any checkpoint has, and read in about a second."""
 MOST_TEXT_BYTES = 2**24
 """Longest string that is read."""
 

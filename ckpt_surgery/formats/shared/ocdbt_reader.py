@@ -28,7 +28,7 @@ STORE_ERRORS = (
 _DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
 _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
 _NODES_AT_ONCE = 64
-"""Most nodes decoded at the same time; each can have several MB."""
+"""Largest number of nodes decoded at the same time; each can have several MB."""
 
 
 def store_message(error: BaseException) -> str:

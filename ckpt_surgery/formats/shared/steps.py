@@ -1,7 +1,7 @@
 """Choosing a step among several checkpoints in a directory, and an item within a step.
 
-Every format finds its own steps and items; which of them is meant, and what to say where that is not
-clear, is decided here.
+Every format finds its own steps and items. This module chooses among them, and has the messages for an
+unclear choice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -38,7 +38,7 @@ CACHE_BYTES = 32 * 2**20
 INDEX_CACHE_BYTES = 100_000_000
 """Size of the cache of B+tree nodes; Orbax writes nodes of up to this size."""
 OPEN_ARRAYS = 256
-"""Most handles kept open."""
+"""Largest number of handles kept open."""
 
 
 # --- files ------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ NATIVE = NUMPY_NAMES
 """NumPy's own types, which both versions have under other names."""
 
 HIGHEST_RATIO = 40_000
-"""Most decoded bytes per stored byte: no codec exceeds this (zstd's best is 128 KiB in 4 bytes)."""
+"""Limit on decoded bytes per stored byte: no codec exceeds this (zstd's best is 128 KiB in 4 bytes)."""
 
 UNKNOWN = "Save the checkpoint again without it, or without this leaf."
 
@@ -83,7 +83,7 @@ class ZarrArray:
 
     @functools.cached_property
     def least_bytes(self) -> int:
-        """Least bytes of a stored chunk; a shard can be without chunks inside, but not without its index."""
+        """Smallest size of a stored chunk in bytes; a shard can lack chunks inside, but not its index."""
         shard = least_bytes(self.chunk_shape, self.codec)
         return -(-self.chunk_nbytes // HIGHEST_RATIO) if shard is None else shard
 

@@ -70,7 +70,7 @@ def has_shards(codecs: Any) -> bool:
 
 
 def least_bytes(chunk_shape: Shape, codec: Codec) -> int | None:
-    """Least bytes of a shard, which are those of its index. None where chunks are not shards."""
+    """Smallest size of a shard in bytes, which is that of its index. None if chunks are not shards."""
     if SHARDS not in codec.encoding:
         return None
     layout = shard_layout(codec.encoding)

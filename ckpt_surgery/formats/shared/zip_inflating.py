@@ -9,7 +9,7 @@ from ckpt_surgery.formats.shared.zip_members import Member, wrong
 from ckpt_surgery.storage.reading import OpenFile
 
 PIECE = 1 << 16
-"""Most bytes that are inflated, or produced by inflating, in one call."""
+"""Largest number of bytes that are inflated, or produced by inflating, in one call."""
 
 
 def read_member(file: OpenFile, member: Member, most: int) -> bytes:
@@ -36,7 +36,7 @@ def check_crc(file: OpenFile, member: Member, found: int) -> None:
 
 
 class Inflated:
-    """A deflated member that is read forwards, in pieces. Holds no file; not for several threads at once."""
+    """A deflated member that is read forwards, in pieces. Holds no file. Not thread-safe."""
 
     def __init__(self, member: Member):
         self.member = member

@@ -53,7 +53,7 @@ from ckpt_surgery.storage.reading import OpenFile
 
 MOST_DIRECTORY_BYTES = 100_000_000
 MOST_GAIN = 1032
-"""Most bytes that one deflated byte can become: 258 for every two bits."""
+"""Largest number of bytes that one deflated byte can become: 258 for every two bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def read_archive(file: OpenFile) -> Archive:
     counts = Counter(member.name for member in members)
     for name, count in counts.items() if len(counts) < len(members) else ():
         if count > 1:
-            raise wrong(file, f"`{shown(name[:200])}` is there {count} times")
+            raise wrong(file, f"`{shown(name[:200])}` occurs {count} times")
     return Archive(tuple(m for m in members if m.size or not m.name.endswith("/")), end.comment)
 
 

@@ -65,7 +65,7 @@ def _below_root(root: Node) -> dict[str | int, Node]:
         version, tree = root["version"], root["optimizer"]
         if type(version) is not int or not 0 <= version <= NEWEST:
             raise SourceError(
-                f"its version is {shown(repr(version)[:100])}, and versions up to {NEWEST} are known",
+                f"its version is {shown(repr(version)[:100])}; the newest known version is {NEWEST}",
                 hint="Save it again with a T5X that writes one of them.",
             )
     else:

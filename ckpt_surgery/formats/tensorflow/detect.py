@@ -242,8 +242,8 @@ def _unescaped(match: "re.Match[bytes]") -> bytes:
 def _within(directory: str, value: bytes) -> str:
     """The name that a state has for a checkpoint, as a prefix in the directory.
 
-    Of a path that leads elsewhere, such as where the checkpoint was written, the last component counts: a
-    checkpoint's own files never lead out of its directory.
+    If a path leads elsewhere, such as to the place where the checkpoint was written, only its last component
+    counts: a checkpoint's own files never lead out of its directory.
     """
     given = os.fsdecode(value)
     root = real_path(directory) + os.sep

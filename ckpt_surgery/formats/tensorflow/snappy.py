@@ -8,7 +8,7 @@ from ckpt_surgery.formats.tensorflow.proto import varint
 from ckpt_surgery.storage.failures import DAMAGED
 
 MOST_EXPANSION = 22
-"""Most bytes per compressed byte: a copy of 64 bytes takes 3."""
+"""Largest number of bytes per compressed byte: a copy of 64 bytes takes 3."""
 
 
 def decompress(data: bytes) -> bytes:

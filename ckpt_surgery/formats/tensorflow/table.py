@@ -20,7 +20,7 @@ TRAILER_BYTES = 5
 """Bytes after each block: its compression, and a checksum."""
 RAW, SNAPPY = 0, 1
 MOST_KEYS = 32
-"""Most bytes of all keys together per byte of the file; more than 1, because keys share prefixes."""
+"""Limit on the bytes of all keys together per byte of the file; more than 1, because keys share prefixes."""
 
 Pair = tuple[bytes, bytes]
 

@@ -169,7 +169,7 @@ def _tensor_v1(arguments: tuple[Any, ...]) -> Tensor:
 
 
 def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
-    """As version 1, then requires_grad, hooks, and sometimes pending operations."""
+    """The tensor of version 1's arguments, then requires_grad, hooks, and sometimes pending operations."""
     match arguments:
         case (Storage(dtype=np.dtype() as dtype) as storage, offset, shape, strides, _, _, *rest) if (
             len(rest) < 2
@@ -179,7 +179,7 @@ def _tensor_v2(arguments: tuple[Any, ...]) -> Tensor:
 
 
 def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
-    """As version 2, with a dtype after the hooks, for types without typed storages."""
+    """The tensor of version 2's arguments, with a dtype after the hooks: for types without typed storages."""
     match arguments:
         case (Storage() as storage, offset, shape, strides, _, _, np.dtype() as dtype, *rest) if (
             len(rest) < 2

@@ -18,15 +18,15 @@ from ckpt_surgery.formats.torch.views import View, dense_order
 from ckpt_surgery.storage.failures import DAMAGED, named
 
 MOST_NODES = 2**18
-"""Most leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
+"""Limit on leaves and containers of one file: a leaf can take a thousand times the memory of its pickle."""
 NODE_SLACK = 4000
-"""Most leaves and containers beyond the number of the pickle's bytes: they can be shared, but not often."""
+"""How many more leaves and containers than bytes a pickle can have: they can be shared, but rarely are."""
 MOST_DEPTH = 64
 """Containers nested deeper than this, for example within themselves, are refused."""
 MOST_PROBLEMS = 5
-"""Most leaves that cannot be read that one error reports."""
+"""Limit on the unreadable leaves that one error reports."""
 TEXT_SLACK, TEXT_GAIN = 2**20, 8
-"""Most characters of all keys together: a fixed number, and a number per byte of the pickle."""
+"""Limit on the characters of all keys together: a fixed number, and a number per byte of the pickle."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ckpt_surgery.formats.torch.globals import (
 T = TypeVar("T")
 
 MOST_INSTRUCTIONS = 2**22
-"""Most instructions of one pickle. A tensor takes about 30; ten thousand tensors take 300,000."""
+"""Limit on the instructions of one pickle. A tensor takes about 30; ten thousand tensors take 300,000."""
 
 
 def load(data: bytes) -> object:

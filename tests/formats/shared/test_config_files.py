@@ -53,7 +53,7 @@ REFUSED = {
     '{"a": NaN}': "NaN is not a number in JSON",
     '{"a": -Infinity}': "-Infinity is not a number in JSON",
     '{"a": 1e999}': "1e999 is beyond what a float holds",
-    '{"a": 1, "b": {"c": 1, "c": 2}}': "'c' is there twice",
+    '{"a": 1, "b": {"c": 1, "c": 2}}': "'c' occurs twice",
     '{"a": ' + "9" * 5000 + "}": "not valid JSON",
     '{"a": ' + "[" * 70 + "]" * 70 + "}": "nested deeper than 64 levels",
     '{"a": ' + "[" * 200_000 + "]" * 200_000 + "}": "not valid JSON",

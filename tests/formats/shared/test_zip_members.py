@@ -327,7 +327,7 @@ REFUSED = {
     "a later version": ("`b` needs version 6.4", patched(LIST, b"PK\1\2", 1, "version", 64)),
     "bzip2": ("`a` is compressed with method 12", archive(zipfile.ZIP_BZIP2, files={"a": TEXT})),
     "lzma": ("`a` is compressed with method 14", archive(zipfile.ZIP_LZMA, files={"a": TEXT})),
-    "a name twice": ("`a` is there 2 times", LIST.replace(b"b", b"a")),
+    "a name twice": ("`a` occurs 2 times", LIST.replace(b"b", b"a")),
     "a name that is not UTF-8": ("is not valid UTF-8", both(
         LIST.replace(b"b", b"\xff"), 1, "flags", 1 << 11)),
     "a stored member of two sizes": ("in 3 bytes for 4", both(LIST, 1, "size", 4)),

@@ -169,7 +169,7 @@ SPEC_LIES = (
 TREE_LIES = (
     tree_lie(
         "a version to come",
-        "its version is 4, and versions up to 3 are known",
+        "its version is 4; the newest known version is 3",
         {"version": 4, "optimizer": {}},
     ),
     tree_lie("a version that is a text", "its version is '3'", {"version": "3", "optimizer": {}}),
