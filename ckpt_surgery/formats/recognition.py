@@ -48,14 +48,14 @@ class _FileEnds:
 
 
 def recognized(path: str) -> Recognized | None:
-    """What lies at a path that no format reads; None where it is not recognized."""
+    """What is at a path that no format reads; None if it is not recognized."""
     if is_directory(path):
         return stand_in(path) or _first(_DIRECTORIES, _listed(path))
     return _first((*_STAND_INS, *_FILES), _look(path))
 
 
 def stand_in(path: str) -> Recognized | None:
-    """What lies in place of a checkpoint: pointers of Git LFS, web pages, a model without its values.
+    """What is found in place of a checkpoint: pointers of Git LFS, web pages, a model without its values.
 
     Their names are those of real checkpoints, so that a format can claim them as damaged ones of its own.
     """

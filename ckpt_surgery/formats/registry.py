@@ -160,7 +160,7 @@ def named(name: str) -> Format:
 
 
 def detect_format(path: str) -> Format:
-    """The format of what lies at `path`, by content.
+    """The format of the checkpoint at `path`, by content.
 
     Raises SourceError where none fits, with what it looks like instead, and where several do.
     """

@@ -1,4 +1,4 @@
-"""Functions that arrange elements anew without computing any. They are exact for every dtype."""
+"""Functions that rearrange elements without computing any. They are exact for every dtype."""
 
 import itertools
 import math

@@ -30,7 +30,7 @@ _BLOCK_ELEMENTS = 1 << 15
 
 
 def summed_products(name: str, operands: Sequence[np.ndarray], shape: Shape, region: Region) -> np.ndarray:
-    """The product of all operands, summed over all axes but the leading ones, whose lengths are `shape`.
+    """The product of all operands, summed over all axes except the leading ones, whose lengths are `shape`.
 
     All operands have the same number of axes, and broadcast. `region` is the region of the result that the
     sums are; its shape is `shape`, but for axes of length 1. Raises DataError, which calls the function

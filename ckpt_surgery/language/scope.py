@@ -21,9 +21,9 @@ HOOKS = "hooks"
 SOURCES = "sources"
 """Name of the list of the names of all sources."""
 CONFIG = "config"
-"""Name of the JSON that lies beside the first source."""
+"""Name of the JSON beside the first source."""
 CONFIGS = "configs"
-"""Name of the JSON that lies beside each source: `configs['lora']`."""
+"""Name of the JSON beside each source: `configs['lora']`."""
 
 
 class ExpressionError(SurgeryError):

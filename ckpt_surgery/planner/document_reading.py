@@ -67,7 +67,7 @@ def restored(
 ) -> Plan:
     """The plan of a document that was read from `path`: with the same chunks, whatever the memory in bytes.
 
-    What was to be linked is copied where the destination is on another file system.
+    Bytes that the document links are copied if the destination is on another file system.
 
     Raises UsageError for a document that contradicts itself or the sources, PlanError where a task needs more
     than `memory`, or where the destination cannot hold an output.

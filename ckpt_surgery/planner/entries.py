@@ -28,7 +28,7 @@ class RuleRef:
     line: int
     """1-based, in the recipe file."""
     location: tuple[str | int, ...] = field(default=(), compare=False, repr=False)
-    """Where the rule lies in the document."""
+    """Path of the rule in the document."""
     value: Place | None = field(default=None, compare=False, repr=False)
     """Where errors in the values point: at the rule's `value`, or at the whole rule if it has none."""
 

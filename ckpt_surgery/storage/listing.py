@@ -1,4 +1,4 @@
-"""What lies at a path: files and directories by name, sizes, times, links. Nothing here reads contents."""
+"""What is at a path: files and directories by name, sizes, times, links. Nothing here reads contents."""
 
 import hashlib
 import os

@@ -19,7 +19,7 @@ def replaced(shape: Shape, axis: int, value: int) -> Shape:
 
 
 def inserted(shape: Shape, axis: int, value: int) -> Shape:
-    """`shape` with one more axis, in front of what is at `axis`."""
+    """`shape` with one more axis, before the one at `axis`."""
     return (*shape[:axis], value, *shape[axis:])
 
 

@@ -43,7 +43,7 @@ def _check_apart(source: Path, destination: Path) -> None:
 def check_files(files: Iterable[str], destination: Path) -> None:
     """Refuse a destination that is one of `files`, the files of all sources. Raises UsageError.
 
-    They can lie in any directory, and need not exist.
+    They can be in any directory, and need not exist.
     """
     if destination.is_dir():
         return

@@ -27,7 +27,7 @@ from ckpt_surgery.storage.regions import are_contiguous
 ENTRY_BYTES = 120
 """Upper bound of a tensor's entry in a header, without its name and the digits of its shape."""
 _PACKED = next(dtype for dtype, code in CODES.items() if code == PACKED)
-"""The dtype of which two elements share a byte."""
+"""The dtype with two elements per byte."""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ DESCRIPTIONS: Mapping[np.dtype[Any], str] = {DTYPES["bfloat16"]: "<V2"} | {
 _DTYPES = {description[1:]: dtype for dtype, description in DESCRIPTIONS.items()}
 _TEXT = re.compile(r"[<>]U\d{1,9}")
 _SPELLED = re.compile(r"[<>|=]([biufc?]\d{0,2}|[SUV][1-9]\d{0,8}|[Mm]8(\[[\w/]{1,20}\])?)")
-"""Descriptions of types whose elements lie in the file as they are: not objects, which are a pickle."""
+"""Descriptions of types whose elements are stored as plain bytes: not objects, which are a pickle."""
 UNTYPED: np.dtype[Any] = np.dtype("V1")
-"""Type of arrays of which nothing is known. Its size is not 0, since sizes are divided by it."""
+"""Type of arrays about which nothing is known. Its size is not 0, since sizes are divided by it."""
 
 NAMELESS = (
     "is stored as single bytes without a type: NumPy does not record which narrow type of ml_dtypes they are",

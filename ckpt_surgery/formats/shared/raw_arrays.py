@@ -59,7 +59,7 @@ class Opaque:
     """Reason, as a predicate: `is an array of dates`."""
     hint: str
     stored: Manifest | None = None
-    """Manifest of its elements as untyped bytes; None where they do not lie in the file as they are."""
+    """Manifest of its elements as untyped bytes; None if the file does not hold them as plain bytes."""
     dtype: np.dtype[Any] | None = None
     """Type of the elements in the file."""
 

@@ -34,7 +34,7 @@ class T5XFile:
     """The file that was chosen."""
 
     directory: str
-    """Directory that the file lies in, and that the paths of its arrays are relative to."""
+    """Directory that holds the file; the paths of its arrays are relative to it."""
     name: str
     """Name of the file in the directory."""
     step: int | None = None

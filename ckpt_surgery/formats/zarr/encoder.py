@@ -84,7 +84,7 @@ def _no_name(name: str, zarr: int) -> str | None:
     if name in RESERVED or name.endswith(LOCK_SUFFIX):
         return f"has the part {part}, which is the name of a file of zarr's or TensorStore's own"
     if zarr == 3 and name.startswith("__"):
-        return f"has the part {part}, and zarr version 3 keeps names with `__` in front for itself"
+        return f"has the part {part}, and zarr version 3 reserves names that begin with `__`"
     if len(name.encode()) > NAME_BYTES:
         return f"has the part {part}… of {len(name.encode())} bytes, and a name may have {NAME_BYTES}"
     return None

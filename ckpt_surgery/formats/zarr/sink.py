@@ -128,7 +128,7 @@ class ZarrWriter:
 
 
 def _groups(text: str) -> Iterator[str]:
-    """The keys of the groups that a leaf is in, but for the root."""
+    """The keys of the groups that a leaf is in, except the root."""
     parts = text.split(SEPARATOR)
     return (SEPARATOR.join(parts[:i]) for i in range(1, len(parts)))
 

@@ -593,7 +593,7 @@ def test_a_group_without_arrays(version: int, tmp_path: Path) -> None:
         (".zgroup", 2, "which is the name of a file"),
         ("a/.zattrs", 2, "which is the name of a file"),
         ("x.__lock", 2, "has the part `x.__lock`, which is the name of a file"),
-        ("a/__params__", 3, "keeps names with `__` in front"),
+        ("a/__params__", 3, "reserves names that begin with `__`"),
         ("a/../b", 3, "has the part `..`, which cannot be the name of a zarr node"),
         ("...", 2, "which cannot be the name of a zarr node"),
         ("", 3, "has an empty part"),
