@@ -23,13 +23,19 @@ def _offers() -> Iterator[Any]:
 
 @functools.cache
 def registry() -> dict[str, type[Function] | Plain]:
-    """The functions that expressions can call, by name."""
+    """The functions that expressions can call, by name. Raises UsageError if two have the same name."""
     found: dict[str, type[Function] | Plain] = {}
     for value in _offers():
-        if isinstance(value, type) and issubclass(value, Function) and value.name:
-            found[value.name] = value
-        elif (name := getattr(value, "expression_name", None)) is not None:
-            found[name] = value
+        if isinstance(value, type) and issubclass(value, Function):
+            name = value.name
+        else:
+            name = getattr(value, "expression_name", None) or ""
+        if name and found.setdefault(name, value) is not value:
+            raise UsageError(
+                f"two functions are called `{name}`: one in {found[name].__module__}, "
+                f"and one in {value.__module__}",
+                hint="Uninstall the package of one of them, or rename its function.",
+            )
     return found
 
 

@@ -119,3 +119,25 @@ def test_two_functions_of_one_kind_are_refused(install: Install) -> None:
 def test_modules_are_searched_once() -> None:
     assert registry() is registry()
     assert kinds() is kinds()
+
+
+@dataclass(frozen=True)
+class AnotherRolled(Function):
+    name: ClassVar[str] = "rolled"
+    kind: ClassVar[str] = "another"
+
+
+def test_two_functions_of_one_name_are_an_error_that_names_both_modules(install: Install) -> None:
+    install(Rolled=Rolled)
+    install(AnotherRolled=AnotherRolled)
+    with pytest.raises(UsageError, match=f"two functions are called `rolled`: one in {__name__}"):
+        registry()
+
+
+def test_a_plain_function_cannot_replace_one_of_the_package(install: Install) -> None:
+    def stack(text: str) -> str:
+        return text
+
+    install(stack=plain(stack))
+    with pytest.raises(UsageError, match="two functions are called `stack`: one in ckpt_surgery.functions"):
+        registry()
