@@ -41,15 +41,6 @@ OPEN_ARRAYS = 256
 """Largest number of handles kept open."""
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
-# --- arrays -----------------------------------------------------------------------------------------------
-
-
-# --- reading ----------------------------------------------------------------------------------------------
-
-
 class ArrayReader:
     """Reads regions of zarr arrays. Thread-safe.
 
@@ -184,6 +175,3 @@ class ZarrArraysSource(RawArraysSource):
         if leaf.key.text in self._arrays:
             return self._reader.read(leaf, region)
         return super().read(leaf, region)
-
-
-# --- writing ----------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
     with opened(path) as file:
         archive = read_archive(file)        # Archive: `members` in the directory's order, `comment`
         member = archive["data.pkl"]        # Member: `name`, `offset`, `stored`, `size`, `crc`, `deflated`
-        text = read_member(file, member, most=2**20)     # whole, at most so many bytes, CRC-32 checked
-        InflatedFile(file, Inflated(member)).read_into(offset, buffer)    # a deflated one, forwards only
+
+How members are read is in `zip_inflating`.
 
 A member that is not `deflated` lies at `member.offset` as it is: `stored == size` bytes, which are within
 the file and belong to no other member. Every flaw is a SourceError with the path. Nothing is allocated that
@@ -327,6 +327,3 @@ def _disagrees(file: OpenFile, entry: _DirectoryEntry, what: str) -> SourceError
 
 def wrong(file: OpenFile, what: str, hint: str = DAMAGED) -> SourceError:
     return SourceError(f"{shown(file.path)}: {what}", hint=hint)
-
-
-# --- deflated members -------------------------------------------------------------------------------------

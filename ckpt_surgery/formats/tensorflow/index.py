@@ -309,6 +309,3 @@ def _check_apart(variables: Sequence[Variable]) -> None:
                 f"`{shown(name[:200])}` and `{shown(other[:200])}` share bytes of data file {shard}",
                 hint=DAMAGED,
             )
-
-
-# --- keys of parts ----------------------------------------------------------------------------------------
