@@ -238,15 +238,15 @@ def test_a_call_of_a_hook_gets_the_file_that_is_loaded_now(tmp_path: Path) -> No
     ("number", "fields", "says"),
     [
         (0, {"rule": 5}, "outputs[0].rule: there are 4 rules, none has the number 5"),
-        (2, {"key": ("m", "1")}, "outputs[2].key: `m/1` is there twice"),
+        (2, {"key": ("m", "1")}, "outputs[2].key: `m/1` occurs twice"),
         (2, {"shape": (2, 3)}, "outputs[2].shape: the value has the shape [3, 2], not [2, 3]"),
         (
             2,
             {"chunks": (2, 2), "block": (3, 2)},
             "outputs[2].block: [3, 2] is not made of whole chunks of [2, 2]",
         ),
-        (2, {"chunks": (3, 3)}, "outputs[2].chunks: [3, 3] is more than the array has, [3, 2]"),
-        (4, {"chunks": (1,)}, "outputs[4].chunks: only what is computed has it"),
+        (2, {"chunks": (3, 3)}, "outputs[2].chunks: [3, 3] is larger than [3, 2], the shape"),
+        (4, {"chunks": (1,)}, "outputs[4].chunks: only a computed output has it"),
         (4, {"kind": LeafKind.ARRAY}, "outputs[4].kind: the value is no array, which is not array"),
         (5, {"prng_impl": None}, "outputs[5].prng_impl: prng_key needs it"),
         (6, {"empty": None}, "outputs[6].empty: empty needs it"),
