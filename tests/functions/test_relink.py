@@ -394,7 +394,7 @@ def trees(draw: st.DrawFn, checkpoint: Checkpoint) -> Node:
     return node
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_what_is_rewritten_decodes_to_the_value(data: st.DataObject) -> None:
     checkpoint = Checkpoint()

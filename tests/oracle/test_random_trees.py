@@ -130,7 +130,7 @@ def template(text: str) -> str:
     return text
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(surgeries())
 def test_recipes_and_transforms_agree(surgery: Surgery) -> None:
     expected = apply_transformations(

@@ -268,7 +268,7 @@ class Reading:
         """Cut anywhere, a checkpoint is refused; but for what is no part of it, such as a last line break."""
         path = copy_of(saved, tmp_path / "copy")
         files = files_of(path)
-        cuts = min(50, max(12, CUTS // len(files)))
+        cuts = min(25, max(12, CUTS // len(files)))
         for file in files:
             whole = file.read_bytes()
             refused = 0

@@ -157,6 +157,10 @@ class TestPieces(TestOneFile):
         else:
             super().pytest_generate_tests(metafunc)
 
+    @pytest.mark.slow  # the processes write what TestOneFile's write, and import Flax for it once more
+    def test_two_processes(self, tmp_path: Path) -> None:
+        super().test_two_processes(tmp_path)
+
     def save(self, arrays: Arrays, path: Path) -> Path:
         with pytest.MonkeyPatch.context() as patch:
             most = 40 if sum(value.nbytes for value in arrays.values()) < 10_000 else 300_001

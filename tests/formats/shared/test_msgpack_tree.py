@@ -362,7 +362,7 @@ def test_random_trees_are_read_as_flax_reads_them(
     assert restored(tmp_path_factory.getbasetemp() / "random.msgpack", data) == wanted
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(damages=damages(300, least=1))
 def test_whatever_is_read_from_damaged_documents_flax_reads_too(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory

@@ -93,7 +93,7 @@ def test_streams_that_are_no_snappy(stream: bytes, says: str) -> None:
         decompress(stream)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(stream=st.binary(max_size=60))
 def test_any_stream_is_bounded(stream: bytes) -> None:
     with bounded(SLACK_BYTES), contextlib.suppress(SourceError):
@@ -118,7 +118,7 @@ def test_numbers_with_signs() -> None:
     assert [signed(n) for n in (0, 2**63 - 1, 2**63, 2**64 - 1)] == [0, 2**63 - 1, -(2**63), -1]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(message=st.binary(max_size=40))
 def test_messages_are_read_as_protobuf_reads_them(message: bytes) -> None:
     """What protobuf's own parser takes, with each field unknown, and nothing that it refuses."""
@@ -282,7 +282,7 @@ def test_tables_that_lie(data: bytes, says: str, tmp_path: Path) -> None:
 # --- at random --------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(damages=damages(2**20, least=1))
 def test_a_damaged_index_is_refused_or_no_different(
     damages: Damages, tmp_path_factory: pytest.TempPathFactory
@@ -299,7 +299,7 @@ def test_a_damaged_index_is_refused_or_no_different(
     assert_same(found, {"a": np.frombuffer(b"ab", np.uint8)})
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(
     value=st.binary(max_size=30)
     | st.lists(
