@@ -69,7 +69,7 @@ DTYPES: Mapping[str, DType] = {name: found.dtype for name, found in ELEMENT_TYPE
 NUMPY_NAMES: Sequence[str] = tuple(name for name in ELEMENT_TYPES if not hasattr(ml_dtypes, name))
 """Names of the types that NumPy itself has, without ml_dtypes."""
 
-_BOOL = np.dtype(np.bool_)
+BOOL = np.dtype(np.bool_)
 _FLOAT32 = np.dtype(np.float32)
 
 # ml_dtypes has no type annotations for these.
@@ -125,7 +125,7 @@ def declared_dtype_of(result: DType, dtypes: Sequence[DType]) -> DType:
     It is the declared dtype of the first input that is not bool, if the result has the same rank; otherwise
     it is `result`, as for a quotient of integers (float) or a comparison (bool).
     """
-    first = next((dtype for dtype in dtypes if dtype != _BOOL), result)
+    first = next((dtype for dtype in dtypes if dtype != BOOL), result)
     return first if rank(first) == rank(result) else result
 
 
@@ -135,7 +135,7 @@ def promoted(dtypes: Sequence[DType], name: str) -> DType:
     Bools adapt to the others. Raises FunctionError where the result, which has the dtype of the first one,
     would silently lose fractions or imaginary parts, and where no integer type holds the values of all.
     """
-    first = next((dtype for dtype in dtypes if dtype != _BOOL), _BOOL)
+    first = next((dtype for dtype in dtypes if dtype != BOOL), BOOL)
     for dtype in dtypes:
         if rank(dtype) > rank(first):
             raise FunctionError(

@@ -16,21 +16,19 @@ import numpy as np
 from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.tiles import tile_shape
 
-DType = np.dtype[Any]
-
 _POWERS = "float8_e8m0fnu"
 _WIDE = ("float64", "int32", "uint32", "int64", "uint64")
 """Names of dtypes with values that float32 cannot represent."""
 
 
 @functools.cache
-def needs_care(source: DType, target: DType) -> bool:
+def needs_care(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """Whether a plain cast between these dtypes would round some values to the wrong neighbour."""
     narrow = target.name.startswith(("bfloat16", "float8_", "float6_", "float4_"))
     return narrow and source != target and (source.name in _WIDE or target.name == _POWERS)
 
 
-def rounded_once(block: np.ndarray, target: DType) -> np.ndarray:
+def rounded_once(block: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
     """Real numbers rounded once to a floating dtype of ml_dtypes, with the memory layout of `block`."""
     result: np.ndarray = np.empty_like(block, target)
     for tile in chunk_regions(block.shape, tile_shape(block.shape, (block,))):
@@ -40,7 +38,7 @@ def rounded_once(block: np.ndarray, target: DType) -> np.ndarray:
     return result
 
 
-def as_float(value: int | float, target: DType) -> float:
+def as_float(value: int | float, target: np.dtype[Any]) -> float:
     """A number as a float that rounds to the same value of the floating or complex dtype as the number
     itself.
 
@@ -83,7 +81,7 @@ def _to_odd(nearest: np.ndarray, error: np.ndarray) -> np.ndarray:
     return nearest
 
 
-def _powers_of_two(floats: np.ndarray, target: DType) -> np.ndarray:
+def _powers_of_two(floats: np.ndarray, target: np.dtype[Any]) -> np.ndarray:
     """The nearest powers of two, and in a tie the larger one; NaN for zero, negative numbers, infinity and
     NaN.
 

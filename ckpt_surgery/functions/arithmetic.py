@@ -6,16 +6,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import converted, declared_dtype_of
+from ckpt_surgery.core.dtypes import BOOL, DType, converted, declared_dtype_of
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Blocks, Number, Operand
 from ckpt_surgery.functions.dtypes import number_as
 from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.operators import Unary
-
-DType = np.dtype[Any]
-
-_BOOL = np.dtype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class Where(Elementwise):
         return np.where(condition, a, b)
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
-        if dtypes[0] != _BOOL:
+        if dtypes[0] != BOOL:
             raise FunctionError(f"`where`: the condition has to be bool, it is {dtypes[0].name}")
         if len(dtypes) > 1:
             return super().work_dtype(dtypes[1:])

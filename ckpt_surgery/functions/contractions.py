@@ -9,19 +9,18 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import converted, declared_dtype_of
+from ckpt_surgery.core.dtypes import DType, converted, declared_dtype_of
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Positions, Selection, broadcast
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.elementwise import broadcast_shapes
 from ckpt_surgery.functions.products import contraction, summed_products
 
-DType = np.dtype[Any]
 T = TypeVar("T")
 
 

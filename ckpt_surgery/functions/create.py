@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import computation, converted, is_integer, kind, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, rank
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import Cast, number_as
-
-DType = np.dtype[Any]
 
 
 def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import (
-    _BOOL,
+    BOOL,
     DType,
     bits,
     computation,
@@ -245,7 +245,7 @@ class Bitcast(Function):
     def infer(self, ins: Specs) -> ArraySpec:
         spec = ins[0]
         for dtype in (spec.dtype, self.dtype):
-            if bits(dtype) != 8 * dtype.itemsize or self.dtype == _BOOL:
+            if bits(dtype) != 8 * dtype.itemsize or self.dtype == BOOL:
                 raise FunctionError(
                     f"`bitcast` from {spec.dtype.name} to {self.dtype.name}: "
                     f"not every byte is a value of {dtype.name}"

@@ -11,14 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import converted, declared_dtype_of, promoted
+from ckpt_surgery.core.dtypes import BOOL, DType, converted, declared_dtype_of, promoted
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
-
-DType = np.dtype[Any]
-
-_BOOL = np.dtype(np.bool_)
 
 
 def broadcast_shapes(shapes: Sequence[Shape], name: str) -> Shape:
@@ -61,7 +57,7 @@ class Elementwise(Function):
         """
         work = promoted(dtypes, self.called())
         numbers = [number for number in self.operands() if number is not None]
-        if work == _BOOL:
+        if work == BOOL:
             return np.result_type(work, *(type(number) for number in numbers))
         for number in numbers:
             number_as(number, work)

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, chunk_regions
-from ckpt_surgery.core.dtypes import kind, limits
+from ckpt_surgery.core.dtypes import DType, kind, limits
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.tiles import tile_shape
 
-DType = np.dtype[Any]
 Ufunc = Callable[..., Any]
 
 _PIECE = 1 << 15

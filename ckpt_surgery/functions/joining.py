@@ -3,23 +3,25 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import promoted, rank
+from ckpt_surgery.core.dtypes import DType, promoted, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.rewrites.joining import concatenated, stacked
 from ckpt_surgery.core.selections import Selection, within
+from ckpt_surgery.core.text import few
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.functions.axes import axis_of
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
 
-DType = np.dtype[Any]
+MOST_INDICES = 5
+"""Number of indices that a message names."""
 
 
 def one_dtype(dtypes: Sequence[DType], name: str) -> DType:
@@ -122,7 +124,7 @@ class Stack(Function):
         places = self.places or tuple(range(inputs))
         if len(places) != inputs or len(set(places)) != inputs or min(places) < 0:
             raise FunctionError(
-                f"`stack`: {inputs} arrays need {inputs} different indices of 0 or more, not {_few(places)}"
+                f"`stack`: {inputs} arrays need {inputs} different indices of 0 or more, not {_named(places)}"
             )
         length = max(places) + 1 if self.count is None else self.count
         if max(places) >= length:
@@ -130,19 +132,18 @@ class Stack(Function):
         missing = sorted(set(range(length)) - set(places))
         if missing and self.fill is None:
             raise FunctionError(
-                f"`stack`: there is no array for the index {_few(missing)} of 0 to {length - 1}",
+                f"`stack`: there is no array for the index {_named(missing)} of 0 to {length - 1}",
                 hint="Give `fill=0`, or another number, to fill the gap.",
             )
         return length
 
 
+def _named(indices: Sequence[int]) -> str:
+    return few([str(index) for index in indices], MOST_INDICES)
+
+
 def _without(values: Shape, axis: int) -> Shape:
     return (*values[:axis], *values[axis + 1 :])
-
-
-def _few(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:5]))
-    return shown if len(numbers) <= 5 else f"{shown}, … ({len(numbers)} in all)"
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ others."""
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import converted, declared_dtype_of, is_integer, kind, promoted
+from ckpt_surgery.core.dtypes import DType, converted, declared_dtype_of, is_integer, kind, promoted
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import check_list_sums, summation
-
-DType = np.dtype[Any]
 
 
 @dataclass(frozen=True)

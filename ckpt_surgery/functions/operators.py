@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ckpt_surgery.core.dtypes import computation, converted, is_integer, kind, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, rank
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.rounding import as_float
 from ckpt_surgery.functions.base import Blocks, Number, Operand
 from ckpt_surgery.functions.elementwise import Elementwise
 from ckpt_surgery.functions.integers import check_sign, exact
 
-DType = np.dtype[Any]
 Ufunc = Callable[..., Any]
 
 _FLOAT64 = np.dtype(np.float64)

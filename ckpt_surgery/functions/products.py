@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
-from ckpt_surgery.core.dtypes import is_integer, promoted
+from ckpt_surgery.core.dtypes import DType, is_integer, promoted
 from ckpt_surgery.functions.elementwise import broadcast_needs
 from ckpt_surgery.functions.integers import bound, can_overflow, check_exact, summation
-
-DType = np.dtype[Any]
 
 
 def contraction(dtypes: Sequence[DType], name: str) -> DType:

@@ -7,12 +7,12 @@ on their number. So a result is the same, bit for bit, for any chunking.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
-from ckpt_surgery.core.dtypes import computation, converted, declared_dtype_of, is_integer, rank
+from ckpt_surgery.core.dtypes import DType, computation, converted, declared_dtype_of, is_integer, rank
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
@@ -21,7 +21,6 @@ from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.functions.integers import bound, check_sums, summation
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
 
-DType = np.dtype[Any]
 T = TypeVar("T")
 
 _FLOAT64 = np.dtype(np.float64)

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from ckpt_surgery.core.text import is_unicode
+
 _TOKENS: Mapping[str, re.Pattern[str]] = {
     "'": re.compile(r"''|.", re.DOTALL),
     '"': re.compile(
@@ -64,7 +66,7 @@ def paired(text: str) -> str:
 
     JSON writes characters beyond U+FFFF as such pairs.
     """
-    if not any("\ud800" <= character <= "\udfff" for character in text):
+    if is_unicode(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
