@@ -126,6 +126,17 @@ class Manifest:
         return long_axes(self.chunk_shape, self.codec)
 
     @property
+    def stores_values(self) -> bool:
+        """Whether the stored bytes of each chunk are the elements of its region in C order, little endian."""
+        axes, lengths = self.long_axes, zip(self.spec.shape, self.chunk_shape, strict=True)
+        return (
+            self.codec.raw
+            and list(axes) == sorted(axes)
+            and not any(n % c for n, c in lengths)  # chunks at the edges are padded
+            and all(chunk.length == self.chunk_nbytes for chunk in self.chunks.values())
+        )
+
+    @property
     def supports_partial_reads(self) -> bool:
         """Whether a region can be read without reading the rest of its chunks: they are raw, and large."""
         whole_bytes = self.spec.dtype.name not in PART_BYTES

@@ -2,7 +2,8 @@
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -83,6 +84,34 @@ class LinkMode(enum.StrEnum):
 
 
 @frozen()
+class AdoptedFile:
+    """A whole file of a source that became a file of the new checkpoint."""
+
+    name: str
+    """Path in the new checkpoint, relative to the directory of its record."""
+    source: str
+    """Absolute path of the source's file, with symbolic links resolved."""
+    how: LinkMode
+    """`reflink` or `hardlink`, or `copy` where no link was possible."""
+    size: int
+    """Size in bytes."""
+    modified: int
+    """Time of the source's last change, in nanoseconds since the epoch."""
+    crc32c: int | None = None
+    """CRC-32C of the bytes of a copy; None for links."""
+
+
+@frozen()
+class Adoption:
+    """What `Writer.adopt` did."""
+
+    chunks: Mapping[Shape, int] = field(default_factory=dict)
+    """CRC-32C of the stored bytes of each chunk that was copied, by its index in the output's `stored`."""
+    files: tuple[AdoptedFile, ...] = ()
+    """Whole files that this call brought into the new checkpoint."""
+
+
+@frozen()
 class Output:
     """A leaf that is to be written, and how."""
 
@@ -125,11 +154,18 @@ class Encoder(Protocol):
         return wanted
 
 
+NONE_KNOWN: Mapping[Shape, int] = MappingProxyType({})
+"""No checksums of an earlier process."""
+
+
 class Writer(Protocol):
     """One worker's access to a checkpoint that is being written. Safe to use from several threads."""
 
-    def adopt(self, output: Output) -> None:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
         """Link or copy the stored bytes of an output. Repeating it changes nothing.
+
+        `known` are checksums of chunks that an earlier process copied, as `Adoption.chunks` has them: a chunk
+        whose bytes are there and have its checksum is not copied again.
 
         Raises StorageError, and SourceError where the stored bytes cannot be read.
         """
@@ -140,6 +176,14 @@ class Writer(Protocol):
 
         `block` has the region's shape and the leaf's dtype, and must not change before `flush` returns.
         Raises StorageError.
+        """
+        ...
+
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region that a writer with this number wrote, perhaps in an earlier process.
+
+        The region consists of whole chunks of the output's grid. Raises SurgeryError where they are
+        not there.
         """
         ...
 
@@ -162,7 +206,10 @@ class Sink(Protocol):
     """Every leaf of the checkpoint, in its order."""
 
     def create(self) -> None:
-        """Make the files that all writers share: headers, full sizes, metadata of arrays. StorageError."""
+        """Make the files that all writers share: headers, full sizes, metadata of arrays.
+
+        Repeated after a crash, it keeps what writers have written. Raises StorageError.
+        """
         ...
 
     def attach(self, worker: int) -> Writer:
@@ -174,6 +221,8 @@ class Sink(Protocol):
 
     def finish(self, workers: Sequence[int]) -> None:
         """Complete the checkpoint from what these workers flushed: indexes, metadata, commit files.
+
+        It can be repeated, also after a crash in its middle.
 
         Whether every element was written is the engine's responsibility, so formats do not check it.
         Raises StorageError.

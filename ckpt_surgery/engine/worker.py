@@ -1,23 +1,27 @@
 """Carry out tasks: evaluate each one and hand it to a writer."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
-from ckpt_surgery.core.errors import Problem, SurgeryError, VerificationError
+from ckpt_surgery.core.digests import values_crc
+from ckpt_surgery.core.errors import Interrupted, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Sink, Source, Writer
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
 from ckpt_surgery.engine.executors import threads
+from ckpt_surgery.engine.journal import Finished, Journal, read_journal
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
+from ckpt_surgery.engine.tracking import Done, Tracker, Written
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner.plan import Plan, Step
 
+NOTHING = Finished()
+"""What is noted about a task that was not done, or that linked files: it is done again."""
 HERE = 0
 """Number of the only worker of a run in this process."""
 
@@ -29,29 +33,43 @@ def run(
     memory: int,
     workers: int,
     progress: Callable[[Progress], None] | None = None,
-) -> None:
-    """Write every output of the plan with threads of this process.
+    journal: Path | None = None,
+) -> Written:
+    """Write every output of the plan with threads of this process. Returns what was written.
 
     `sink` was opened with `outputs_of(plan)`; `memory` is in bytes; `workers` is the number of threads.
+    `journal` is the file in which finished tasks are noted: those that are in it already, and whose bytes
+    have the checksums that it says, are not done again.
 
     Raises SurgeryError, with the key, where values or files are bad, and VerificationError, before the sink
     finishes, where an element was not written.
     """
+    earlier = {} if journal is None else read_journal(journal)
     sink.create()
     writer = sink.attach(HERE)
-    written = _Written(plan, progress)
+    notes = None if journal is None else Journal(journal, writer.flush)
+    tracker = Tracker(plan, progress)
     worker = _Worker(plan, sources, sink, writer)
 
     def work(batch: Sequence[Task]) -> None:
         for task in batch:
-            worker.do(task)
-            written.add(task)
+            known = earlier.get(task.number, NOTHING)
+            done = worker.do(task, known)
+            tracker.add(task, done)
+            if notes is not None and done.finished not in (NOTHING, known):
+                notes.add(task, done.finished)
 
     tasks = batches(make_tasks(plan), lambda task: task.nbytes)
-    threads.run_all(work, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
+    try:
+        threads.run_all(work, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
+    except Interrupted:
+        if notes is not None:
+            notes.close()
+        raise
     writer.flush()
-    written.check()
+    tracker.check()
     sink.finish([HERE])
+    return tracker.written()
 
 
 class _Worker:
@@ -63,17 +81,31 @@ class _Worker:
         self._outputs = sink.outputs
         self._writer = writer
 
-    def do(self, task: Task) -> None:
-        """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError."""
+    def do(self, task: Task, known: Finished) -> Done:
+        """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.
+
+        `known`: the checksums of what an earlier process wrote, which is not written again where it is there.
+        """
         raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]
         with _about(step):
             if output.stored is not None:
-                self._writer.adopt(output)
-                return
+                adoption = self._writer.adopt(output, known.chunks)
+                return Done(Finished(chunks=adoption.chunks), adoption.files)
+            if known.crc is not None and self._holds(output, task.region, known.crc):
+                return Done(known)
             block = evaluate(step.value, task.region, self._read)
             raise_if_cancelled()
+            crc = values_crc(block)
             self._writer.write(output, task.region, block)
+            return Done(Finished(crc))
+
+    def _holds(self, output: Output, region: Region, crc: int) -> bool:
+        """Whether a region is there with this checksum."""
+        try:
+            return values_crc(self._writer.read(output, region)) == crc
+        except SurgeryError:  # it is missing or damaged, and will be written again
+            return False
 
     def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
         raise_if_cancelled()
@@ -92,48 +124,3 @@ def _about(step: Step) -> Iterator[None]:
 def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:
     place = None if step.rule is None else step.rule.value
     return [Problem(f"`{step.leaf.key}`: {p.message}", p.place or place, p.hint) for p in problems]
-
-
-MOST_NAMED = 5
-"""Number of outputs that are named where something was not written."""
-
-
-class _Written:
-    """Which regions of the outputs were written, and how many bytes. Safe to use from several threads."""
-
-    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None):
-        self._steps = plan.steps
-        self._total = plan.costs.bytes_out
-        self._progress = progress
-        self._done = 0
-        self._regions: list[dict[Shape, int]] = [{} for _ in plan.steps]
-        """The number of elements of each step's regions by where they start. The regions of a step are
-        cells of one grid, so that two that start in different places have no element in common."""
-        self._lock = threading.Lock()
-
-    def add(self, task: Task) -> None:
-        """Note that the region of a task was written, and report the progress."""
-        with self._lock:
-            self._regions[task.step][task.region.starts] = task.region.size
-            self._done += task.nbytes
-            if self._progress is not None:
-                self._progress(Progress(self._done, self._total))
-
-    def check(self) -> None:
-        """Raises VerificationError where an element of an array was never written."""
-        counts = [
-            (step, sum(regions.values()))
-            for step, regions in zip(self._steps, self._regions, strict=True)
-            if step.leaf.spec is not None
-        ]
-        lacking = [(step, count) for step, count in counts if count != step.value.spec.size]
-        if lacking:
-            named = [
-                f"`{shown(step.leaf.key.text)}`: {count} of {step.value.spec.size} elements were written"
-                for step, count in lacking[:MOST_NAMED]
-            ]
-            more = [f"and {len(lacking) - MOST_NAMED} more leaves"] if len(lacking) > MOST_NAMED else []
-            raise VerificationError(
-                "; ".join((*named, *more)),
-                hint="Nothing was published. This is a fault of ckpt-surgery itself: please report it.",
-            )

@@ -8,15 +8,18 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 
+from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import LinkMode, Output
+from ckpt_surgery.core.protocols import AdoptedFile, Adoption, LinkMode, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage import system_calls
 from ckpt_surgery.storage.failures import DAMAGED, storage_error, storage_errors
@@ -35,8 +38,8 @@ UNSUPPORTED = (
     errno.EMLINK,
 )
 """Errors by which a file system says that it cannot link at all, or cannot link these two files."""
-PIECE = 16 << 20
-"""Bytes that one request copies at most. Between requests, the copy ends if the run was cancelled."""
+PIECE = 4 << 20
+"""Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
 
 
 class AdoptedFiles:
@@ -55,19 +58,21 @@ class AdoptedFiles:
         """Resolved paths by the paths that were asked for."""
         self._linked: set[str] = set()
         """Resolved paths of the files that are linked already."""
-        self._done: set[Chunk] = set()
-        """The copied ranges, by their locations in the new checkpoint."""
+        self._copies: dict[Chunk, int] = {}
+        """CRC-32C of the copied ranges, by their locations in the new checkpoint."""
         self._lock = threading.Lock()
 
     def create(self) -> None:
-        """Make the file of copied ranges, in its full size. Raises StorageError, SourceError."""
+        """Make the file of copied ranges, in its full size; what is in it stays.
+
+        Raises StorageError, SourceError.
+        """
         offsets, size = self._layout
         if offsets:
             path = self._directory / PACKED
             with storage_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("xb") as file:
-                    file.truncate(size)
+            preallocate(path, size)
 
     def located(self, chunk: Chunk, copied: bool) -> Chunk:
         """Where the bytes of a stored chunk are in the new checkpoint. SourceError where its file is gone."""
@@ -77,36 +82,51 @@ class AdoptedFiles:
         offsets, _ = self._layout
         return Chunk(PACKED, offsets[real, chunk.offset, chunk.length], chunk.length)
 
-    def bring(self, chunk: Chunk, copied: bool, worker: int) -> None:
-        """Copy the bytes of a chunk, or link the file that holds them, unless that was done before.
+    def adopt(self, output: Output, known: Mapping[Shape, int], worker: int) -> Adoption:
+        """Copy the stored bytes of an output, or link the files that hold them, unless that was done before.
 
-        Workers with different numbers may bring the same file at the same time. Raises StorageError, and
-        SourceError where the source's file is gone or too short.
+        `known`: checksums of chunks that an earlier process copied. Workers with different numbers may bring
+        the same file at the same time. Raises StorageError, and SourceError where the source's file is gone
+        or too short.
         """
-        if copied:
-            place = self.located(chunk, copied)
-            if place not in self._done:
-                copy_chunk(chunk, self._directory / PACKED, place.offset)
-                self._done.add(place)
-            return
-        real = self._resolved(chunk.file)
-        with self._lock:
-            if real not in self._linked:
-                with _errors(chunk.file):
-                    self._link(Path(real), self._directory / _name_for(real), worker)
-                self._linked.add(real)
+        assert output.stored is not None
+        chunks = {i: chunk for i, chunk in output.stored.chunks.items() if chunk.inline is None}
+        if output.copied:
+            return Adoption({i: self._copy(chunk, known.get(i)) for i, chunk in chunks.items()})
+        files = (self._bring(file, worker) for file in {chunk.file: None for chunk in chunks.values()})
+        return Adoption(files=tuple(file for file in files if file is not None))
 
-    def _link(self, real: Path, path: Path, worker: int) -> None:
+    def _copy(self, chunk: Chunk, known: int | None) -> int:
+        """CRC-32C of the bytes of a chunk, which are copied unless they are there already."""
+        place = self.located(chunk, copied=True)
+        if place not in self._copies:
+            at = ((place.offset, place.length),)
+            self._copies[place] = copy_chunk(chunk, self._directory / PACKED, at, known)
+        return self._copies[place]
+
+    def _bring(self, file: str, worker: int) -> AdoptedFile | None:
+        """Link a file; None where that was done before."""
+        real = self._resolved(file)
+        with self._lock:
+            if real in self._linked:
+                return None
+            with _errors(file):
+                name = _name_for(real)
+                how = self._link(Path(real), self._directory / name, worker)
+                status = os.stat(real)
+            self._linked.add(real)
+        return AdoptedFile(name, real, how, status.st_size, status.st_mtime_ns)
+
+    def _link(self, real: Path, path: Path, worker: int) -> LinkMode:
         """Link under a temporary name first: a file with its final name is complete, even after a crash."""
-        if path.exists():
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.worker-{worker}")
         unfinished.unlink(missing_ok=True)
-        link(real, unfinished, self._mode)
+        how = link(real, unfinished, self._mode)
         unfinished.rename(path)
         # Renaming does nothing where another worker has made a hard link to the same file meanwhile.
         unfinished.unlink(missing_ok=True)
+        return how
 
     @cached_property
     def _layout(self) -> tuple[Mapping[tuple[str, int, int], int], int]:
@@ -144,34 +164,97 @@ PACKED = _name_for("")
 """The name of the file of copied ranges."""
 
 
-def copy_chunk(chunk: Chunk, destination: Path, at: int) -> None:
-    """Copy the stored bytes of a chunk into a file that exists. Raises SourceError, StorageError."""
-    with _errors(chunk.file):
-        if chunk.inline is None:
-            copy_range(Path(chunk.file), chunk.offset, chunk.length, destination, at)
-        else:
-            with destination.open("r+b") as writer:
-                os.pwrite(writer.fileno(), chunk.inline, at)
+def preallocate(path: Path, size: int, begin: bytes = b"") -> None:
+    """Make a file of `size` bytes that begins with `begin`; what else is in it stays. Raises StorageError."""
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with open(descriptor, "r+b") as file:
+            file.truncate(size)
+            file.write(begin)
 
 
-def link(source: Path, destination: Path, mode: LinkMode) -> None:
-    """Make `destination` a file with the bytes of `source`, in the way that the mode names.
+def copy_chunk(
+    chunk: Chunk, destination: Path, places: Sequence[tuple[int, int]], known: int | None = None
+) -> int:
+    """Copy the stored bytes of a chunk into a file that exists; returns their CRC-32C.
+
+    `places`: offsets in that file, and lengths, of the pieces that the bytes are dealt to, in order. If the
+    bytes that are there have the checksum `known`, they are not copied.
+
+    Raises SourceError where the source's file is gone or too short, StorageError.
+    """
+    with _errors(chunk.file), destination.open("r+b", buffering=0) as writer:
+        if known is not None and _crc_of(writer, places) == known:
+            return known
+        crc, at = 0, 0
+        if chunk.inline is not None:
+            for offset, length in places:
+                _write_all(writer.fileno(), memoryview(chunk.inline)[at : at + length], offset)
+                at += length
+            return bytes_crc(chunk.inline)
+        with Path(chunk.file).open("rb", buffering=0) as reader:
+            for offset, length in places:
+                crc = _copy_bytes(reader, chunk.offset + at, length, writer, offset, crc)
+                at += length
+        return crc
+
+
+def _crc_of(file: FileIO, places: Sequence[tuple[int, int]]) -> int:
+    """CRC-32C of what is at these places of a file, one after another."""
+    crc, buffer = 0, bytearray(PIECE)
+    for offset, length in places:
+        for at in range(0, length, PIECE):
+            raise_if_cancelled()
+            part = memoryview(buffer)[: min(PIECE, length - at)]
+            file.seek(offset + at)
+            if file.readinto(part) != len(part):
+                return -1
+            crc = bytes_crc(part, crc)
+    return crc
+
+
+def _copy_bytes(reader: FileIO, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
+    """Copy bytes between files; returns the CRC-32C of what was before and of them.
+
+    Raises OSError, and EOFError where the source is too short.
+    """
+    buffer = memoryview(bytearray(min(PIECE, length)))
+    done = 0
+    while done < length:
+        raise_if_cancelled()
+        reader.seek(offset + done)
+        count = reader.readinto(buffer[: length - done])
+        if not count:
+            raise EOFError(f"{reader.name} ends at byte {offset + done}")
+        crc = bytes_crc(buffer[:count], crc)
+        _write_all(writer.fileno(), buffer[:count], at + done)
+        if hasattr(os, "posix_fadvise"):
+            # Starts writing to the disk now rather than when everything is synchronized at the end.
+            os.posix_fadvise(writer.fileno(), at + done, count, os.POSIX_FADV_DONTNEED)
+        done += count
+    return crc
+
+
+def _write_all(descriptor: int, data: memoryview, at: int) -> None:
+    while data:
+        count = os.pwrite(descriptor, data, at)
+        data, at = data[count:], at + count
+
+
+def link(source: Path, destination: Path, mode: LinkMode) -> LinkMode:
+    """Make `destination` a file with the bytes of `source`, in the way that the mode names; returns the way.
 
     `auto` takes the first that the file system supports: reflink, hard link, copy. Raises OSError.
     """
-    ways = {
-        LinkMode.AUTO: (_reflink, os.link, _copy_file),
-        LinkMode.REFLINK: (_reflink,),
-        LinkMode.HARDLINK: (os.link,),
-        LinkMode.COPY: (_copy_file,),
-    }[mode]
+    ways = (LinkMode.REFLINK, LinkMode.HARDLINK, LinkMode.COPY) if mode is LinkMode.AUTO else (mode,)
     for way in ways:
         try:
-            way(source, destination)
-            return
+            _WAYS[way](source, destination)
+            return way
         except OSError as error:
             if error.errno not in UNSUPPORTED or way is ways[-1]:
                 raise
+    raise AssertionError("one of the ways works, or the last one raises")
 
 
 def _reflink(source: Path, destination: Path) -> None:
@@ -193,39 +276,15 @@ def _ficlone(source: Path, destination: Path) -> None:
 
 def _copy_file(source: Path, destination: Path) -> None:
     length = source.stat().st_size
-    destination.touch(exist_ok=False)
-    copy_range(source, 0, length, destination, 0)
+    with source.open("rb", buffering=0) as reader, destination.open("xb", buffering=0) as writer:
+        _copy_bytes(reader, 0, length, writer, 0, 0)
 
 
-def copy_range(source: Path, offset: int, length: int, destination: Path, at: int) -> None:
-    """Copy bytes between files, inside the kernel where it can.
-
-    Raises OSError, and EOFError where the source is too short.
-    """
-    with source.open("rb") as reader, destination.open("r+b") as writer:
-        done = 0
-        while done < length:
-            raise_if_cancelled()
-            piece = min(PIECE, length - done)
-            moved = _move(reader.fileno(), writer.fileno(), piece, offset + done, at + done)
-            if hasattr(os, "posix_fadvise"):
-                # Starts writing to the disk now rather than when everything is synchronized at the end.
-                os.posix_fadvise(writer.fileno(), at + done, moved, os.POSIX_FADV_DONTNEED)
-            if moved == 0:
-                raise EOFError(f"{source} ends at byte {offset + done}")
-            done += moved
-
-
-def _move(reader: int, writer: int, count: int, offset: int, at: int) -> int:
-    """Copy at most `count` bytes, inside the kernel where it can; returns how many were copied."""
-    if hasattr(os, "copy_file_range"):
-        try:
-            return os.copy_file_range(reader, writer, count, offset, at)
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
-    block = os.pread(reader, count, offset)
-    return os.pwrite(writer, block, at)
+_WAYS: Mapping[LinkMode, Callable[[Path, Path], None]] = {
+    LinkMode.REFLINK: _reflink,
+    LinkMode.HARDLINK: os.link,
+    LinkMode.COPY: _copy_file,
+}
 
 
 @contextmanager

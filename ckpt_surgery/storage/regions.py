@@ -6,16 +6,17 @@ They are written in regions, in any order, from several threads and processes.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.reading import write_region
+from ckpt_surgery.storage.reading import opened, read_region, write_region
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,22 @@ class PreallocatedArray:
             finally:
                 os.close(descriptor)
 
-    def copy(self, manifest: Manifest) -> None:
-        """Copy the stored bytes of an array whose chunks `are_contiguous`, inside the kernel where it can.
+    def copy(self, manifest: Manifest, known: Mapping[Shape, int]) -> dict[Shape, int]:
+        """Copy the stored bytes of an array whose chunks `are_contiguous`; returns their checksums.
 
-        Raises StorageError, and SourceError where the stored bytes cannot be read.
+        `known`: those of chunks that an earlier process copied. Raises StorageError, and SourceError where
+        the stored bytes cannot be read.
         """
-        at = self.offset
-        for chunk in in_order(manifest):
-            copy_chunk(chunk, self.path, at)
+        at, crcs = self.offset, {}
+        for index, chunk in in_order(manifest):
+            crcs[index] = copy_chunk(chunk, self.path, ((at, chunk.length),), known.get(index))
             at += chunk.length
+        return crcs
+
+    def read(self, region: Region) -> np.ndarray:
+        """The elements of a region. Raises SourceError where the file has ended before."""
+        with opened(os.fspath(self.path)) as file:
+            return read_region(file, self.offset, self.spec, region)
 
 
 class PreallocatedWriter:
@@ -56,14 +64,18 @@ class PreallocatedWriter:
         self._arrays = arrays
         """Every preallocated array by the text of its leaf's key."""
 
-    def adopt(self, output: Output) -> None:
-        """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+        """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
-        self._arrays[output.leaf.key.text].copy(output.stored)
+        return Adoption(self._arrays[output.leaf.key.text].copy(output.stored, known))
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region, which may have any form. Raises StorageError."""
         self._arrays[output.leaf.key.text].write(region, block)
+
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region, as they are in the file. Raises SourceError."""
+        return self._arrays[output.leaf.key.text].read(region)
 
     def flush(self) -> None:
         """Return at once: everything is in the files already."""
@@ -74,19 +86,13 @@ def are_contiguous(manifest: Manifest) -> bool:
 
     This is so only if the array is cut along at most one axis, and all axes before that one have length 1.
     """
-    shape, chunks = manifest.spec.shape, manifest.chunk_shape
-    axes = manifest.long_axes
-    if (
-        not manifest.codec.raw
-        or list(axes) != sorted(axes)
-        or any(n % c for n, c in zip(shape, chunks, strict=True))
-    ):
+    if not manifest.stores_values:
         return False
-    cut = [axis for axis, (n, c) in enumerate(zip(shape, chunks, strict=True)) if c < n]
-    whole = all(c.length == manifest.chunk_nbytes for c in manifest.chunks.values())
-    return whole and (not cut or (len(cut) == 1 and all(n == 1 for n in shape[: cut[0]])))
+    shape = manifest.spec.shape
+    cut = [axis for axis, (n, c) in enumerate(zip(shape, manifest.chunk_shape, strict=True)) if c < n]
+    return not cut or (len(cut) == 1 and all(n == 1 for n in shape[: cut[0]]))
 
 
-def in_order(manifest: Manifest) -> Sequence[Chunk]:
-    """The chunks of an array in C order."""
-    return [manifest.chunks[index] for index in sorted(manifest.chunks)]
+def in_order(manifest: Manifest) -> Sequence[tuple[Shape, Chunk]]:
+    """The chunks of an array with their indices, in C order."""
+    return sorted(manifest.chunks.items(), key=itemgetter(0))

@@ -38,7 +38,7 @@ def test_contiguous_chunks_one_after_another_are_the_array(data: st.DataObject) 
     chunk_shape = tuple(data.draw(st.integers(1, n)) for n in shape)
     array = numbers(*shape)
     found = manifest(array, chunk_shape)
-    joined = b"".join(chunk.inline or b"" for chunk in in_order(found))
+    joined = b"".join(chunk.inline or b"" for _, chunk in in_order(found))
     assert joined == array.tobytes() or not are_contiguous(found)
 
 
@@ -88,11 +88,11 @@ def test_stored_bytes_are_copied_in_order(file: Path, tmp_path: Path) -> None:
     inline = manifest(array, (2, 2)).chunks
     chunks = {(2, 0): Chunk(str(tmp_path / "source"), 9, 8), (1, 0): Chunk(str(tmp_path / "source"), 1, 8)}
     stored = Manifest(ArraySpec((6, 2), INT16), (2, 2), raw_codec(2), {**chunks, (0, 0): inline[0, 0]})
-    PreallocatedArray(file, 10, stored.spec).copy(stored)
+    PreallocatedArray(file, 10, stored.spec).copy(stored, {})
     assert file.read_bytes()[10:34] == array.tobytes()
     (tmp_path / "source").unlink()
     with pytest.raises(SourceError, match="source cannot be read: No such file"):
-        PreallocatedArray(file, 10, stored.spec).copy(stored)
+        PreallocatedArray(file, 10, stored.spec).copy(stored, {})
 
 
 def test_a_file_that_is_gone(file: Path) -> None:

@@ -1,5 +1,6 @@
 """Writing checkpoints in tests, and what every sink must do for several workers."""
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Sink, Writer
@@ -147,6 +149,36 @@ class Workers:
         sink.attach(0).flush()
         _write_part(sink.attach(1), sink, arrays, 0, 1)
         sink.finish([0, 1])
+        self.assert_written(tmp_path / "written", arrays)
+
+    def test_what_an_earlier_process_wrote_is_read_back(self, tmp_path: Path) -> None:
+        """After `create` has been repeated too; what was not written is missing."""
+        arrays = self.shared_work()
+        first = self.sink(tmp_path / "written", self.outputs(arrays))
+        first.create()
+        _write_part(first.attach(0), first, arrays, 0, 2)
+        del first
+        again = self.sink(tmp_path / "written", self.outputs(arrays))
+        again.create()
+        writer = again.attach(0)
+        work = in_chunks(again.outputs, arrays)
+        for output, region, block in work[0::2]:
+            found = writer.read(output, region)
+            assert (found.dtype, found.tobytes()) == (block.dtype, block.tobytes())
+        for output, region, block in work[1::2]:
+            with contextlib.suppress(SurgeryError):
+                assert writer.read(output, region).tobytes() != block.tobytes()
+
+    def test_finish_is_repeated(self, tmp_path: Path) -> None:
+        """After a crash in the middle of the first one nothing is left of it."""
+        arrays = self.shared_work()
+        sink = self.sink(tmp_path / "written", self.outputs(arrays))
+        sink.create()
+        _write_part(sink.attach(0), sink, arrays, 0, 1)
+        sink.finish([0])
+        files = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
+        sink.finish([0])
+        assert len(sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))) == len(files)
         self.assert_written(tmp_path / "written", arrays)
 
     def test_whether_all_was_written_is_for_the_engine_to_check(self, tmp_path: Path) -> None:

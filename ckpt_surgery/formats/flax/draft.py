@@ -80,6 +80,12 @@ def native_bytes(value: np.ndarray) -> bytes:
     return encode(value.item())
 
 
+def native_value(data: bytes, dtype: np.dtype[Any]) -> np.ndarray:
+    """The 0-d array that `native_bytes` made these bytes of."""
+    value = msgpack.unpackb(data, ext_hook=lambda _, parts: complex(*msgpack.unpackb(parts)))
+    return np.array(value, dtype)
+
+
 # --- laying out -------------------------------------------------------------------------------------------
 
 

@@ -1,21 +1,19 @@
 """Writing Flax's MessagePack: one file, its text first, then arrays at their places, in parallel."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.formats.flax.detect import SINGLE_NAME
-from ckpt_surgery.formats.flax.draft import Draft, draft_of, is_native, native_bytes
+from ckpt_surgery.formats.flax.draft import Draft, draft_of, is_native, native_bytes, native_value
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.msgpack_arrays import parts_of
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, BytesAt
-from ckpt_surgery.storage.adopting import copy_chunk
+from ckpt_surgery.storage.adopting import copy_chunk, preallocate
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.regions import PreallocatedArray, in_order
 
@@ -33,8 +31,8 @@ class FlaxSink:
 
     def create(self) -> None:
         """Make the file in its full size, with everything but the elements. Raises StorageError."""
-        with storage_errors(self._path), open(self._path, "xb") as file:
-            file.truncate(self._draft.size)
+        preallocate(self._path, self._draft.size)
+        with storage_errors(self._path), open(self._path, "r+b") as file:
             for offset, data in self._draft.texts:
                 file.seek(offset)
                 file.write(data)
@@ -59,12 +57,17 @@ class FlaxWriter:
         self._arrays = arrays
         """Where the elements go, by the text of the leaf's key."""
 
-    def adopt(self, output: Output) -> None:
-        """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+        """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
-        array = self._arrays[output.leaf.key.text]
-        for part, at in _dealt(in_order(output.stored), array.pieces):
-            copy_chunk(part, self._path, at)
+        chunks, pieces = in_order(output.stored), self._arrays[output.leaf.key.text].pieces
+        places = _dealt([chunk.length for _, chunk in chunks], pieces)
+        return Adoption(
+            {
+                index: copy_chunk(chunk, self._path, at, known.get(index))
+                for (index, chunk), at in zip(chunks, places, strict=True)
+            }
+        )
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region, which may have any form. Raises StorageError."""
@@ -81,29 +84,39 @@ class FlaxWriter:
             for part in parts_of(array, region):
                 PreallocatedArray(self._path, part.offset, part.box).write(part.inner, block[part.place])
 
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region, as they are in the file. Raises SourceError."""
+        array = self._arrays[output.leaf.key.text]
+        first = array.pieces[0].offset
+        if is_native(output.leaf):
+            length = sum(piece.length for piece in array.pieces)
+            spec = ArraySpec((length,), np.dtype(np.uint8))
+            written = PreallocatedArray(self._path, first, spec).read(Region.whole(spec.shape))
+            return native_value(written.tobytes(), array.spec.dtype)
+        if len(array.pieces) == 1:
+            return PreallocatedArray(self._path, first, array.spec).read(region)
+        block = np.empty(region.shape, array.spec.dtype)
+        for part in parts_of(array, region):
+            block[part.place] = PreallocatedArray(self._path, part.offset, part.box).read(part.inner)
+        return block
+
     def flush(self) -> None:
         """Return at once: everything is in the file already."""
 
 
-def _dealt(chunks: Sequence[Chunk], pieces: Iterable[BytesAt]) -> Iterator[tuple[Chunk, int]]:
-    """Parts of chunks, and the offsets they go to: the bytes of all chunks fill the pieces, both in order."""
-    rest = list(reversed(chunks))
-    for piece in pieces:
-        at, end = piece.offset, piece.offset + piece.length
-        while at < end:
-            chunk = rest.pop()
-            length = min(chunk.length, end - at)
-            yield _cut(chunk, 0, length), at
-            at += length
-            if length < chunk.length:
-                rest.append(_cut(chunk, length, chunk.length))
-
-
-def _cut(chunk: Chunk, start: int, stop: int) -> Chunk:
-    """The bytes of a chunk from `start` to `stop`."""
-    if chunk.inline is not None:
-        return replace(chunk, length=stop - start, inline=chunk.inline[start:stop])
-    return replace(chunk, offset=chunk.offset + start, length=stop - start)
+def _dealt(lengths: Iterable[int], pieces: Sequence[BytesAt]) -> Iterator[list[tuple[int, int]]]:
+    """The places that chunks of these lengths go to: their bytes fill the pieces, both in order."""
+    rest = [(piece.offset, piece.length) for piece in reversed(pieces)]
+    for length in lengths:
+        places: list[tuple[int, int]] = []
+        while length:
+            offset, room = rest.pop()
+            taken = min(length, room)
+            places.append((offset, taken))
+            length -= taken
+            if taken < room:
+                rest.append((offset + taken, room - taken))
+        yield places
 
 
 def open_flax_sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> FlaxSink:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.npz.archive import CRC_AT, PlannedMember, archive_end, comment_of, members_of
 from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.storage.adopting import preallocate
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.reading import OpenFile, opened
 from ckpt_surgery.storage.regions import PreallocatedArray, PreallocatedWriter
@@ -38,11 +39,11 @@ class NpzSink:
     def create(self) -> None:
         """Make the file in its full size, with all headers but no directory. Raises StorageError."""
         end = archive_end(self._members, dict.fromkeys((m.text for m in self._members), 0), self._comment)
-        with storage_errors(self._path), open(self._path, "xb") as file:
+        preallocate(self._path, self._end + len(end))
+        with storage_errors(self._path), open(self._path, "r+b") as file:
             for member in self._members:
                 file.seek(member.header)
                 file.write(member.local_header(0) + member.begin)
-            file.truncate(self._end + len(end))
 
     def attach(self, worker: int) -> PreallocatedWriter:
         """A writer of arrays. All workers write to the same file."""

@@ -9,7 +9,7 @@ Source of the layout: what orbax-checkpoint 0.12.8 writes and reads.
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,16 @@ class OrbaxSink:
         if arrays:
             entries = [entry for output in arrays for entry in self._entries(output)]
             entries += [IndexEntry(key, value) for key, value in computed.items()]
+            self._remove_index({entry.value.file for entry in entries if isinstance(entry.value, Chunk)})
             write_index(self._item_directory, entries)
+
+    def _remove_index(self, used: Collection[str]) -> None:
+        """Remove what an earlier call of `finish` has left: the index, and data files that are not `used`."""
+        with storage_errors(self._item_directory):
+            (self._item_directory / MANIFEST).unlink(missing_ok=True)
+            for path in self._item_directory.glob("d/*"):
+                if f"d/{path.name}" not in used:
+                    path.unlink()
 
     def _entries(self, output: Output) -> Iterator[IndexEntry]:
         """The metadata of an array, and its chunks where they were adopted."""

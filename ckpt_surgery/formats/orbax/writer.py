@@ -7,7 +7,7 @@ that lacks chunks.
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, grid_counts
-from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.arrays import Region, Shape, grid_counts
+from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, put, store_errors
+from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, fetched, put, store_errors
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.handles import Handles
 from ckpt_surgery.storage.listing import real_path
@@ -59,12 +59,9 @@ class OrbaxWriter:
         self._batch = _Batch()
         self._batch_lock = threading.Lock()
 
-    def adopt(self, output: Output) -> None:
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
         """Link or copy stored bytes. Raises StorageError, SourceError."""
-        assert output.stored is not None
-        for chunk in output.stored.chunks.values():
-            if chunk.inline is None:
-                self._adopted.bring(chunk, output.copied, self._worker)
+        return self._adopted.adopt(output, known, self._worker)
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks; `block` must not change before `flush` returns.
@@ -81,6 +78,11 @@ class OrbaxWriter:
                     put(self._handles.get(name), region, block).result()
             else:
                 self._gather(name, output, region, block)
+
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region, as the database has them. Raises StorageError where it has not."""
+        with store_errors(f"`{shown(output.leaf.key.text)}`"):
+            return fetched(self._handles.get(array_name(output.leaf.key)), region)
 
     def flush(self) -> None:
         """Commit what is gathered: everything written so far is in the database. Raises StorageError."""
@@ -121,14 +123,13 @@ class OrbaxWriter:
             "driver": DRIVERS[self._zarr],
             "metadata": json.loads(definition(self._computed[name], self._zarr)),
             "store_data_equal_to_fill_value": True,
+            "fill_missing_data_reads": False,
             "recheck_cached_data": False,
             "recheck_cached_metadata": False,
         }
         kvstore = store.kvstore / array_prefix(name)
-        opened = ts.open(
-            spec, kvstore=kvstore, open=True, write=True, assume_metadata=True, context=store.context
-        )
-        return opened.result()
+        ways = {"open": True, "read": True, "write": True, "assume_metadata": True}
+        return ts.open(spec, kvstore=kvstore, context=store.context, **ways).result()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ckpt_surgery.formats.safetensors.encoder import metadata_texts
 from ckpt_surgery.formats.safetensors.files import FilePlan, plan_files
 from ckpt_surgery.formats.safetensors.header import header_bytes
 from ckpt_surgery.formats.safetensors.source import paired
+from ckpt_surgery.storage.adopting import preallocate
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.regions import PreallocatedArray, PreallocatedWriter
 
@@ -38,9 +39,7 @@ class SafetensorsSink:
         """Make every file in its full size, with its header. Raises StorageError."""
         for file in self._files:
             path, header = self._directory / file.name, self._headers[file.name]
-            with storage_errors(path), open(path, "xb") as opened_file:
-                opened_file.write(header)
-                opened_file.truncate(len(header) + file.data_bytes)
+            preallocate(path, len(header) + file.data_bytes, header)
 
     def attach(self, worker: int) -> "SafetensorsWriter":
         """A writer of tensors. All workers write to the same files."""
@@ -96,6 +95,15 @@ class SafetensorsWriter(PreallocatedWriter):
         PreallocatedArray(array.path, array.offset, halves).write(
             touched, bits[..., ::2] | bits[..., 1::2] << 4
         )
+
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region, as they are in the file. Raises SourceError."""
+        array = self._packed.get(output.leaf.key.text)
+        if array is None:
+            return super().read(output, region)
+        halves, touched = paired(array.spec, region)
+        pairs = PreallocatedArray(array.path, array.offset, halves).read(touched)
+        return np.stack([pairs & 15, pairs >> 4], -1).reshape(region.shape).view(array.spec.dtype)
 
 
 def open_safetensors_sink(

@@ -63,6 +63,11 @@ def chunk_name(index: Shape, zarr: int) -> str:
     return ".".join(map(str, index)) or "0" if zarr == 2 else "/".join(("c", *map(str, index)))
 
 
+def fetched(array: Any, region: Region) -> np.ndarray:
+    """A region as it was written. Raises what TensorStore raises where chunks are missing or damaged."""
+    return np.asarray(array[region.slices].read().result())
+
+
 def put(array: Any, region: Region, block: np.ndarray) -> Any:
     """Begin to write a block, which must not change until the futures that this returns are done."""
     return array[region.slices].write(block, can_reference_source_data_indefinitely=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.keys import SEPARATOR
-from ckpt_surgery.core.protocols import Output
+from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr_arrays import OPEN_ARRAYS
@@ -24,6 +24,7 @@ from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import (
     DRIVERS,
     chunk_name,
+    fetched,
     put,
     store_errors,
 )
@@ -83,15 +84,17 @@ class ZarrWriter:
         self._computed = {o.leaf.key.text: o for o in outputs if o.stored is None}
         self._handles = Handles(self._opened, OPEN_ARRAYS)
 
-    def adopt(self, output: Output) -> None:
-        """Copy stored bytes, inside the kernel where it can. Raises StorageError, SourceError."""
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+        """Copy stored bytes. Raises StorageError, SourceError."""
         assert output.stored is not None
+        crcs = {}
         for index, chunk in output.stored.chunks.items():
             path = self._directory / output.leaf.key.text / chunk_name(index, self._zarr)
             with storage_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.touch()
-            copy_chunk(chunk, path, 0)
+            crcs[index] = copy_chunk(chunk, path, ((0, chunk.length),), known.get(index))
+        return Adoption(crcs)
 
     def write(self, output: Output, region: Region, block: np.ndarray) -> None:
         """Write one region made of whole chunks. Raises StorageError."""
@@ -101,6 +104,12 @@ class ZarrWriter:
         if region.size:
             with store_errors(f"`{shown(text)}`"):
                 put(self._handles.get(text), region, block).result()
+
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region. Raises StorageError where chunks are missing or damaged."""
+        text = output.leaf.key.text
+        with store_errors(f"`{shown(text)}`"):
+            return fetched(self._handles.get(text), region)
 
     def flush(self) -> None:
         """Return at once: `write` returns when its chunks are in their files."""
@@ -121,10 +130,12 @@ class ZarrWriter:
             "metadata": json.loads(definition(self._computed[text], self._zarr)),
             # Some readers refuse arrays that lack chunks.
             "store_data_equal_to_fill_value": True,
+            "fill_missing_data_reads": False,
             "recheck_cached_data": False,
             "recheck_cached_metadata": False,
         }
-        return ts.open(spec, open=True, write=True, assume_metadata=True, context=self._context).result()
+        ways = {"open": True, "read": True, "write": True, "assume_metadata": True}
+        return ts.open(spec, context=self._context, **ways).result()
 
 
 def _groups(text: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ from ckpt_surgery.core.arrays import (
     Region,
     chunk_regions,
 )
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import (
     Leaf,
@@ -778,13 +778,6 @@ def test_a_checkpoint_without_leaves(tmp_path: Path) -> None:
     assert restored((tmp_path / "flax_model.msgpack").read_bytes()) == {}
     assert opened(tmp_path).leaves() == {}
     assert detect_format(os.fspath(tmp_path)).name == "flax"
-
-
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "flax_model.msgpack").write_bytes(b"precious")
-    with pytest.raises(StorageError, match="File exists"):
-        open_sink("flax", tmp_path, SinkOptions(), []).create()
-    assert (tmp_path / "flax_model.msgpack").read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("options", [SinkOptions(step=3), SinkOptions(item="x"), SinkOptions(shard_size=5)])

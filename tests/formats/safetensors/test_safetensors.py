@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, TensorSpec, deserialize, safe_open, serialize
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.core.protocols import LinkMode, Output
 from ckpt_surgery.formats.registry import SinkOptions, detect_format, encoder, open_sink, open_source
 from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_metadata
 from ckpt_surgery.storage.adopting import AdoptedFiles
@@ -466,13 +466,6 @@ def test_options_that_make_no_sense(options: SinkOptions) -> None:
         encoder("safetensors", options)
 
 
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"precious")
-    with pytest.raises(StorageError, match="File exists"):
-        open_sink("safetensors", tmp_path, SinkOptions(), []).create()
-    assert (tmp_path / "model.safetensors").read_bytes() == b"precious"
-
-
 # --- which file is meant ----------------------------------------------------------------------------------
 
 
@@ -583,7 +576,7 @@ def test_a_hugging_face_cache(tmp_path: Path) -> None:
         assert data_file(chunk.file).path == os.fspath(blob)
         directory = tmp_path / f"linked from {path.name}"
         files = AdoptedFiles(directory, LinkMode.HARDLINK, [])
-        files.bring(chunk, False, 0)
+        files.adopt(Output(source.leaves()["a"], (), manifest), {}, 0)
         ours = files.located(chunk, False)
         assert not (directory / ours.file).is_symlink()  # its target would be relative to the cache
         assert os.path.samefile(directory / ours.file, blob)

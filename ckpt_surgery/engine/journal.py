@@ -1,0 +1,105 @@
+"""The journal of a run: which tasks are done, so that another process can go on after this one was killed.
+
+It is a file to which a line of JSON is appended for each finished task, once everything that the task wrote
+is in the files of the checkpoint. The journal is not synchronized with the disk: after a power cut, bytes may
+be missing that it speaks of, which the checksums tell.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.engine.tasks import Task
+from ckpt_surgery.storage.failures import storage_errors
+
+FLUSH_BYTES = 64 << 20
+"""Decoded bytes of finished tasks that are flushed and noted together."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The checksums of what a task wrote."""
+
+    crc: int | None = None
+    """CRC-32C of the elements that were computed; None where stored bytes were copied."""
+    chunks: Mapping[Shape, int] = field(default_factory=dict)
+    """CRC-32C of the stored bytes that were copied, by the index of the chunk."""
+
+
+class Journal:
+    """Notes finished tasks. Safe to use from several threads."""
+
+    def __init__(self, path: Path, flush: Callable[[], None]):
+        """`flush` returns once everything that was written so far is in the files."""
+        self._path = path
+        self._flush = flush
+        self._pending: list[str] = []
+        self._nbytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, task: Task, done: Finished) -> None:
+        """Note a task that has been written, now or together with later ones. Raises StorageError."""
+        with self._lock:
+            self._pending.append(_line(task, done))
+            self._nbytes += task.nbytes
+            if self._nbytes >= FLUSH_BYTES:
+                self._write()
+
+    def close(self) -> None:
+        """Flush, and note all tasks that are left. Raises StorageError."""
+        with self._lock:
+            self._write()
+
+    def _write(self) -> None:
+        lines, self._pending, self._nbytes = self._pending, [], 0
+        self._flush()
+        if lines:
+            with storage_errors(self._path), open(self._path, "ab") as file:
+                file.write("".join(lines).encode("ascii"))
+
+
+def _line(task: Task, done: Finished) -> str:
+    found: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
+    if done.chunks:
+        found["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
+    return json.dumps({"task": task.number, "nbytes": task.nbytes, **found}) + "\n"
+
+
+def read_journal(path: Path) -> dict[int, Finished]:
+    """The finished tasks by their numbers; empty where there is no journal.
+
+    The last line may have been torn by the end of the process: it is dropped, from the file too, so that the
+    next line is not joined to it. Raises StorageError.
+    """
+    found: dict[int, Finished] = {}
+    with storage_errors(path):
+        if not path.exists():
+            return found
+        text = path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            os.truncate(path, len(whole))
+    for line in whole.splitlines():
+        try:
+            number, done = _parsed(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # damaged, by a power cut for example: the task is done again
+        found[number] = done
+    return found
+
+
+def _parsed(entry: Mapping[str, object]) -> tuple[int, Finished]:
+    number, crc, chunks = entry["task"], entry.get("crc32c"), entry.get("chunks", {})
+    if not isinstance(number, int) or not isinstance(chunks, dict):
+        raise TypeError
+    crcs = {_index(text): int(value, 16) for text, value in chunks.items()}
+    return number, Finished(None if crc is None else int(str(crc), 16), crcs)
+
+
+def _index(text: str) -> Shape:
+    return tuple(int(part) for part in text.split(",") if part)
