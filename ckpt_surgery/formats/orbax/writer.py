@@ -128,8 +128,16 @@ class OrbaxWriter:
             "recheck_cached_metadata": False,
         }
         kvstore = store.kvstore / array_prefix(name)
-        ways = {"open": True, "read": True, "write": True, "assume_metadata": True}
-        return ts.open(spec, kvstore=kvstore, context=store.context, **ways).result()
+        opened = ts.open(
+            spec,
+            kvstore=kvstore,
+            open=True,
+            read=True,
+            write=True,
+            assume_metadata=True,
+            context=store.context,
+        )
+        return opened.result()
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,8 @@ class ZarrWriter:
             "recheck_cached_data": False,
             "recheck_cached_metadata": False,
         }
-        ways = {"open": True, "read": True, "write": True, "assume_metadata": True}
-        return ts.open(spec, context=self._context, **ways).result()
+        opened = ts.open(spec, open=True, read=True, write=True, assume_metadata=True, context=self._context)
+        return opened.result()
 
 
 def _groups(text: str) -> Iterator[str]:
