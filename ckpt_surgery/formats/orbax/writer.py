@@ -6,6 +6,7 @@ that lacks chunks.
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,16 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, grid_counts
+from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
+from ckpt_surgery.formats.shared.ocdbt_reader import read_database
+from ckpt_surgery.formats.shared.orbax_layout import MANIFEST
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, fetched, put, store_errors
 from ckpt_surgery.storage.adopting import AdoptedFiles
+from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.handles import Handles
 from ckpt_surgery.storage.listing import real_path
 
@@ -152,6 +157,7 @@ def _open_store(database: Path) -> _Store:
     """The OCDBT database in a directory, which is made where it is not there."""
     import tensorstore as ts
 
+    _remove_damaged(database)
     # Publication synchronizes the files with the disk, all at once.
     context = ts.Context({"cache_pool": {"total_bytes_limit": 0}, "file_io_sync": False})
     base = {"driver": "file", "path": f"{real_path(os.fspath(database))}/"}
@@ -162,6 +168,16 @@ def _open_store(database: Path) -> _Store:
     }
     spec = {"driver": "ocdbt", "base": base, "config": config, "assume_config": True}
     return _Store(ts.KvStore.open(spec, context=context).result(), context)
+
+
+def _remove_damaged(database: Path) -> None:
+    """Remove the database of an earlier process if a power cut has left it unusable."""
+    try:
+        if (database / MANIFEST).exists():
+            read_database(os.fspath(database))
+    except SourceError:
+        with storage_errors(database):
+            shutil.rmtree(database)
 
 
 @dataclass

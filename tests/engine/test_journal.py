@@ -1,0 +1,111 @@
+"""The journal of finished tasks, and runs that go on with it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.engine import journal as journals
+from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.tasks import Task
+
+
+def task(number: int, nbytes: int = 10) -> Task:
+    return Task(number, 0, Region((0,), (1,)), nbytes, 0)
+
+
+class Flushes:
+    """Counts flushes, and how many lines the journal had at each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[int] = []
+
+    def __call__(self) -> None:
+        self.lines.append(len(self.path.read_bytes().splitlines()) if self.path.exists() else 0)
+
+
+def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
+    notes = Journal(tmp_path / "j", lambda: None)
+    done = {
+        0: Finished(0xDEADBEEF),
+        7: Finished(chunks={(0, 10): 0, (1, 2): 0xFFFFFFFF}),
+        8: Finished(chunks={(): 5}),
+    }
+    for number, finished in done.items():
+        notes.add(task(number), finished)
+    notes.close()
+    assert read_journal(tmp_path / "j") == done
+    assert json.loads((tmp_path / "j").read_text().splitlines()[0]) == {
+        "task": 0,
+        "nbytes": 10,
+        "crc32c": "deadbeef",
+    }
+
+
+def test_tasks_are_noted_only_after_a_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And several together: a flush for each task would make many small commits."""
+    monkeypatch.setattr(journals, "FLUSH_BYTES", 30)
+    flushes = Flushes(tmp_path / "j")
+    notes = Journal(tmp_path / "j", flushes)
+    for number in range(7):
+        notes.add(task(number), Finished(number))
+    assert flushes.lines == [0, 3]
+    assert sorted(read_journal(tmp_path / "j")) == list(range(6))
+    notes.close()
+    assert flushes.lines == [0, 3, 6]
+    assert sorted(read_journal(tmp_path / "j")) == list(range(7))
+
+
+def test_a_flush_that_fails_notes_nothing(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise StorageError("no space")
+
+    notes = Journal(tmp_path / "j", fail)
+    notes.add(task(1), Finished(1))
+    with pytest.raises(StorageError, match="no space"):
+        notes.close()
+    assert read_journal(tmp_path / "j") == {}
+
+
+@pytest.mark.parametrize("cut", range(1, 42))
+def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    notes = Journal(path, lambda: None)
+    notes.add(task(1), Finished(1))
+    notes.add(task(2), Finished(2))
+    notes.close()
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert read_journal(path) == {1: Finished(1)}
+    more = Journal(path, lambda: None)
+    more.add(task(3), Finished(3))
+    more.close()
+    assert read_journal(path) == {1: Finished(1), 3: Finished(3)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\0\0\0",
+        b"[]",
+        b"{}",
+        b'{"task": "1"}',
+        b'{"task": 1, "crc32c": "x"}',
+        b'{"task": 1, "chunks": [1]}',
+        b"1",
+    ],
+)
+def test_a_damaged_line_counts_as_not_done(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    notes = Journal(path, lambda: None)
+    notes.add(task(2), Finished(np.iinfo(np.uint32).max))
+    notes.close()
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    assert read_journal(path) == {2: Finished(2**32 - 1)}
+
+
+def test_there_is_no_journal(tmp_path: Path) -> None:
+    assert read_journal(tmp_path / "none") == {}
