@@ -40,6 +40,16 @@ class Result:
     """Sentences about leftovers of earlier runs that were found at the destination and put in order."""
 
 
+@dataclass(frozen=True)
+class _Manner:
+    """How a plan is carried out, as the arguments of `apply` say."""
+
+    overwrite: bool
+    resume: bool
+    progress: Callable[[Progress], None] | None
+    on_plan: Callable[[Plan], None] | None
+
+
 @takes(PlanOptions)
 def plan(
     recipe: PathLike | LoadedRecipe | None,
@@ -79,6 +89,7 @@ def apply(
     *sources: PathLike,
     dst: PathLike | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **options: Unpack[PlanOptions],
@@ -86,13 +97,15 @@ def apply(
     """Run a recipe, or a plan that was saved with `plan(out=…)`, and publish the result at `dst`.
 
     `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
-    The result is one file where the name of `dst` says so (`out.safetensors`), else a directory. `overwrite`
-    replaces what is at `dst`. `on_plan` is called once, before any data is read; `progress` is called after
-    each task, from any thread.
+    The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
+    `overwrite` replaces the checkpoint that is at `dst`. `resume` goes on with what an earlier run with the
+    same arguments has written before it was ended; where there is nothing, it starts afresh. `on_plan` is
+    called once, before any data is read; `progress` is called after each task, from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
     request = requested(recipe, sources, dst, options)
+    manner = _Manner(overwrite, resume, progress, on_plan)
     if is_plan_file(recipe):
         from ckpt_surgery import saved_plans  # imports what only saved plans need
 
@@ -100,9 +113,9 @@ def apply(
         if saved is not None:
             place = (saved.destination.path, saved.destination.step)
             reopen = functools.partial(saved_plans.opened_again, saved)
-            return _applied(*place, saved.inputs, reopen, overwrite, progress, on_plan)
+            return _applied(*place, saved.inputs, reopen, manner)
     place, plan_it = (request.dst, request.dst_step), functools.partial(prepare, request)
-    return _applied(*place, request.inputs, plan_it, overwrite, progress, on_plan)
+    return _applied(*place, request.inputs, plan_it, manner)
 
 
 @takes(ConvertOptions)
@@ -111,6 +124,7 @@ def convert(
     dst: PathLike,
     *,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **options: Unpack[ConvertOptions],
@@ -119,7 +133,9 @@ def convert(
 
     Raises SurgeryError; then nothing is published.
     """
-    return apply(None, src, dst=dst, overwrite=overwrite, progress=progress, on_plan=on_plan, **options)
+    return apply(
+        None, src, dst=dst, overwrite=overwrite, resume=resume, progress=progress, on_plan=on_plan, **options
+    )
 
 
 def _document(prepared: Prepared) -> bytes:
@@ -136,9 +152,7 @@ def _applied(
     dst_step: int | None,
     inputs: Sequence[str],
     prepare: Callable[[], Prepared],
-    overwrite: bool,
-    progress: Callable[[Progress], None] | None,
-    on_plan: Callable[[Plan], None] | None,
+    manner: "_Manner",
 ) -> Result:
     """Plan, or open a saved plan; check; carry out."""
     started = time.monotonic()
@@ -146,25 +160,20 @@ def _applied(
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
     with signals.interruptible():
         where = publication(dst, dst_step)
-        prepared = prepared_for(where.path, inputs, prepare, overwrite)
-        if on_plan is not None:
-            on_plan(prepared.plan)
-        notices = _carry_out(prepared, where, overwrite, progress)
+        prepared = prepared_for(where.path, inputs, prepare, manner.overwrite)
+        if manner.on_plan is not None:
+            manner.on_plan(prepared.plan)
+        notices = _carry_out(prepared, where, manner)
     return Result(prepared.plan, time.monotonic() - started, dst, notices)
 
 
-def _carry_out(
-    prepared: Prepared,
-    where: Publication,
-    overwrite: bool,
-    progress: Callable[[Progress], None] | None,
-) -> tuple[str, ...]:
+def _carry_out(prepared: Prepared, where: Publication, manner: "_Manner") -> tuple[str, ...]:
     plan, options = prepared.plan, prepared.destination
     with local.staged(where.path, is_file(options)) as staging:
         sink = open_sink(options, plan.metadata, staging.directory, outputs_of(plan), where.step_only)
-        run(plan, prepared.sources, sink, prepared.memory, prepared.workers, progress)
+        run(plan, prepared.sources, sink, prepared.memory, prepared.workers, manner.progress)
         _check_unchanged(prepared)
-        local.publish(staging, overwrite)
+        local.publish(staging, manner.overwrite)
         return staging.notices
 
 

@@ -66,7 +66,7 @@ class PlanOptions(ConvertOptions, total=False):
     ]
 
 
-ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite"})
+ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite", "resume"})
 """Arguments that hints name, as in `step=10`; at the command line they are options."""
 
 

@@ -219,6 +219,11 @@ def run_options(function: F) -> F:
         click.option("--dry-run", is_flag=True, help="Stop after the diff; nothing is written."),
         overwrite_option,
         click.option(
+            "--resume",
+            is_flag=True,
+            help="Go on with what an earlier run of the same command has written before it was ended.",
+        ),
+        click.option(
             "--link-mode",
             type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
             help="How stored bytes that need no change get into DST. [default: auto]",

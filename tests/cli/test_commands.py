@@ -315,7 +315,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
     done = run(
         *("convert", "a", "b.safetensors", "--step", "3", "--item", "i", "--src-format", "orbax"),
         *("--format", "safetensors", "--shard-size", "1MiB", "--memory", "2MiB", "--workers", "2"),
-        *("--overwrite", "--link-mode", "copy"),
+        *("--overwrite", "--resume", "--link-mode", "copy"),
     )
     assert done.exit_code == 0, done.output
     assert done.stdout.rstrip("\n").split("\n")[-1].startswith("done  1 kept")
@@ -333,6 +333,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "dst_item": None,
         "shard_size": 1 << 20,
         "overwrite": True,
+        "resume": True,
         "link_mode": "copy",
         "memory": 2 << 20,
         "workers": 2,

@@ -41,6 +41,7 @@ def command(
     detailed_exitcode: bool,
     dry_run: bool,
     overwrite: bool,
+    resume: bool,
     **options: "Unpack[PlanOptions]",
 ) -> int:
     """Write the checkpoint that RECIPE makes of SRC to DST.
@@ -65,5 +66,5 @@ def command(
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.apply, loaded or recipe, *sources, dst=dst, overwrite=overwrite, **options)
-    return report.carried_out(run)
+    run = partial(api.apply, loaded or recipe, *sources, dst=dst)
+    return report.carried_out(partial(run, overwrite=overwrite, resume=resume, **options))

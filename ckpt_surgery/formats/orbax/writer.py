@@ -28,7 +28,7 @@ from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, fetched, put, stor
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.handles import Handles
-from ckpt_surgery.storage.listing import real_path
+from ckpt_surgery.storage.listing import is_file, real_path
 
 INLINE_BYTES = 1024
 """Values up to this size are in the index itself, as Orbax writes them."""
@@ -173,7 +173,7 @@ def _open_store(database: Path) -> _Store:
 def _remove_damaged(database: Path) -> None:
     """Remove the database of an earlier process if a power cut has left it unusable."""
     try:
-        if (database / MANIFEST).exists():
+        if is_file(os.path.join(database, MANIFEST)):
             read_database(os.fspath(database))
     except SourceError:
         with storage_errors(database):

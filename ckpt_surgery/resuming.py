@@ -1,0 +1,61 @@
+"""What a run does, in a form by which a later run recognizes that it can go on with it."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.graph.node_json import nodes_json
+from ckpt_surgery.language.hooks import HookFile
+from ckpt_surgery.planner.document import known_kinds
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.plan import Step, Transfer
+
+
+def identity_of(prepared: Prepared) -> Mapping[str, str]:
+    """The parts that have to be equal for a run to go on with what another one has written.
+
+    They are the version of the program, and digests (SHA-256, hexadecimal) of the plan and of its sources.
+    The plan's covers the recipe, its params and hooks, how the destination is written, the values of all
+    outputs, and into which regions they are cut, so that the same numbers mean the same tasks.
+    """
+    plan, destination = prepared.plan, prepared.destination
+    # What is linked is linked again by any run: it takes no time.
+    steps = [step for step in plan.steps if step.transfer is not Transfer.LINK]
+    parts: dict[str, Any] = {
+        "recipe": plan.recipe_sha256,
+        "params": [[param.name, repr(param.value)] for param in plan.params],
+        "hooks": plan.hooks_sha256,
+        "destination": {name: value for name, value in asdict(destination).items() if name != "path"},
+        "name": destination.name,
+        "metadata": json.dumps(plan.metadata, default=repr),
+        "outputs": [_form(step) for step in steps],
+        "values": _values(steps, prepared.hooks),
+    }
+    return {
+        "version": VERSION,
+        "plan": _digest(parts),
+        "sources": _digest([[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]),
+    }
+
+
+def _form(step: Step) -> list[Any]:
+    """How an output is stored, and divided into tasks."""
+    grid = None if step.cut is None else [step.cut.chunks, step.cut.block]
+    return [step.leaf.key.text, str(step.leaf.spec), step.transfer, grid]
+
+
+def _values(steps: Sequence[Step], hooks: HookFile | None) -> Any:
+    try:
+        return nodes_json([step.value for step in steps], known_kinds(hooks))
+    except FunctionError:
+        # A function of an extension that cannot be written down: no other run is known to do the same.
+        return secrets.token_hex()
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
