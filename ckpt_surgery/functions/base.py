@@ -88,6 +88,10 @@ class Function:
         """Whether the function can have this number of inputs."""
         return takes(self, inputs)
 
+    def called(self) -> str:
+        """The operator or the name of the function, for messages."""
+        return self.name or self.kind
+
     def infer(self, ins: Specs) -> ArraySpec:
         """Shape and dtype of the array that `apply` gives. Raises FunctionError if the inputs do not fit."""
         raise NotImplementedError

@@ -46,10 +46,6 @@ class Elementwise(Function):
         """The operands in order: a number, or None for the next input."""
         raise NotImplementedError
 
-    def called(self) -> str:
-        """The operator or the name of the function, for messages."""
-        return self.name
-
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype that arrays and numbers are converted to before they are combined.
 

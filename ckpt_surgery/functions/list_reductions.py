@@ -19,10 +19,13 @@ from ckpt_surgery.functions.integers import check_list_sums, summation
 class ListReduction(Function):
     """Base class of elementwise functions of a list of arrays of one shape, combined from first to last."""
 
-    called: ClassVar[str] = ""
+    shared_name: ClassVar[str] = ""
     """The name in expressions, where it is shared with the function of a single array."""
     elementwise: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...] | None] = ("*xs",)
+
+    def called(self) -> str:
+        return self.shared_name
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """The result for the arrays so far (`first`) combined with the next array (`second`)."""
@@ -30,13 +33,13 @@ class ListReduction(Function):
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         """The dtype of the computation, which inputs are converted to first."""
-        return promoted(dtypes, self.called)
+        return promoted(dtypes, self.called())
 
     def infer(self, ins: Specs) -> ArraySpec:
         for i, spec in enumerate(ins):
             if spec.shape != ins[0].shape:
                 raise FunctionError(
-                    f"`{self.called}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
+                    f"`{self.called()}`: array 0 is {ins[0]}, array {i} is {spec}; shapes have to be equal"
                 )
         return ArraySpec(ins[0].shape, self.work_dtype([spec.dtype for spec in ins]))
 
@@ -62,7 +65,7 @@ class SumOfList(ListReduction):
     """
 
     kind: ClassVar[str] = "sum_of_list"
-    called: ClassVar[str] = "sum"
+    shared_name: ClassVar[str] = "sum"
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         return summation(super().work_dtype(dtypes))
@@ -73,7 +76,7 @@ class SumOfList(ListReduction):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         total = super().apply(region, ins, blocks)
         if is_integer(total.dtype):
-            check_list_sums(self.called, blocks, total.dtype, region)
+            check_list_sums(self.called(), blocks, total.dtype, region)
         return total
 
 
@@ -82,7 +85,7 @@ class MeanOfList(ListReduction):
     """`mean(xs)`: the sum of the arrays divided by their number. For integers and bools it is float64."""
 
     kind: ClassVar[str] = "mean_of_list"
-    called: ClassVar[str] = "mean"
+    shared_name: ClassVar[str] = "mean"
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         dtype = super().work_dtype(dtypes)
@@ -101,7 +104,7 @@ class MaxOfList(ListReduction):
     """`max(xs)`: the largest of the arrays' values for each element; NaN where any array has NaN."""
 
     kind: ClassVar[str] = "max_of_list"
-    called: ClassVar[str] = "max"
+    shared_name: ClassVar[str] = "max"
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.asarray(np.maximum(first, second))
@@ -112,7 +115,7 @@ class MinOfList(ListReduction):
     """`min(xs)`: the smallest of the arrays' values for each element; NaN where any array has NaN."""
 
     kind: ClassVar[str] = "min_of_list"
-    called: ClassVar[str] = "min"
+    shared_name: ClassVar[str] = "min"
 
     def combined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.asarray(np.minimum(first, second))

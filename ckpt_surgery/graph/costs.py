@@ -3,11 +3,12 @@
 They are computed from specs, manifests and the regions that functions need; no data is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckpt_surgery.core.arrays import Region, Shape, covering_chunks
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.graph.nodes import Node, Read
+from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 
 SHORT_RUN = 1 << 15
 """Bytes of a short run: reading fewer at once takes as long."""
@@ -16,12 +17,8 @@ READ_SPAN = 1 << 20
 
 
 def needed(node: Node, region: Region) -> Iterator[tuple[Read, Region]]:
-    """The leaves and their regions that a region of the output is computed from."""
-    if isinstance(node, Read):
-        yield node, region
-        return
-    for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
-        yield from needed(node.inputs[index], part)
+    """The leaves and their regions that a region of the output is computed from, each once."""
+    return ((part.node, part.region) for part in parts_of(node, region) if isinstance(part.node, Read))
 
 
 def decoded_bytes(read: Read, region: Region) -> int:
@@ -60,32 +57,65 @@ def task_bytes(value: Node, region: Region) -> int:
 
 
 def working_set(node: Node, region: Region) -> int:
-    """Upper bound of the bytes in memory while a region is evaluated.
+    """Upper bound of the bytes in memory while a region is evaluated."""
+    if isinstance(node, Read):
+        return _reading(node, region)
+    return peak(parts_of(node, region))
+
+
+def peak(parts: Sequence[Part]) -> int:
+    """Upper bound of the bytes in memory while these parts are evaluated one after the other.
+
+    The result of each is held until the last part that takes something of it is evaluated.
+    """
+    held = most = 0
+    kept = kept_bytes(parts)
+    unused = last_uses([[number for number, _ in part.inputs] for part in parts])
+    for number, part in enumerate(parts):
+        most = max(most, held + own_bytes(part, parts))
+        held += kept[number] - sum(kept[done] for done in unused[number])
+    return most
+
+
+def own_bytes(part: Part, parts: Sequence[Part]) -> int:
+    """Upper bound of the bytes in memory for a part alone while it is evaluated, without those of its inputs.
 
     A read holds the block, the decoded chunks that cover it and their encoded bytes (assumed to be no
-    larger), or the part that it takes from one raw chunk. A function holds the blocks of its inputs, its
-    result and one temporary array of that size.
+    larger), or the part that it takes from one raw chunk. A function holds its result, one temporary array of
+    that size, and copies of narrow inputs in the type in which arithmetic is computed.
     """
-    result = region.size * node.spec.dtype.itemsize
+    node = part.node
     if isinstance(node, Read):
-        manifest = node.leaf.manifest
-        if manifest is None:
-            return 2 * result + READ_SPAN
-        if manifest.supports_partial_reads:
-            return result + min(result, manifest.chunk_nbytes) + min(READ_SPAN, manifest.chunk_nbytes)
-        return result + 2 * decoded_bytes(node, region)
-    held = peak = 0
-    for index, part in node.function.needs(region, [n.spec for n in node.inputs]):
-        source = node.inputs[index]
-        peak = max(peak, held + working_set(source, part))
-        held += part.size * source.spec.dtype.itemsize
-    made = node.function.full_copies * node.spec.size * max(4, node.spec.dtype.itemsize) or 2 * result
-    return max(peak, held + made + _widened(node, region))
-
-
-def _widened(node: Node, region: Region) -> int:
-    """The bytes of the copies of narrow inputs in the type in which arithmetic is computed."""
-    assert not isinstance(node, Read)
-    parts = node.function.needs(region, [n.spec for n in node.inputs])
+        return _reading(node, part.region)
     width = node.spec.dtype.itemsize
-    return sum(p.size * width for i, p in parts if node.inputs[i].spec.dtype.itemsize < width)
+    made = node.function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
+    return made + sum(
+        region.size * width
+        for number, region in part.inputs
+        if parts[number].node.spec.dtype.itemsize < width
+    )
+
+
+def kept_bytes(parts: Sequence[Part]) -> list[int]:
+    """The bytes that the result of each part keeps in memory as long as it is held.
+
+    What rearranges one array may give a view of it, which keeps all of that array.
+    """
+    kept: list[int] = []
+    for part in parts:
+        node, nbytes = part.node, part.nbytes
+        if isinstance(node, Apply) and node.function.is_layout and len(part.inputs) == 1:
+            nbytes = max(nbytes, kept[part.inputs[0][0]])
+        kept.append(nbytes)
+    return kept
+
+
+def _reading(node: Read, region: Region) -> int:
+    """Upper bound of the bytes in memory while a region of a leaf is read."""
+    result = region.size * node.spec.dtype.itemsize
+    manifest = node.leaf.manifest
+    if manifest is None:
+        return 2 * result + READ_SPAN
+    if manifest.supports_partial_reads:
+        return result + min(result, manifest.chunk_nbytes) + min(READ_SPAN, manifest.chunk_nbytes)
+    return result + 2 * decoded_bytes(node, region)

@@ -24,40 +24,88 @@ and 0.7 s, as much as it saves on 1.6 GB of input.
 Every function gives the same elements for any region, bit for bit, so tiles change no value.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from types import EllipsisType
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import ROWS, copy_into, gathered, tile_shape
 from ckpt_surgery.functions.elementwise import broadcast_needs
-from ckpt_surgery.graph.costs import working_set
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.graph.costs import kept_bytes, own_bytes, peak
+from ckpt_surgery.graph.nodes import Apply, Read
+from ckpt_surgery.graph.parts import Part, last_uses
 
 SMALLEST = 2 * ROWS
 """Number of elements below which a block is not divided into tiles."""
+MOST_FUSED = 64
+"""Limit on the functions that are evaluated together."""
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A tree of elementwise functions, for one region."""
+    """Elementwise functions that are evaluated together, for one region of the last of them."""
 
-    node: Apply
-    """Root of the tree: the function that is applied last."""
     region: Region
-    """Region of the root's result."""
-    parts: tuple[tuple[Node, Region], ...]
-    """Inputs of the tree, each once, with the regions to evaluate: other functions, and leaves."""
+    """Region of the last function's result."""
+    functions: tuple[Apply, ...]
+    """The functions, each after its inputs."""
+    members: frozenset[int]
+    """The numbers of the parts that are the functions' results."""
+    inputs: tuple[int, ...]
+    """The numbers of the parts that they are computed from."""
+    parts: tuple[Part, ...]
+    """Those parts: other functions, and leaves."""
 
     def apply(self, blocks: Sequence[np.ndarray]) -> np.ndarray:
         """The region's elements in C order, from the blocks of `parts`. Raises DataError."""
-        result: np.ndarray = np.empty(self.region.shape, self.node.spec.dtype)
-        placed = {id(node): (part, block) for (node, part), block in zip(self.parts, blocks, strict=True)}
+        result: np.ndarray = np.empty(self.region.shape, self.functions[-1].spec.dtype)
+        given = {id(part.node): (part.region, block) for part, block in zip(self.parts, blocks, strict=True)}
+        unused = self.unused()
         for tile in chunk_regions(result.shape, tile_shape(result.shape, [result, *blocks])):
-            copy_into(result[tile.slices], _piece(self.node, _moved(tile, self.region.starts), placed))
+            copy_into(result[tile.slices], self._tile(_moved(tile, self.region.starts), given, unused))
         return result
+
+    def _tile(
+        self,
+        tile: Region,
+        given: Mapping[int, tuple[Region, np.ndarray]],
+        unused: Sequence[Sequence[int]],
+    ) -> np.ndarray:
+        """One tile of the last function."""
+        pieces: dict[int, np.ndarray] = {}
+        for node, done in zip(self.functions, unused, strict=True):
+            specs = [child.spec for child in node.inputs]
+            taken = []
+            wanted = broadcast_needs(tile, node.spec.shape)
+            for number, region in node.function.needs(wanted, specs):
+                child = id(node.inputs[number])
+                if child not in pieces:
+                    pieces[child] = _cut(given[child], region)
+                taken.append(pieces[child])
+            pieces[id(node)] = node.function.apply(wanted, specs, taken)
+            del taken
+            for child in done:
+                del pieces[child]
+        return pieces[id(self.functions[-1])]
+
+    def unused(self) -> list[list[int]]:
+        """The nodes that no function after each one takes, by their identities."""
+        return last_uses([[id(child) for child in node.inputs] for node in self.functions])
+
+    def tile_bytes(self) -> int:
+        """Upper bound of the bytes of the pieces of one tile."""
+        held = {id(part.node) for part in self.parts}
+        most = len(held)
+        for node, done in zip(self.functions, self.unused(), strict=True):
+            held.add(id(node))
+            most = max(most, len(held))
+            held -= set(done)
+        widths = {node.spec.dtype.itemsize for node in (*self.functions, *(p.node for p in self.parts))}
+        return (most + 3) * ROWS * max(4, *widths)
 
 
 def _moved(tile: Region, by: Shape) -> Region:
@@ -67,57 +115,132 @@ def _moved(tile: Region, by: Shape) -> Region:
     return Region(starts, stops)
 
 
-def _piece(node: Node, region: Region, placed: Mapping[int, tuple[Region, np.ndarray]]) -> np.ndarray:
-    """One tile of a node. `placed` has the region and the block of each part, by `id`."""
-    if id(node) in placed:
-        part, block = placed[id(node)]
-        cut: tuple[EllipsisType | slice, ...] = (..., *region.within(part))  # an array even of no axes
-        return gathered(block[cut])
-    assert isinstance(node, Apply)
-    specs = [n.spec for n in node.inputs]
-    pieces = [_piece(node.inputs[i], part, placed) for i, part in node.function.needs(region, specs)]
-    return node.function.apply(region, specs, pieces)
+def _cut(given: tuple[Region, np.ndarray], region: Region) -> np.ndarray:
+    """A piece of a block that has a larger region."""
+    whole, block = given
+    cut: tuple[EllipsisType | slice, ...] = (..., *region.within(whole))  # an array even of no axes
+    return gathered(block[cut])
 
 
-def fused(node: Node, region: Region) -> Fused | None:
-    """The functions that are evaluated together for a region, or None to evaluate it whole.
+def fused(parts: Sequence[Part]) -> dict[int, Fused]:
+    """What is evaluated together, by the number of the part that is its result.
 
     Tiles gain nothing for a small region, a single function of one array, or leaves and results of one width.
-    They are also not used where they need more memory than `working_set`. The decision depends on the plan
-    alone, not on the data.
+    They are also not used where they need more memory than `peak` of the parts. The decision depends on the
+    plan alone, not on the data.
     """
-    if region.size < SMALLEST or not (isinstance(node, Apply) and node.function.elementwise):
-        return None
-    functions = [n for n in _walk(node) if _is_elementwise(n)]
-    if len(functions) == 1 and len(node.inputs) == 1:
-        return None
-    inputs = {id(n): n for n in _walk(node) if not _is_elementwise(n)}.values()
-    parts = tuple((n, broadcast_needs(region, n.spec.shape)) for n in inputs)
-    widths = {n.spec.dtype.itemsize for n in (*functions, *inputs)}
-    if len(widths) == 1 and all(isinstance(n, Read) for n in inputs):
-        return None
-    tiles = (len(functions) + len(parts) + 2) * ROWS * max(4, *widths)
-    if _held(parts, region.size * node.spec.dtype.itemsize + tiles) > working_set(node, region):
-        return None
-    return Fused(node, region, parts)
+    if not any(part.region.size >= SMALLEST for part in parts):
+        return {}
+    users: list[list[int]] = [[] for _ in parts]
+    for number, part in enumerate(parts):
+        for below, _ in part.inputs:
+            users[below].append(number)
+    kept = kept_bytes(parts)
+    needs = _needs(parts, kept)
+    found: dict[int, Fused] = {}
+    inside: set[int] = set()
+    for root in reversed(range(len(parts))):
+        if root in inside or not _is_elementwise(parts[root]) or parts[root].region.size < SMALLEST:
+            continue
+        together = _gathered(root, parts, users)
+        if _pays(together, root, parts, kept, needs):
+            found[root] = together
+            inside |= together.members
+    if found and _peak_in_tiles(parts, kept, found) > peak(parts):
+        return {}
+    return found
 
 
-def _is_elementwise(node: Node) -> bool:
-    return isinstance(node, Apply) and node.function.elementwise
+def _is_elementwise(part: Part) -> bool:
+    return isinstance(part.node, Apply) and part.node.function.elementwise
 
 
-def _walk(node: Node) -> Iterator[Node]:
-    """The elementwise functions of the tree from its root, and the nodes that they are computed from."""
-    yield node
-    if isinstance(node, Apply) and node.function.elementwise:
-        for child in node.inputs:
-            yield from _walk(child)
+def _gathered(root: int, parts: Sequence[Part], users: Sequence[Sequence[int]]) -> Fused:
+    """The functions that can be evaluated with a part, because nothing else needs their results."""
+    members = {root}
+    inputs: set[int] = set()
+    waiting = [-number for number, _ in parts[root].inputs]
+    heapify(waiting)
+    while waiting:
+        number = -heappop(waiting)  # the latest one: all that need it have been looked at
+        if number in members or number in inputs:
+            continue
+        alone = all(user in members for user in users[number])
+        if alone and _is_elementwise(parts[number]) and len(members) < MOST_FUSED:
+            members.add(number)
+            for below, _ in parts[number].inputs:
+                heappush(waiting, -below)
+        else:
+            inputs.add(number)
+    functions = tuple(node for n in sorted(members) if isinstance(node := parts[n].node, Apply))
+    order = tuple(sorted(inputs))
+    return Fused(parts[root].region, functions, frozenset(members), order, tuple(parts[n] for n in order))
 
 
-def _held(parts: Sequence[tuple[Node, Region]], more: int) -> int:
-    """Upper bound of the bytes in memory: while one part is evaluated, or for all parts and `more`."""
-    held = peak = 0
-    for node, part in parts:
-        peak = max(peak, held + working_set(node, part))
-        held += part.size * node.spec.dtype.itemsize
-    return max(peak, held + more)
+def _pays(
+    together: Fused, root: int, parts: Sequence[Part], kept: Sequence[int], needs: Sequence[int]
+) -> bool:
+    """Whether tiles are faster than whole blocks, and need no more memory."""
+    node = parts[root].node
+    assert isinstance(node, Apply)
+    if len(together.functions) == 1 and len(node.inputs) == 1:
+        return False
+    widths = {part.node.spec.dtype.itemsize for part in together.parts}
+    widths |= {function.spec.dtype.itemsize for function in together.functions}
+    if len(widths) == 1 and all(isinstance(part.node, Read) for part in together.parts):
+        return False
+    held = most = 0
+    for number in together.inputs:
+        most = max(most, held + needs[number])
+        held += kept[number]
+    return max(most, held + parts[root].nbytes + together.tile_bytes()) <= needs[root]
+
+
+def _needs(parts: Sequence[Part], kept: Sequence[int]) -> list[int]:
+    """For each part, the bytes in memory while it and what it is computed from are evaluated alone."""
+    needs: list[int] = []
+    for part in parts:
+        held = most = 0
+        for number in dict.fromkeys(below for below, _ in part.inputs):
+            most = max(most, held + needs[number])
+            held += kept[number]
+        needs.append(max(most, held + own_bytes(part, parts)))
+    return needs
+
+
+@frozen(eq=False)
+class Step:
+    """One block to compute: a part, or several functions in tiles."""
+
+    number: int
+    """The number of the part that is the result."""
+    inputs: tuple[int, ...]
+    """The numbers of the parts that it is computed from."""
+    together: Fused | None
+
+
+def steps_of(parts: Sequence[Part], together: Mapping[int, Fused]) -> list[Step]:
+    """What is computed, in order. `together`: what is evaluated in tiles, as `fused` gives it."""
+    inside = {number for one in together.values() for number in one.members}
+    return [
+        Step(
+            number,
+            together[number].inputs if number in together else tuple(below for below, _ in part.inputs),
+            together.get(number),
+        )
+        for number, part in enumerate(parts)
+        if number in together or number not in inside
+    ]
+
+
+def _peak_in_tiles(parts: Sequence[Part], kept: Sequence[int], together: Mapping[int, Fused]) -> int:
+    """The same as `peak`, with tiles."""
+    held = most = 0
+    steps = steps_of(parts, together)
+    for step, unused in zip(steps, last_uses([step.inputs for step in steps]), strict=True):
+        part = parts[step.number]
+        tiles = step.together
+        own = own_bytes(part, parts) if tiles is None else part.nbytes + tiles.tile_bytes()
+        most = max(most, held + own)
+        held += kept[step.number] - sum(kept[done] for done in unused)
+    return most

@@ -9,7 +9,7 @@ earlier entries.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
@@ -17,7 +17,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import fields_json, function_of
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
 
 LEAF = "leaf"
 """Kind of a leaf. No function has this kind."""
@@ -35,7 +35,7 @@ def nodes_json(nodes: Sequence[Node], kinds: Kinds) -> tuple[list[Any], list[Any
     Raises FunctionError for a function that is not registered under its kind, or whose fields JSON cannot
     hold.
     """
-    applied = list(_inputs_first(nodes))
+    applied = list(inputs_first(nodes))
     uses = Counter(id(node) for holder in (nodes, *(a.inputs for a in applied)) for node in holder)
     shared: list[Any] = []
     written: dict[int, Any] = {}
@@ -56,22 +56,6 @@ def nodes_json(nodes: Sequence[Node], kinds: Kinds) -> tuple[list[Any], list[Any
             document, depth = len(shared) - 1, 0
         written[id(node)], depths[id(node)] = document, depth
     return shared, [reference(node) for node in nodes]
-
-
-def _inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
-    """Every function of the trees once, after its inputs."""
-    seen: set[int] = set()
-    stack = [node for node in nodes if isinstance(node, Apply)][::-1]
-    while stack:
-        node = stack[-1]
-        waiting = [child for child in node.inputs if isinstance(child, Apply) and id(child) not in seen]
-        if id(node) not in seen and waiting:
-            stack += reversed(waiting)
-            continue
-        stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            yield node
 
 
 def _kind(function: Function, kinds: Kinds) -> str:

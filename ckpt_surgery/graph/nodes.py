@@ -1,10 +1,14 @@
-"""The value of an output as a tree: leaves that are read, and functions that are applied to them.
+"""The value of an output as a graph: leaves that are read, and functions that are applied to them.
 
-The tree holds no data. A node knows its shape and dtype, so these are known for every output while planning.
+The graph holds no data. A node knows its shape and dtype, so these are known for every output while planning.
+A node can be the input of many others: `x + x` in each of a hundred passes is a hundred nodes, with 2^100
+paths to the leaf. So every walk over nodes visits each of them once, and none calls itself at each level,
+because thousands of passes make graphs that are thousands of levels deep.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +16,11 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.frozen import frozen
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
+from ckpt_surgery.functions.sizes import check_size
 
 
 @frozen(eq=False)
@@ -30,6 +35,18 @@ class Read:
         assert self.leaf.spec is not None, "strings and empty nodes have no array"
         return self.leaf.spec
 
+    @property
+    def height(self) -> int:
+        return 0
+
+    @property
+    def kinds(self) -> frozenset[LeafKind]:
+        return _ONE_KIND[self.leaf.kind]
+
+
+_NO_KINDS: frozenset[LeafKind] = frozenset()
+_ONE_KIND = {kind: frozenset([kind]) for kind in LeafKind}
+
 
 @dataclass(frozen=True, eq=False)
 class Apply:
@@ -37,10 +54,29 @@ class Apply:
 
     function: Function
     inputs: tuple["Node", ...]
+    height: int = field(init=False, repr=False)
+    """The largest number of functions between the node and a leaf, itself included. A node is higher than
+    all nodes that it is computed from."""
+    kinds: frozenset[LeafKind] = field(init=False, repr=False)
+    """The kinds of all leaves that it is computed from."""
+
+    def __post_init__(self) -> None:
+        inputs = self.inputs
+        if len(inputs) == 1:
+            height, kinds = inputs[0].height, inputs[0].kinds
+        else:
+            height = max([node.height for node in inputs], default=0)
+            kinds = _NO_KINDS.union(*{node.kinds for node in inputs})
+        self.__dict__["height"] = height + 1
+        self.__dict__["kinds"] = kinds
 
     @cached_property
     def spec(self) -> ArraySpec:
-        return self.function.infer([node.spec for node in self.inputs])
+        """Raises FunctionError if the inputs do not fit the function, and for an array that is too large."""
+        specs = [node.spec for node in self.inputs]
+        spec = self.function.infer(specs)
+        check_size(self.function.called(), spec, specs)
+        return spec
 
 
 Node = Read | Apply
@@ -89,19 +125,45 @@ def applied(function: Function, inputs: Sequence[Array]) -> Array:
     return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
 
 
-def reads(node: Node) -> Iterator[Read]:
-    """Every read in the tree, depth first; a leaf that is read twice comes twice."""
-    return iter((node,)) if isinstance(node, Read) else _reads(node)
+def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:
+    """Every read that a value is computed from, once, depth first.
+
+    `seen`: the identities of nodes to leave out with all below them; those that are visited are added to it.
+    """
+    if isinstance(node, Read) and seen is None:
+        return iter((node,))
+    return _reads(node, set() if seen is None else seen)
 
 
-def _reads(root: "Node") -> Iterator[Read]:
+def _reads(root: "Node", seen: set[int]) -> Iterator[Read]:
     stack = [root]
     while stack:
         node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
         if isinstance(node, Read):
             yield node
         else:
             stack.extend(reversed(node.inputs))
+
+
+def inputs_first(nodes: Iterable[Node]) -> Iterator[Apply]:
+    """Every function of several values once, after its inputs."""
+    seen: set[int] = set()
+    stack = [node for node in nodes if isinstance(node, Apply)][::-1]
+    while stack:
+        node = stack[-1]
+        if id(node) in seen:
+            stack.pop()
+            continue
+        waiting = [child for child in node.inputs if isinstance(child, Apply) and id(child) not in seen]
+        if waiting:
+            stack += reversed(waiting)
+            continue
+        stack.pop()
+        seen.add(id(node))
+        yield node
 
 
 def relinked(node: Node) -> Manifest | None:
@@ -113,5 +175,21 @@ def relinked(node: Node) -> Manifest | None:
         return node.leaf.manifest
     if type(node.function).relink is Function.relink:
         return None
-    manifests = [manifest for child in node.inputs if (manifest := relinked(child)) is not None]
-    return node.function.relink(manifests) if len(manifests) == len(node.inputs) else None
+    functions = list(inputs_first([node]))
+    if any(type(apply.function).relink is Function.relink for apply in functions):
+        return None
+    left = Counter(id(child) for apply in functions for child in apply.inputs)
+    """How many functions still need the manifest of each node: those of long chains are not kept."""
+    known: dict[int, Manifest | None] = {}
+    for apply in functions:
+        manifests = []
+        for child in apply.inputs:
+            manifest = child.leaf.manifest if isinstance(child, Read) else known[id(child)]
+            left[id(child)] -= 1
+            if not left[id(child)]:
+                known.pop(id(child), None)
+            if manifest is None:
+                return None
+            manifests.append(manifest)
+        known[id(apply)] = apply.function.relink(manifests)
+    return known[id(node)]

@@ -1,6 +1,5 @@
 """How an output is cut into chunks and tasks, so that each task stays within the memory budget."""
 
-import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
 
 MAX_CHUNK = 32 << 20
 """Bytes of an output chunk at most: small enough to stream, large enough to keep files and indexes few."""
@@ -18,6 +17,8 @@ SMALL_CHUNK = 1 << 20
 """Source chunks with fewer bytes are not imitated: many tiny chunks make many requests."""
 WRITE_BUFFER = 64 << 20
 """Bytes that a writer may buffer before it flushes them."""
+MOST_FOLLOWED = 64
+"""Limit on the functions through which the place of a slice is followed; beyond, its start alone counts."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,32 @@ class Cut:
     """Decoded bytes that all tasks read together."""
 
 
-def signature(node: Node) -> Hashable:
+def signature(value: Node) -> Hashable:
     """Equal for values that are cut alike: what counts are shapes, dtypes, grids and functions, not names.
 
     A slice counts by its extent and by where it begins within the chunks that it reads, not by where it
-    begins in the array, so that the thousands of slices of a stack have one signature.
+    begins in the array, so that the thousands of slices of a stack have one signature. What is computed once
+    and used twice differs from two values of one form: the signature lists each node once, with the places of
+    its inputs in the list.
     """
-    if isinstance(node, Read):
-        manifest = node.leaf.manifest
-        return node.spec, None if manifest is None else (manifest.chunk_shape, _stored_order(manifest))
-    return _form(node), tuple(map(signature, node.inputs))
+    if isinstance(value, Read):
+        return _form_of_read(value)
+    places: dict[int, int] = {}
+    forms: list[Hashable] = []
+    for node in inputs_first([value]):
+        for child in node.inputs:
+            if id(child) not in places:  # a leaf: functions come before those that they are inputs of
+                assert isinstance(child, Read)
+                places[id(child)] = len(forms)
+                forms.append(_form_of_read(child))
+        places[id(node)] = len(forms)
+        forms.append((_form(node), *[places[id(child)] for child in node.inputs]))
+    return tuple(forms)
+
+
+def _form_of_read(node: Read) -> Hashable:
+    manifest = node.leaf.manifest
+    return node.spec, None if manifest is None else (manifest.chunk_shape, _stored_order(manifest))
 
 
 def _form(node: Apply) -> Hashable:
@@ -58,14 +75,21 @@ def _form(node: Apply) -> Hashable:
 
 def _place(node: Node, axis: int, start: int, stop: int) -> Hashable:
     """The part of a range start:stop along an axis that decides what reading some of it costs."""
-    if (start, stop) == (0, node.spec.shape[axis]):
-        return "everywhere"
-    if isinstance(node, Apply):
+    for _ in range(MOST_FOLLOWED):
+        if (start, stop) == (0, node.spec.shape[axis]):
+            return "everywhere"
+        if isinstance(node, Read):
+            return _place_in_leaf(node, axis, start, stop)
         below = node.function.followed(axis, [n.spec for n in node.inputs])
         if below is None:
-            return "at", start
-        found, begin = below
-        return _place(node.inputs[0], found, begin + start, begin + stop)
+            break
+        axis, begin = below
+        node, start, stop = node.inputs[0], begin + start, begin + stop
+    return "at", start
+
+
+def _place_in_leaf(node: Read, axis: int, start: int, stop: int) -> Hashable:
+    """The same for a range of a leaf."""
     manifest = node.leaf.manifest
     if manifest is None or manifest.supports_partial_reads:
         return "anywhere"
@@ -143,7 +167,7 @@ def budget_for(room: int) -> str:
 
 def _is_whole(node: Node) -> bool:
     """Whether a part of the value is computed as a whole."""
-    return isinstance(node, Apply) and (node.function.full_copies > 0 or any(map(_is_whole, node.inputs)))
+    return any(part.function.full_copies > 0 for part in inputs_first([node]))
 
 
 def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Shape:
@@ -177,20 +201,49 @@ def grid_of(node: Node) -> Shape:
     leads to another input, the period is 1. Any other function, such as a reshape, has one period over the
     whole axis.
     """
+    known: dict[int, Shape] = {}
+    leads: dict[int, list[Lead]] = {}
+    stack = [node]
+    while stack:
+        one = stack[-1]
+        if isinstance(one, Read):
+            known[id(one)] = _stored_grid(one)
+        elif id(one) not in known:
+            found = leads.get(id(one)) or leads.setdefault(id(one), _leads(one))
+            below = [lead[0] for lead in found if not isinstance(lead, int)]
+            waiting = [child for child in below if id(child) not in known]
+            if waiting:
+                stack += waiting
+                continue
+            known[id(one)] = tuple(
+                lead if isinstance(lead, int) else min(known[id(lead[0])][lead[1]], max(1, length))
+                for lead, length in zip(found, one.spec.shape, strict=True)
+            )
+        stack.pop()
+    return known[id(node)]
+
+
+def _stored_grid(node: Read) -> Shape:
+    """The periods of a leaf: those of its chunks."""
     shape = tuple(max(1, n) for n in node.spec.shape)
-    if isinstance(node, Read):
-        manifest = node.leaf.manifest
-        if manifest is None or manifest.supports_partial_reads:
-            return (1,) * node.spec.ndim
-        return tuple(min(max(1, c), n) for c, n in zip(manifest.chunk_shape, shape, strict=True))
+    manifest = node.leaf.manifest
+    if manifest is None or manifest.supports_partial_reads:
+        return (1,) * node.spec.ndim
+    return tuple(min(max(1, c), n) for c, n in zip(manifest.chunk_shape, shape, strict=True))
+
+
+Lead = int | tuple[Node, int]
+"""The period along an axis; or the input and its axis that have the same one."""
+
+
+def _leads(node: Apply) -> list[Lead]:
+    """Where the period along each axis comes from."""
     if node.spec.size == 0:
-        return shape
-    grid = functools.cache(lambda index: grid_of(node.inputs[index]))  # once for all axes, at every depth
-    return tuple(min(_period(node, axis, grid), length) for axis, length in enumerate(shape))
+        return [max(1, length) for length in node.spec.shape]
+    return [_lead(node, axis) for axis in range(node.spec.ndim)]
 
 
-def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
-    """The period along one axis; `grid` gives the periods of an input by its number."""
+def _lead(node: Apply, axis: int) -> Lead:
     length = node.spec.shape[axis]
     if length < 2:
         return 1
@@ -201,7 +254,7 @@ def _period(node: Apply, axis: int, grid: Callable[[int], Shape]) -> int:
     moved = [a for a, (p, q) in enumerate(zip(start, there[0][1], strict=True)) if q != p]
     if len(moved) != 1 or abs(there[0][1][moved[0]] - start[moved[0]]) != 1:
         return length
-    return grid(index)[moved[0]]
+    return node.inputs[index], moved[0]
 
 
 def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:

@@ -13,7 +13,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.functions.create import Full
-from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
+from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series
 from ckpt_surgery.language.scope import Leaves
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.language.values import told
@@ -108,8 +108,7 @@ def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) 
     if not isinstance(value, Array):
         raise SurgeryError(f"`value` gives {_described(value)}, not an array or a number")
     node = value.settled()
-    found = list(reads(node))
-    scalar = bool(found) and node.spec.shape == () and all(r.leaf.kind is LeafKind.SCALAR for r in found)
+    scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY
     if isinstance(node, Read):
         return Entry(key, node.leaf, node, rule)

@@ -223,10 +223,12 @@ def _cut_all(
 
 def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -> Iterator[Dropped]:
     """Source leaves that feed no output, with the first decision against each."""
-    used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value)}
+    seen: set[int] = set()
+    used = {id(r.leaf) for entry in decisions.outputs for r in reads(entry.value, seen)}
     reasons: dict[int, tuple[RuleRef | None, str]] = {}
+    judged: set[int] = set()
     for drop in decisions.drops:
-        for read in reads(drop.entry.value):
+        for read in reads(drop.entry.value, judged):
             reasons.setdefault(id(read.leaf), (drop.rule, drop.why))
     for source, listing in listings.items():
         for leaf in listing.values():

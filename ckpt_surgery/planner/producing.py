@@ -1,7 +1,7 @@
 """What the rules of a pass make of the leaves that they claimed: new entries, and leaves that are dropped."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -324,10 +324,16 @@ def _order_problem(places: Sequence[object], group: Sequence[Contribution]) -> s
     return None
 
 
-def is_layout(node: Node, bases: set[int]) -> bool:
+def is_layout(node: Node, bases: Set[int]) -> bool:
     """Whether a node only rearranges elements of the nodes with the identities `bases`."""
-    if id(node) in bases:
-        return True
-    return (
-        isinstance(node, Apply) and node.function.is_layout and all(is_layout(i, bases) for i in node.inputs)
-    )
+    seen = set(bases)
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if id(one) in seen:
+            continue
+        if not (isinstance(one, Apply) and one.function.is_layout):
+            return False
+        seen.add(id(one))
+        stack += one.inputs
+    return True

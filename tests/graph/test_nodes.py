@@ -52,11 +52,14 @@ def test_shapes_are_checked_when_a_function_is_applied() -> None:
         applied(Concat(0), [Array(read("a"), NARROW), Array(read("b", (2, 4)), NARROW)])
 
 
-def test_reads_come_depth_first_and_as_often_as_they_are_read() -> None:
+def test_reads_come_depth_first_and_once() -> None:
     a, b, c = read("a"), read("b"), read("c")
     node = Apply(Stack(), (Apply(Concat(), (b, a)), Apply(Concat(), (c, a))))
-    assert [r.leaf.key.text for r in reads(node)] == ["b", "a", "c", "a"]
+    assert [r.leaf.key.text for r in reads(node)] == ["b", "a", "c"]
     assert list(reads(a)) == [a]
+    seen: set[int] = set()
+    assert list(reads(node.inputs[0], seen)) == [b, a]
+    assert list(reads(node, seen)) == [c]
 
 
 def test_a_series_is_complete_without_gaps() -> None:

@@ -1,0 +1,36 @@
+"""Bounds on the array that a function gives, whatever its arguments: they can be anything in a recipe."""
+
+from collections.abc import Sequence
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.text import bytes_text
+
+MOST_BYTES = 1 << 40
+"""Bytes above which an array must not have more than MOST_GROWTH times the bytes of what it is made of."""
+MOST_GROWTH = 16
+"""So that stacks of large arrays, and casts of those, may be of any size."""
+MOST_AXES = 32
+"""Limit on the number of axes: what NumPy and TensorStore hold."""
+LONGEST = 2**63 - 1
+"""Limit on the length of an axis, on the number of elements and on that of bytes."""
+
+
+def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
+    """Raises FunctionError if the result of the function `name` is too large to be computed or stored.
+
+    `spec`: shape and dtype of the result. `ins`: those of the arrays that it is made of.
+    """
+    if spec.ndim > MOST_AXES:
+        raise FunctionError(f"`{name}` would give an array of {spec.ndim} axes; the limit is {MOST_AXES}")
+    nbytes = spec.nbytes
+    if nbytes <= MOST_BYTES and (nbytes or max(spec.shape, default=0) <= LONGEST):
+        return
+    given = sum(one.nbytes for one in ins)
+    if nbytes > LONGEST or not nbytes or nbytes > MOST_GROWTH * given:
+        size = bytes_text(nbytes) if nbytes <= LONGEST else f"2^{nbytes.bit_length() - 1} bytes"
+        out_of = f" out of {bytes_text(given)}" if ins else ""
+        raise FunctionError(
+            f"`{name}` would make {spec}, {size}{out_of}; "
+            f"the limit is {bytes_text(MOST_BYTES)}, or {MOST_GROWTH} times what an array is made of"
+        )
