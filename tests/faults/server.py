@@ -1,0 +1,165 @@
+"""Runs of the program, each in a fork of a process that has imported everything already.
+
+A run then takes as long as its work, and thousands of them are possible. `python -m tests.faults.server`
+reads one request per line from its standard input, and answers each with a line: see `tests.faults.runs`.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tests.faults import kernel, patching
+from tests.faults.calls import ERRORS, Counter, Fault
+
+
+def main() -> None:
+    """Answer requests until the standard input ends."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    _import_everything()
+    in_kernel = kernel.available() and "FAULTS_IN_PYTHON" not in os.environ
+    for line in sys.stdin:
+        print(json.dumps(_carry_out(json.loads(line), in_kernel)), flush=True)
+
+
+def _import_everything() -> None:
+    """Import the package and what it imports when it is needed. None of that starts a thread."""
+    import ckpt_surgery
+
+    for module in pkgutil.walk_packages(ckpt_surgery.__path__, "ckpt_surgery."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in ("tensorstore", "rich.console", "rich.text", "rich.progress", "yaml", "msgspec", "numpy.random"):
+        importlib.import_module(name)
+
+
+def _carry_out(request: Mapping[str, Any], in_kernel: bool) -> dict[str, Any]:
+    counter = Counter(Fault(**request["fault"]), request["watched"]) if request["watched"] else None
+    ours, theirs = socket.socketpair()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        started = time.monotonic()
+        until = started + request["seconds"]
+        process = os.fork()
+        if process == 0:
+            _run(request, counter, in_kernel, theirs, out.fileno(), err.fileno())
+        theirs.close()
+        if counter is not None and in_kernel:
+            kernel.answer(process, ours, counter, until)
+        status, used, in_time = _wait(process, until)
+        if counter is not None and not in_kernel:
+            with contextlib.suppress(OSError, ValueError):
+                told = json.loads(ours.recv(1 << 20, socket.MSG_DONTWAIT).splitlines()[-1])
+                counter.counted, counter.hit = told
+        ours.close()
+        for file in (out, err):
+            file.seek(0)
+        return {
+            "code": os.waitstatus_to_exitcode(status),
+            "out": out.read().decode(errors="replace"),
+            "err": err.read().decode(errors="replace"),
+            "in_time": in_time,
+            "seconds": time.monotonic() - started,
+            "resident": used.ru_maxrss,
+            "counted": counter.counted if counter else {},
+            "hit": counter.hit if counter else "",
+        }
+
+
+def _wait(process: int, until: float) -> tuple[int, resource.struct_rusage, bool]:
+    """The exit status, what was used, and whether the process ended by itself in time."""
+    while time.monotonic() < until:
+        found, status, used = os.wait4(process, os.WNOHANG)
+        if found:
+            return status, used, True
+        time.sleep(0.002)
+    os.kill(process, signal.SIGKILL)
+    _, status, used = os.wait4(process, 0)
+    return status, used, False
+
+
+def _run(
+    request: Mapping[str, Any],
+    counter: Counter | None,
+    in_kernel: bool,
+    server: socket.socket,
+    out: int,
+    err: int,
+) -> NoReturn:
+    """Become the program, with the limits and the faults of the request."""
+    code = 120
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (out, 1), (err, 2)):
+            os.dup2(source, target)
+        os.chdir(request["directory"])
+        os.environ.update(request["environment"])
+        _limit(request["limits"])
+        sys.argv = ["ckpt-surgery", *request["arguments"]]
+        if counter is not None and in_kernel:
+            kernel.install_and_send(_kinds(counter.fault), server)
+        elif counter is not None:
+            patching.install(_Telling(counter, server))
+        from ckpt_surgery.cli import main as program
+
+        program()
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1 if leaving.code else 0
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001  (nothing may return into the server's loop)
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _kinds(fault: Fault) -> list[str]:
+    """The kinds of calls that the kernel has to ask about."""
+    if not fault.kind:
+        return [kind for kind in ERRORS if kind != "read"]
+    return [fault.kind]
+
+
+def _limit(limits: Mapping[str, int]) -> None:
+    for name, value in limits.items():
+        if name == "RLIMIT_DATA":  # more than the server has now, of which the run has a copy
+            value += _data_bytes()
+        number = getattr(resource, name)
+        resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
+
+
+def _data_bytes() -> int:
+    """Memory of this process that counts for RLIMIT_DATA; 0 where the system does not tell."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return int(lines["VmData"].split()[0]) * 1024
+
+
+class _Telling(Counter):
+    """Counts in the run itself, and tells the server."""
+
+    def __init__(self, counter: Counter, server: socket.socket):
+        super().__init__(counter.fault, counter.directory)
+        self._server = server
+
+    def decide(self, kind: str, name: str, path: str) -> int:
+        decision = super().decide(kind, name, path)
+        self._server.send(json.dumps([self.counted, self.hit]).encode() + b"\n", socket.MSG_DONTWAIT)
+        return decision
+
+
+if __name__ == "__main__":
+    main()
