@@ -41,8 +41,8 @@ demo: .venv/.demo
 # Tests marked `machine` measure a whole process, so they run alone, after the others. Exit status 5 says
 # that TESTS selects none of them.
 test: $(STAMP)
-	$(PYTEST) -n $(JOBS) -m 'not slow and not machine' $(TESTS)
-	$(PYTEST) -m 'machine and not slow' $(TESTS) || [ $$? -eq 5 ]
+	$(PYTEST) -n $(JOBS) -m 'not slow and not machine and not faults' $(TESTS)
+	$(PYTEST) -m 'machine and not slow and not faults' $(TESTS) || [ $$? -eq 5 ]
 
 test-all: $(STAMP)
 	$(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)

@@ -59,9 +59,7 @@ def install(kinds: Iterable[str]) -> int:
     buffer = ctypes.create_string_buffer(text, len(text))
     program = _Program(len(steps), ctypes.cast(buffer, ctypes.c_void_p))
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    return int(
-        library.syscall(_SECCOMP[machine], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(program))
-    )
+    return int(library.syscall(_SECCOMP[machine], _SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(program)))
 
 
 def install_and_send(kinds: Iterable[str], to: socket.socket) -> None:
@@ -74,7 +72,7 @@ def install_and_send(kinds: Iterable[str], to: socket.socket) -> None:
 
 
 def answer(process: int, from_: socket.socket, counter: Counter, until: float) -> None:
-    """Decide about every call of a child process until it has ended, or until a time of the monotonic clock."""
+    """Decide about every call of a child process until it ends, or the monotonic clock reaches `until`."""
     _, descriptors, _, _ = socket.recv_fds(from_, 1, 1)
     listener = descriptors[0]
     waiting = select.poll()

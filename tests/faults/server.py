@@ -40,7 +40,15 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(ckpt_surgery.__path__, "ckpt_surgery."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for name in ("tensorstore", "rich.console", "rich.text", "rich.progress", "yaml", "msgspec", "numpy.random"):
+    for name in (
+        "tensorstore",
+        "rich.console",
+        "rich.text",
+        "rich.progress",
+        "yaml",
+        "msgspec",
+        "numpy.random",
+    ):
         importlib.import_module(name)
 
 

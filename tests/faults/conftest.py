@@ -1,0 +1,30 @@
+"""What all tests of faults share: a process that carries out runs, and the count of what was tried."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.runs import Runner
+from tests.faults.scenarios import SCENARIOS, Bench
+from tests.faults.tally import Tally
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[Runner]:
+    made = Runner()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def tally() -> Iterator[Tally]:
+    made = Tally()
+    yield made
+    made.save()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, runner: Runner) -> Callable[[str], Bench]:
+    """`bench(name)`: a directory for the scenario of that name."""
+    return lambda name: Bench(SCENARIOS[name], tmp_path / "bench", runner, tmp_path / "cache")
