@@ -164,8 +164,6 @@ class Bench:
             if holds == "new":
                 assert "new and complete" in flowing(run.err) or "is complete" in flowing(run.err), run
         self.check_names(run)
-        if self.leftovers():
-            self.check_next_run(run)
         return holds
 
     def check_source(self, run: Run) -> None:
@@ -194,6 +192,11 @@ class Bench:
         """Assert that whatever is left has a name by which the next run recognizes it."""
         pattern = re.compile(re.escape(f".{self.scenario.out}.ckpt-surgery-") + r"[\w.-]+")
         assert all(pattern.fullmatch(name) for name in self.leftovers()), f"{self.leftovers()} is left: {run}"
+
+    def settle(self, run: Run) -> None:
+        """If a run has left something, let the next one put it in order."""
+        if self.leftovers():
+            self.check_next_run(run)
 
     def check_next_run(self, run: Run, *options: str) -> Run:
         """An undisturbed run after a fault succeeds, and leaves nothing but what it made."""

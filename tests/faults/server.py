@@ -5,6 +5,7 @@ reads one request per line from its standard input, and answers each with a line
 """
 
 import contextlib
+import fcntl
 import importlib
 import json
 import os
@@ -13,7 +14,6 @@ import resource
 import signal
 import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping
@@ -55,33 +55,51 @@ def _import_everything() -> None:
 def _carry_out(request: Mapping[str, Any], in_kernel: bool) -> dict[str, Any]:
     counter = Counter(Fault(**request["fault"]), request["watched"]) if request["watched"] else None
     ours, theirs = socket.socketpair()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        started = time.monotonic()
-        until = started + request["seconds"]
-        process = os.fork()
-        if process == 0:
-            _run(request, counter, in_kernel, theirs, out.fileno(), err.fileno())
-        theirs.close()
-        if counter is not None and in_kernel:
-            kernel.answer(process, ours, counter, until)
-        status, used, in_time = _wait(process, until)
-        if counter is not None and not in_kernel:
-            with contextlib.suppress(OSError, ValueError):
-                told = json.loads(ours.recv(1 << 20, socket.MSG_DONTWAIT).splitlines()[-1])
-                counter.counted, counter.hit = told
-        ours.close()
-        for file in (out, err):
-            file.seek(0)
-        return {
-            "code": os.waitstatus_to_exitcode(status),
-            "out": out.read().decode(errors="replace"),
-            "err": err.read().decode(errors="replace"),
-            "in_time": in_time,
-            "seconds": time.monotonic() - started,
-            "resident": used.ru_maxrss,
-            "counted": counter.counted if counter else {},
-            "hit": counter.hit if counter else "",
-        }
+    # Pipes, because limits on files hold for them too. They hold what a run prints until it has ended.
+    (out, into_out), (err, into_err) = _pipe(), _pipe()
+    started = time.monotonic()
+    until = started + request["seconds"]
+    process = os.fork()
+    if process == 0:
+        _run(request, counter, in_kernel, theirs, into_out, into_err)
+    for descriptor in (into_out, into_err):
+        os.close(descriptor)
+    theirs.close()
+    if counter is not None and in_kernel:
+        kernel.answer(process, ours, counter, until)
+    status, used, in_time = _wait(process, until)
+    if counter is not None and not in_kernel:
+        with contextlib.suppress(OSError, ValueError):
+            counter.counted, counter.hit = json.loads(_drained(ours.detach()).splitlines()[-1])
+    ours.close()
+    return {
+        "code": os.waitstatus_to_exitcode(status),
+        "out": _drained(out).decode(errors="replace"),
+        "err": _drained(err).decode(errors="replace"),
+        "in_time": in_time,
+        "seconds": time.monotonic() - started,
+        "resident": used.ru_maxrss,
+        "counted": counter.counted if counter else {},
+        "hit": counter.hit if counter else "",
+    }
+
+
+def _pipe() -> tuple[int, int]:
+    ends = os.pipe()
+    if hasattr(fcntl, "F_SETPIPE_SZ"):
+        fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 20)
+    return ends
+
+
+def _drained(descriptor: int) -> bytes:
+    """All that can be read now; closes the descriptor."""
+    os.set_blocking(descriptor, False)
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(descriptor, 1 << 20):
+            found += piece
+    os.close(descriptor)
+    return found
 
 
 def _wait(process: int, until: float) -> tuple[int, resource.struct_rusage, bool]:

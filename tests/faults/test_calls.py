@@ -21,6 +21,7 @@ def try_every_call(bench: Bench, kind: str, overwrite: bool, tally: Tally, lasti
         run = bench.run(*(["--overwrite"] if overwrite else []), fault=fault)
         try:
             ended = bench.check(run, overwrite)
+            bench.settle(run)
         except AssertionError as error:
             broken.append(str(error))
             continue
