@@ -247,8 +247,8 @@ def check_message(run: Run, hinted: bool = True) -> None:
     assert "Traceback" not in text, run
     assert "internal error" not in text, run
     assert "This is a bug" not in text, run
-    assert text.count("Error: ") == 1, run
-    told = text[text.index("Error: ") :]
+    assert len(re.findall("^Error: ", text, re.MULTILINE)) == 1, run
+    told = text[re.search("^Error: ", text, re.MULTILINE).start() :]
     short = re.sub(r"\S*/\S*", "PATH", told)
     assert len(short) <= MOST_CHARACTERS, f"{len(short)} characters: {run}"
     if hinted:

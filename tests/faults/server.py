@@ -129,6 +129,8 @@ def _run(
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
+        os.closerange(3, server.fileno())
+        os.closerange(server.fileno() + 1, 256)
         os.chdir(request["directory"])
         os.environ.update(request["environment"])
         _limit(request["limits"])
