@@ -31,10 +31,22 @@ from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 
 
 def number_as(value: Number, dtype: DType) -> np.ndarray:
-    """A number of the recipe as an array of this dtype without axes.
+    """A number of the recipe as a read-only array of this dtype without axes.
 
     Raises FunctionError for a fraction as an integer dtype, and for a number out of the range of the dtype.
     """
+    return _number_as(value, isinstance(value, float) and math.copysign(1, value) < 0, dtype)
+
+
+@functools.lru_cache(maxsize=1024, typed=True)  # a rule has the same few numbers at thousands of leaves
+def _number_as(value: Number, negative: bool, dtype: DType) -> np.ndarray:
+    """The same; `negative` tells -0.0 and 0.0 apart, which are equal."""
+    found = _converted_number(value, dtype)
+    found.flags.writeable = False
+    return found
+
+
+def _converted_number(value: Number, dtype: DType) -> np.ndarray:
     if is_integer(dtype) or kind(dtype) == "b":
         if not math.isfinite(value) or value != int(value):
             raise FunctionError(

@@ -175,6 +175,10 @@ def relinked(node: Node) -> Manifest | None:
         return node.leaf.manifest
     if type(node.function).relink is Function.relink:
         return None
+    if node.height == 1:
+        stored = [child.leaf.manifest for child in node.inputs if isinstance(child, Read)]
+        manifests = [manifest for manifest in stored if manifest is not None]
+        return node.function.relink(manifests) if len(manifests) == len(stored) else None
     functions = list(inputs_first([node]))
     if any(type(apply.function).relink is Function.relink for apply in functions):
         return None

@@ -1,30 +1,59 @@
 """Finds the elements of source leaves that no output uses: exactly for slices, strides and gathers."""
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
-from ckpt_surgery.core.selections import Positions, Selection, as_array, count, whole
-from ckpt_surgery.graph.nodes import Node, Read
+from ckpt_surgery.core.selections import Positions, Selection, as_array, bounding_box, count, whole
+from ckpt_surgery.graph.nodes import Apply, Node, Read, reads
 
 MOST_MARKS = 2**24
 """The number of places and cells up to which the elements of one leaf are counted exactly."""
+MOST_SELECTIONS = 4096
+"""The number of selections of one function's result up to which each is followed to the leaves."""
 
 
-def used(node: Node, selection: Selection) -> Iterator[tuple[Read, Selection]]:
-    """The leaves, and the elements of each, from which the selected elements of a value are computed."""
-    if isinstance(node, Read):
-        yield node, selection
-        return
-    if count(selection) == 0:
-        return
-    for index, part in node.function.uses(selection, [n.spec for n in node.inputs]):
-        yield from used(node.inputs[index], part)
+def used(values: Sequence[Node]) -> dict[int, list[Selection]]:
+    """The elements of leaves from which the values are computed: the selections by the identity of the read.
+
+    The highest functions come first, so that everything that is wanted of one is known when it is looked at.
+    Of a function with too many selections, the smallest region around them is taken for used.
+    """
+    wanted: dict[int, dict[Hashable, Selection]] = {}
+    waiting: list[tuple[int, int, Apply]] = []
+
+    def want(node: Node, selection: Selection) -> None:
+        if id(node) not in wanted:
+            wanted[id(node)] = {}
+            if isinstance(node, Apply):
+                heappush(waiting, (-node.height, id(node), node))
+        wanted[id(node)][tuple(map(_name, selection))] = selection
+
+    for value in values:
+        want(value, whole(value.spec.shape))
+    while waiting:
+        node = heappop(waiting)[2]
+        selections: Collection[Selection] = wanted.pop(id(node)).values()
+        if len(selections) > MOST_SELECTIONS:
+            selections = [_around(selections)]
+        specs = [child.spec for child in node.inputs]
+        for selection in selections:
+            for index, part in node.function.uses(selection, specs) if count(selection) else ():
+                want(node.inputs[index], part)
+    return {read: list(selections.values()) for read, selections in wanted.items()}
+
+
+def _around(selections: Collection[Selection]) -> Selection:
+    """The smallest region that contains all selections."""
+    boxes = [bounding_box(selection) for selection in selections if count(selection)]
+    starts = map(min, zip(*(box.starts for box in boxes), strict=True))
+    return tuple(map(range, starts, map(max, zip(*(box.stops for box in boxes), strict=True))))
 
 
 def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
@@ -32,25 +61,22 @@ def unused_elements(values: Sequence[Node], left_out: str) -> Iterator[Notice]:
 
     Leaves that no value reads, and leaves of the source `left_out`, get none.
     """
-    complete = {id(value.leaf) for value in values if isinstance(value, Read)}
+    computed = [value for value in values if isinstance(value, Apply)]
+    selections = used(computed)
     taken: dict[int, tuple[Leaf, list[Selection]]] = {}
-    for value in values:
-        if isinstance(value, Read):
-            continue
-        for read, selection in used(value, whole(value.spec.shape)):
-            if id(read.leaf) in complete or read.source == left_out:
-                continue
-            if count(selection) == read.spec.size:
-                complete.add(id(read.leaf))
-            taken.setdefault(id(read.leaf), (read.leaf, []))[1].append(selection)
+    seen: set[int] = set()
+    for read in (read for value in computed for read in reads(value, seen) if read.source != left_out):
+        taken.setdefault(id(read.leaf), (read.leaf, []))[1].extend(selections.get(id(read), ()))
+    complete = {id(value.leaf) for value in values if isinstance(value, Read)}
     known: dict[Hashable, Uncovered | None] = {}  # thousands of leaves have the same shape and selections
-    for leaf, selections in taken.values():
+    for leaf, parts in taken.values():
         assert leaf.spec is not None
-        if id(leaf) in complete:
+        size = leaf.spec.size
+        if not parts or id(leaf) in complete or any(count(selection) == size for selection in parts):
             continue
-        alike = leaf.spec.shape, frozenset(tuple(map(_name, selection)) for selection in selections)
+        alike = leaf.spec.shape, frozenset(tuple(map(_name, selection)) for selection in parts)
         if alike not in known:
-            known[alike] = uncovered(leaf.spec.shape, selections)
+            known[alike] = uncovered(leaf.spec.shape, parts)
         if (left := known[alike]) is not None:
             yield Notice(f"{left.numbers} elements of ", leaf.key.text, left.where)
 
