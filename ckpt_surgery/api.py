@@ -170,11 +170,11 @@ def _applied(
 def _carry_out(prepared: Prepared, where: Publication, manner: "_Manner") -> tuple[str, ...]:
     plan, options = prepared.plan, prepared.destination
     with local.staged(where.path, is_file(options)) as staging:
-        sink = open_sink(options, plan.metadata, staging.directory, outputs_of(plan), where.step_only)
+        sink = open_sink(options, plan.metadata, staging.work, outputs_of(plan), where.step_only)
         run(plan, prepared.sources, sink, prepared.memory, prepared.workers, manner.progress)
         _check_unchanged(prepared)
         local.publish(staging, manner.overwrite)
-        return staging.notices
+    return staging.notices
 
 
 def _check_unchanged(prepared: Prepared) -> None:

@@ -12,7 +12,7 @@ def has(name: str) -> bool:
     return hasattr(_library(), name)
 
 
-def call(name: str, *arguments: bytes | int | ctypes.c_uint, path: Path) -> None:
+def call(name: str, *arguments: bytes | int | ctypes.c_uint | ctypes.c_int64, path: Path) -> None:
     """Call a function that returns 0 on success and sets errno otherwise.
 
     Raises OSError with that number and `path`; with ENOSYS where the system has no such function.

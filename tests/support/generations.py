@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from ckpt_surgery.engine.staging import local, locks
+from ckpt_surgery.engine.staging import local, owners
 
 OLD, NEW = "old", "new"
 LINES = 3
@@ -50,7 +50,17 @@ def lock_of(destination: Path) -> Path:
     return destination.with_name(f".{destination.name}.ckpt-surgery-lock")
 
 
-def write_lock(destination: Path, **changes: object) -> None:
-    """Write a lock as this process does, but with some fields changed."""
-    owner = {name: getattr(locks._this_process(), name) for name in locks._Owner.__dataclass_fields__}
+def write_lock(destination: Path, silent: float = 0, **changes: object) -> None:
+    """Write a lock as this process does, but with some fields changed.
+
+    `silent`: seconds since the last sign of life.
+    """
+    owner = owners.to_json(owners.this_process("0" * 16))
     lock_of(destination).write_text(json.dumps(owner | changes))
+    age(lock_of(destination), silent)
+
+
+def age(file: Path, seconds: float) -> None:
+    """Set the time of a file back."""
+    then = file.stat().st_mtime - seconds
+    os.utime(file, (then, then))

@@ -1,34 +1,45 @@
 """Publishing a checkpoint on a local file system: a lock, a temporary directory, one rename.
 
 Everything is written into a directory with a random name beside the destination. After all of it has
-reached the disk, one rename makes that directory, or the one file in it, the destination. Before the
+reached the disk, one rename makes what was written, a directory or one file, the destination. Before the
 rename the destination does not change, whatever goes wrong.
 
     with interruptible(), staged(destination) as staging:
-        ...  # write into staging.directory
+        ...  # write into staging.work
         publish(staging, overwrite=False)
 """
 
 import contextlib
-import errno
-import fcntl
+import math
 import os
-import re
 import secrets
-import shutil
-import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
-from ckpt_surgery.core.errors import Interrupted, Problem, SurgeryError, VerificationError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.errors import (
+    Interrupted,
+    Problem,
+    StorageError,
+    SurgeryError,
+)
 from ckpt_surgery.engine.signals import deferred, unhindered
+from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
-from ckpt_surgery.engine.staging.locks import acquire
-from ckpt_surgery.engine.staging.renaming import aside, exchange, move
+from ckpt_surgery.engine.staging.heartbeat import beating
+from ckpt_surgery.engine.staging.locks import acquire, confirm, release
+from ckpt_surgery.engine.staging.owners import Owner, this_process
+from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place, record_of
+from ckpt_surgery.engine.staging.syncing import interruptibly, sync_file, sync_tree
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, path_text
+
+ANY: Mapping[str, str] = MappingProxyType({})
+"""The identity of runs that are not told apart."""
+_LONGEST_REMOVAL = 1.0
+"""Seconds for which a run that is to stop removes its files; more can take long on slow disks."""
 
 
 @dataclass
@@ -38,114 +49,87 @@ class Staging:
     destination: Path
     """Absolute path that the rename creates or replaces."""
     directory: Path
-    """Temporary directory beside the destination, empty at first. No other process writes there."""
+    """Temporary directory beside the destination. No other process writes there. Journals are in it, and a
+    record `NAME.ckpt_surgery.json`, if there is one, that is published beside the destination."""
+    work: Path
+    """Directory in it that the checkpoint is written into; empty at first, unless `resumed`."""
     product: Path
-    """What is renamed to the destination: the directory, or the one file in it, which has the same name."""
+    """What is renamed to the destination: `work`, or the one file in it, which has the destination's name."""
+    owner: Owner
+    """This run, as the lock names it."""
+    resumed: bool = False
+    """Whether this run goes on with what another one has written."""
     notices: tuple[str, ...] = ()
-    """Sentences about what a dead run left: a lock that was taken over, files that were removed."""
+    """Sentences about what a dead run left: a lock that was taken over, files that were removed; and about
+    what could not be removed after publication."""
     made: os.stat_result | None = None
-    """Identity of the product, by which it is recognized at the destination. If the product is one file,
-    this is None until it is about to be published."""
-
-
-# --- the temporary directory ----------------------------------------------------------------------
+    """Identity of the product, by which it is recognized at the destination; None until it is about to be
+    published."""
+    published: bool = False
+    """Whether the destination is new and complete."""
 
 
 @contextlib.contextmanager
-def staged(destination: Path, one_file: bool = False) -> Iterator[Staging]:
+def staged(
+    destination: Path,
+    one_file: bool = False,
+    identity: Mapping[str, str] = ANY,
+    resume: bool = False,
+) -> Iterator[Staging]:
     """Lock a destination and make a temporary directory beside it; remove both at the end.
 
-    With `one_file` the file that is written into the directory under the destination's name is published,
-    otherwise the directory itself.
+    With `one_file` the file that is written into `work` under the destination's name is published, otherwise
+    `work` itself. `identity` says what the run does. With `resume`, the temporary directory of a dead run
+    that did the same is taken over, where there is one with finished tasks.
 
-    What a dead run left is cleaned up first: its lock is taken over, its temporary directory is removed,
-    and a checkpoint that it had moved aside is put back. After a failure inside, the temporary directory
-    is removed and the destination is as it was.
+    Other leftovers of dead runs are cleaned up first: a lock is taken over, temporary directories are
+    removed, and a checkpoint that was moved aside is put back.
 
-    Raises DestinationError where a living run holds the lock, StorageError where the file system refuses
-    an operation.
+    After a failure inside, the destination is as it was. The temporary directory is kept for `resume` after
+    an interruption or a StorageError, if a journal in it names finished tasks, and is removed otherwise.
+    After publication nothing fails: what cannot be removed is told in `notices`.
+
+    Raises DestinationError where a living run holds the lock, PlanError where there is something to resume
+    that another run did, StorageError where the file system refuses an operation.
     """
     destination = absolute(destination)
     lock = lock_of(destination)
-    directory = destination.with_name(f".{destination.name}.ckpt-surgery-{secrets.token_hex(8)}")
-    staging = Staging(destination, directory, directory / destination.name if one_file else directory)
+    owner = this_process(secrets.token_hex(8))
+    directory = leftovers.directory_of(destination, owner.run)
+    work = directory / leftovers.RESULT
+    staging = Staging(destination, directory, work, work / destination.name if one_file else work, owner)
     held = False
     try:
         with storage_errors(lock), deferred():
-            staging.notices = acquire(lock)
+            taken = acquire(lock, owner)
             held = True
-        with storage_errors(destination):
-            staging.notices += _tidy(destination)
-            os.mkdir(directory)
-            staging.made = None if one_file else os.lstat(directory)
-        yield staging
-        with storage_errors(destination):
-            _tidy(destination)
-            os.unlink(lock)
-            held = False
+        with beating((lock, directory / leftovers.RUN), owner.run):
+            with storage_errors(destination):
+                staging.notices = taken.notices
+                _begin(staging, lock, taken.ended, identity, resume)
+            yield staging
+        _end(staging, lock)
     except BaseException as failure:
-        _tell_outcome(staging, failure)
         if held:
-            _clear(destination, lock, failure)
+            _clean_up(staging, lock, failure)
         raise
 
 
-def _clear(destination: Path, lock: Path, failure: BaseException) -> None:
-    """Remove temporary directory and lock after a failure, or say in its message that they are left."""
-    try:
-        with unhindered():
-            _tidy(destination)
-            os.unlink(lock)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        _add(failure, f"{path_text(lock)} and its directory are left ({reason}); the next run removes them")
-
-
-def _tell_outcome(staging: Staging, failure: BaseException) -> None:
-    """Add to the failure's message what the destination holds, where a user could be in doubt."""
-    destination, made = staging.destination, staging.made
-    try:
-        published = made is not None and exists(destination) and os.path.samestat(made, os.lstat(destination))
-    except OSError as error:
-        _add(failure, f"{path_text(destination)} cannot be examined ({error.strerror})")
-        return
-    if published:
-        _add(failure, f"{path_text(destination)} itself is new and complete")
-    elif isinstance(failure, Interrupted):
-        _add(failure, f"nothing was published: {path_text(destination)} is as it was before")
-
-
-def _add(failure: BaseException, sentence: str) -> None:
-    if isinstance(failure, SurgeryError):
-        failure.problems += (Problem(sentence),)
-        failure.args = ("\n\n".join(map(str, failure.problems)),)
-    else:
-        failure.add_note(sentence)
-
-
-def _tidy(destination: Path) -> tuple[str, ...]:
-    """Put back a checkpoint that was moved aside, and remove all temporary directories.
-
-    Returns one sentence for each thing done. The caller holds the lock, so no other run uses them.
-    """
-    pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + "([0-9a-f]{16}|old)")
-    notices = []
-    if exists(aside(destination)) and not exists(destination):
-        os.rename(aside(destination), destination)
-        notices.append(f"put {path_text(destination)} back, which a run had moved aside before it ended")
-    with os.scandir(destination.parent) as entries:
-        found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
-    for path in found:
-        _remove(path)
-        notices.append(f"removed {path_text(path)}, which an unfinished run left behind")
-    return tuple(notices)
-
-
-def _remove(path: Path) -> None:
-    if stat.S_ISDIR(os.lstat(path).st_mode):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+def _begin(staging: Staging, lock: Path, ended: str, identity: Mapping[str, str], resume: bool) -> None:
+    """Put in order what dead runs left, and make this run's directory or take over one of theirs."""
+    destination, directory = staging.destination, staging.directory
+    found = leftovers.leftovers(destination, lock, ended)
+    taken_up = leftovers.to_resume(found, identity) if resume else None
+    notices = leftovers.put_back(found, destination)
+    if taken_up is not None:
+        leftovers.take_over(taken_up, directory, staging.owner, identity)
+        staging.resumed = True
+    elif resume:
+        notices.append(f"there is nothing to resume for {path_text(destination)}: this run starts afresh")
+    notices += leftovers.clear([other for other in found if other is not taken_up], destination)
+    if taken_up is None:
+        leftovers.begin(directory, staging.owner, identity)
+    staging.notices += tuple(notices)
 
 
 # --- publication ----------------------------------------------------------------------------------
@@ -157,75 +141,134 @@ def publish(staging: Staging, overwrite: bool) -> None:
     An existing destination is refused, even one that was created during the run. With `overwrite` the old and
     the new checkpoint exchange names in one step, and the old one is removed when `staged` ends. If the
     system or the file system cannot exchange names, the old one is moved aside first. If the run dies before
-    the new one is in place, the next run puts the old one back.
+    the new one is in place, the next run puts the old one back. A record in the temporary directory is put
+    beside the destination after that.
 
-    Raises DestinationError if the destination exists, StorageError if the file system refuses an operation,
-    VerificationError if the directory holds anything besides the one file that was to be written.
+    Raises DestinationError if the destination exists, or another run has taken it over, StorageError if the
+    file system refuses an operation, VerificationError if the directory holds anything besides the one file
+    that was to be written.
     """
-    product = staging.product
-    with storage_errors(staging.directory):
-        if product != staging.directory:
-            _check_alone(product)
-        _sync_tree(staging.directory)
+    product, directory = staging.product, staging.directory
+    with storage_errors(directory):
+        if product != staging.work:
+            check_alone(product)
+        interruptibly(partial(_sync, staging))
         staging.made = os.lstat(product)
+        leftovers.announce(directory, staging.made)
     with deferred(), storage_errors(staging.destination):
-        _put_in_place(product, staging.destination, overwrite and exists(staging.destination))
-
-
-def _put_in_place(product: Path, destination: Path, swap: bool) -> None:
-    """Rename, or exchange if `swap` is set, and make the change durable; if that fails, undo it."""
-    (exchange if swap else move)(product, destination)
-    try:
-        # Every directory whose entries have changed: the product's own parent can be the temporary one.
-        for directory in dict.fromkeys((destination.parent, product.parent)):
-            _sync(directory, os.O_DIRECTORY)
-    except OSError:
-        # What is not durable is not published; the old checkpoint has not been removed yet.
-        if swap:
-            exchange(product, destination)
-        else:
-            move(destination, product)
-        raise
-
-
-def _check_alone(file: Path) -> None:
-    """Raise VerificationError unless the directory holds this one file: anything else would be lost."""
-    written = sorted(os.listdir(file.parent))
-    if written != [file.name] or not stat.S_ISREG(os.lstat(file).st_mode):
-        others = ", ".join(shown(name) for name in written if name != file.name)
-        raise VerificationError(
-            f"{shown(file.name)} was to be written as one file; there is {others or 'something else'}"
-        )
-
-
-def _sync_tree(directory: Path) -> None:
-    """Sync every file, and every directory after its contents."""
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for folder, _, files in os.walk(directory, topdown=False, onerror=refuse):
-        for name in files:
-            _sync(Path(folder, name), os.O_NOFOLLOW)
-        _sync(Path(folder), os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    handle = os.open(path, os.O_RDONLY | flags)
-    try:
-        _flush(handle)
-    finally:
-        os.close(handle)
-
-
-def _flush(handle: int) -> None:
-    """Have the disk itself store what was written. On macOS fsync(2) alone leaves it in the disk's cache."""
-    full = getattr(fcntl, "F_FULLFSYNC", None)
-    if full is not None:
+        confirm(lock_of(staging.destination), staging.owner)
+        put_in_place(product, staging.destination, directory, overwrite)
+        staging.published = True
         try:
-            fcntl.fcntl(handle, full)
-            return
+            add_record(staging.destination, directory)
         except OSError as error:
-            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):  # network file systems
-                raise
-    os.fsync(handle)
+            reason = error.strerror or error
+            staging.notices += (
+                f"{path_text(record_of(staging.destination))} could not be written ({reason})",
+            )
+
+
+def _sync(staging: Staging) -> None:
+    sync_tree(staging.work)
+    record = staging.directory / record_of(staging.destination).name
+    if exists(record):
+        sync_file(record)
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def _end(staging: Staging, lock: Path) -> None:
+    """Remove directory and lock. After publication what cannot be removed is a notice; before, an error."""
+    left = _removed(staging) + _released(staging, lock)
+    if left and not staging.published:
+        raise StorageError("; ".join(left))
+    staging.notices += tuple(f"{path_text(staging.destination)} is complete; {reason}" for reason in left)
+
+
+def _removed(staging: Staging, seconds: float = math.inf) -> list[str]:
+    """Remove the temporary directory unless another run has taken it over. Says what is left, and why."""
+    directory, reason = staging.directory, "there is much to remove"
+    try:
+        if not exists(directory) or not leftovers.is_own(directory, staging.owner.run):
+            return []
+        if interruptibly(partial(leftovers.remove, directory), seconds):
+            return []
+    except OSError as error:
+        reason = error.strerror or str(error)
+    leftovers.give_up(directory)
+    return [f"{path_text(directory)} is left ({reason}); the next run removes it"]
+
+
+def _released(staging: Staging, lock: Path) -> list[str]:
+    try:
+        release(lock, staging.owner)
+    except OSError as error:
+        return [f"{path_text(lock)} is left ({error.strerror or error}); the next run removes it"]
+    return []
+
+
+def _clean_up(staging: Staging, lock: Path, failure: BaseException) -> None:
+    """After a failure, remove or keep the temporary directory, release the lock, and say how things are."""
+    with unhindered():
+        _tell_outcome(staging, failure)
+        if _is_kept(staging, failure):
+            _tell_kept(staging, failure)
+            leftovers.give_up(staging.directory)
+            left = []
+        else:
+            left = _removed(staging, _LONGEST_REMOVAL if isinstance(failure, Interrupted) else math.inf)
+        for sentence in left + _released(staging, lock):
+            _add(failure, sentence)
+
+
+def _is_kept(staging: Staging, failure: BaseException) -> bool:
+    """Whether the temporary directory is worth keeping for `resume=True`."""
+    if staging.published or not isinstance(failure, Interrupted | StorageError | KeyboardInterrupt):
+        return False
+    try:
+        return leftovers.is_own(staging.directory, staging.owner.run) and bool(
+            leftovers.journals(staging.directory)
+        )
+    except OSError:
+        return True
+
+
+def _tell_kept(staging: Staging, failure: BaseException) -> None:
+    _add(
+        failure,
+        f"what was written is kept in {path_text(staging.directory)}{_finished(staging.directory)}",
+        hint="Run the same again with `resume=True` to go on from there.",
+    )
+
+
+def _finished(directory: Path) -> str:
+    try:
+        lines = sum(journal.read_bytes().count(b"\n") for journal in leftovers.journals(directory))
+    except OSError:
+        return ""
+    return f": {lines} finished task{'' if lines == 1 else 's'}"
+
+
+def _tell_outcome(staging: Staging, failure: BaseException) -> None:
+    """Add to the failure's message what the destination holds, where a user could be in doubt."""
+    destination, made = staging.destination, staging.made
+    try:
+        there = os.lstat(destination) if exists(destination) else None
+    except OSError as error:
+        _add(failure, f"{path_text(destination)} cannot be examined ({error.strerror})")
+        return
+    if staging.published or (made is not None and there is not None and os.path.samestat(made, there)):
+        staging.published = True
+        _add(failure, f"{path_text(destination)} itself is new and complete")
+    elif isinstance(failure, Interrupted):
+        state = "is as it was before" if there else "does not exist"
+        _add(failure, f"nothing was published: {path_text(destination)} {state}")
+
+
+def _add(failure: BaseException, sentence: str, hint: str | None = None) -> None:
+    if isinstance(failure, SurgeryError):
+        failure.problems += (Problem(sentence, hint=hint),)
+        failure.args = ("\n\n".join(map(str, failure.problems)),)
+    else:
+        failure.add_note(sentence if hint is None else f"{sentence}. {hint}")

@@ -1,222 +1,234 @@
-"""Locks that name their owner: a file beside the destination, and how to tell that its run has ended."""
+"""Locks that name their run: a file beside the destination that its run renews, see `heartbeat`.
+
+They hold across machines and containers. Nothing that a lock says proves by itself that its run has ended;
+see `owners.has_ended` for what does, and `heartbeat` for what counts where nothing can be proved.
+"""
 
 import contextlib
-import enum
 import errno
 import fcntl
 import json
 import os
-import socket
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.heartbeat import Life, Sign, judge, new_beside, read, remove_file
+from ckpt_surgery.engine.staging.owners import Owner, to_json
 
 _GUARD_TRIES = 100
 """Attempts to get the guard of a directory that another run holds, a hundredth of a second apart."""
-
-
-_PROC = Path("/proc")
-"""Directory in which Linux describes processes."""
-_RUNNING = "running"
-"""Stands for a start time where the system tells only that a process exists."""
-
-
-class _Guard(enum.Enum):
-    """Whether this run has a directory's guard, so that no other run examines the locks in it."""
-
-    HELD = enum.auto()
-    BUSY = enum.auto()
-    """Another process holds the guard."""
-    UNKNOWN = enum.auto()
-    """The file system cannot lock directories; some network file systems cannot."""
+_TRIES = 10
+"""Attempts to take a lock that other runs take and release at the same time."""
+_NO_LINKS = (
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EXDEV,
+    errno.EINVAL,
+)
+"""Errors by which a file system says that it has no hard links."""
 
 
 @dataclass(frozen=True)
-class _Owner:
-    """The process that holds a lock. A later process with the same number has another description."""
+class Taken:
+    """How a lock was taken."""
 
-    pid: int
-    host: str
-    boot: str
-    """Linux's boot id; empty on other systems."""
-    namespace: str
-    """Linux's process namespace of `pid`, as containers have their own; empty on other systems."""
-    started: str
-    """Start time of the process: on Linux in clock ticks since boot, elsewhere as a date."""
+    notices: tuple[str, ...] = ()
+    """A sentence for the user where it was a dead run's."""
+    ended: str = ""
+    """The dead run's name."""
 
 
-def _this_process() -> _Owner:
-    pid, namespace = os.getpid(), _PROC / "self/ns/pid"
-    return _Owner(
-        pid=pid,
-        host=socket.gethostname(),
-        boot=_line(_PROC / "sys/kernel/random/boot_id"),
-        namespace=os.readlink(namespace) if os.path.lexists(namespace) else "",
-        started=_start_time(pid),
-    )
-
-
-def _line(path: Path) -> str:
-    """The text of a small file of the kernel; empty where there is no such file."""
-    try:
-        return path.read_text().strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _start_time(pid: int) -> str:
-    """When a process started; empty where there is none, or where it has ended and waits to be reaped."""
-    if (_PROC / "self/stat").exists():
-        return _start_time_of_proc(pid)
-    return _start_time_of_ps(pid)
-
-
-def _start_time_of_proc(pid: int) -> str:
-    """Field 22 of /proc/PID/stat, see proc(5).
-
-    The name in parentheses can contain anything, so fields are counted from its end; the state follows it.
-    """
-    state, *fields = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split() or ["X"]
-    return "" if state in "ZX" else fields[18]
-
-
-def _start_time_of_ps(pid: int) -> str:
-    """The date that ps(1) prints, for systems without /proc; `running` where there is no ps either."""
-    import subprocess
-
-    if not _exists(pid):
-        return ""
-    try:
-        done = subprocess.run(
-            ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
-            capture_output=True, text=True, check=False, timeout=10,
-            env=os.environ | {"LC_ALL": "C", "TZ": "UTC"},  # so that every run reads the same date
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return _RUNNING
-    state, _, started = done.stdout.strip().partition(" ")
-    if not started:
-        return _RUNNING if _exists(pid) else ""
-    return "" if state.startswith("Z") else started.strip()
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it belongs to somebody else
-        return True
-    return True
-
-
-def _is_dead(owner: _Owner) -> bool:
-    """Whether the process has certainly ended; False if this process cannot find that out."""
-    here = _this_process()
-    if owner.host != here.host:
-        return False
-    if owner.boot != here.boot:
-        return True
-    if owner.namespace != here.namespace:
-        return False
-    started = _start_time(owner.pid)
-    return started == "" or (_RUNNING not in (started, owner.started) and started != owner.started)
-
-
-def acquire(lock: Path) -> tuple[str, ...]:
-    """Create the lock, or take over the lock of a dead run. Raises DestinationError where a run is alive.
-
-    Returns one sentence for what was taken over, for the user.
-    """
-    with _guarded(lock.parent) as guard:
-        if _create_lock(lock):
-            return ()
-        notice = _judge(lock, guard)
-        if guard is _Guard.BUSY:
-            raise DestinationError(
-                f"{shown(str(lock))}: a run left this lock behind, and it cannot be taken over while "
-                "another process has locked the directory, as flock(1) does",
-                hint="Try again once that process is done, or remove the lock file.",
-            )
-        lock.unlink(missing_ok=True)
-        if not _create_lock(lock):
-            raise DestinationError(f"{shown(str(lock))}: another run has just taken this lock")
-    return (notice,)
+def acquire(lock: Path, owner: Owner) -> Taken:
+    """Create the lock, or take over the lock of a dead run. Raises DestinationError where a run is alive."""
+    taken = Taken()
+    with _guarded(lock.parent):
+        for _ in range(_TRIES):
+            if _create(lock, owner):
+                return taken
+            sign = read(lock)
+            if sign is None:  # its run has just ended
+                continue
+            if sign.owner == owner:
+                # The answer to the request that created it was lost, as network file systems can lose one.
+                return taken
+            life = judge(sign, lock)
+            if not life.ended:
+                raise _locked(lock, sign, life)
+            if _take_away(lock, sign):
+                taken = Taken((_took_over(lock, sign),), sign.owner.run if sign.owner else "")
+    raise DestinationError(f"{shown(str(lock))}: other runs are just taking this lock", hint="Try again.")
 
 
 def check(lock: Path) -> None:
     """Raise DestinationError where `acquire` would; change nothing."""
-    if os.path.lexists(lock):
-        with _guarded(lock.parent) as guarded:
-            _judge(lock, guarded)
+    sign = read(lock)
+    if sign is not None:
+        life = judge(sign, lock)
+        if not life.ended:
+            raise _locked(lock, sign, life)
 
 
-@contextlib.contextmanager
-def _guarded(parent: Path) -> Iterator[_Guard]:
-    """Lock the directory itself, so that only one run at a time takes over locks in it.
+def confirm(lock: Path, owner: Owner) -> None:
+    """Make sure that the lock is still this run's, right before it publishes.
 
-    Two runs that both find a dead lock would otherwise each remove the other's new one. The kernel
-    releases this guard when its process ends, whatever the reason.
+    A lock that a person has removed is created again. Raises DestinationError where another run has it.
     """
-    handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(_TRIES):
+        sign = read(lock)
+        if sign is not None:
+            if sign.owner is not None and sign.owner.run == owner.run:
+                return
+            raise _lost(lock, sign)
+        if _create(lock, owner):
+            return
+    raise DestinationError(f"{shown(str(lock))}: other runs are taking this lock; nothing was published")
+
+
+def release(lock: Path, owner: Owner) -> None:
+    """Remove the lock if it is this run's. Raises OSError."""
+    sign = read(lock)
+    if sign is not None and sign.owner is not None and sign.owner.run == owner.run:
+        remove_file(lock)
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def _create(lock: Path, owner: Owner) -> bool:
+    """Create the lock with its owner in it; False where it exists. Raises OSError."""
+    written = new_beside(lock)
     try:
-        yield _flock(handle)
+        _write(written, owner)
+        return _name(written, lock, owner)
+    except FileNotFoundError:  # another run has just tidied up
+        return False
+    finally:
+        remove_file(written)
+
+
+def _write(file: Path, owner: Owner) -> None:
+    handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        os.write(handle, json.dumps(to_json(owner)).encode())
     finally:
         os.close(handle)
 
 
-def _flock(handle: int) -> _Guard:
+def _name(written: Path, lock: Path, owner: Owner) -> bool:
+    """Give a file that names the owner the lock's name; False where that is taken. Raises OSError.
+
+    With a hard link the lock is whole at once. Without one, a run that dies between creating the lock and
+    writing it leaves one that names nobody.
+    """
+    try:
+        os.link(written, lock, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        try:
+            _write(lock, owner)
+        except FileExistsError:
+            return False
+    return True
+
+
+def _take_away(lock: Path, sign: Sign) -> bool:
+    """Remove a dead run's lock; False where it has changed meanwhile. Raises OSError.
+
+    It is moved first and looked at again: another run may have taken it over since it was read, and must not
+    lose it.
+    """
+    moved = new_beside(lock)
+    try:
+        os.rename(lock, moved)
+    except FileNotFoundError:
+        return False
+    try:
+        now = read(moved)
+        same = now is not None and _same(now.found, sign.found)
+        if now is not None and now.owner is not None and not same:
+            _name(moved, lock, now.owner)
+        return same
+    finally:
+        remove_file(moved)
+
+
+def _same(now: os.stat_result, before: os.stat_result) -> bool:
+    """Whether it is the same file, and was not renewed."""
+    return os.path.samestat(now, before) and now.st_mtime_ns == before.st_mtime_ns
+
+
+@contextlib.contextmanager
+def _guarded(parent: Path) -> Iterator[None]:
+    """Lock the directory itself where the file system can, so that one run at a time takes over locks in it.
+
+    Without it, or where another process holds it for long, two runs that take over a dead lock at the same
+    time can both be refused; never do both go on. The kernel releases it when the process ends.
+    """
+    handle = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _flock(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _flock(handle: int) -> None:
     for _ in range(_GUARD_TRIES):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                return _Guard.UNKNOWN
+                return  # some network file systems cannot lock directories
             time.sleep(0.01)
         else:
-            return _Guard.HELD
-    return _Guard.BUSY
+            return
 
 
-def _create_lock(lock: Path) -> bool:
-    """Create the lock file with this process's identity in it; False where it exists."""
-    try:
-        handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    except FileExistsError:
-        return False
-    try:
-        os.write(handle, json.dumps(asdict(_this_process())).encode())
-    except BaseException:
-        lock.unlink()
-        raise
-    finally:
-        os.close(handle)
-    return True
+# --- messages -------------------------------------------------------------------------------------
 
 
-def _judge(lock: Path, guard: _Guard) -> str:
-    """A sentence that says how the lock's run ended. Raises DestinationError where it is or may be alive."""
-    try:
-        owner = _Owner(**json.loads(lock.read_bytes()))
-    except FileNotFoundError:
-        return "another run has just ended"
-    except (ValueError, TypeError):
-        if guard is _Guard.HELD:
-            # No living run is between creating the lock and writing it, so the run that created it has died.
-            return f"took over {shown(str(lock))}, which a run left behind unfinished"
-        raise _locked(lock, "another run") from None
-    who = f"process {owner.pid} on {shown(str(owner.host))}"
-    if not _is_dead(owner):
-        raise _locked(lock, who)
-    return f"took over the lock of {who}, which has ended without finishing"
+def who(owner: Owner | None) -> str:
+    """The run in messages."""
+    return "another run" if owner is None else shown(str(owner))
 
 
-def _locked(lock: Path, who: str) -> DestinationError:
+def last_sign(life: Life) -> str:
+    """When a run has given its last sign of life."""
+    return f"last sign of life {life.age:.0f} s ago"
+
+
+def _took_over(lock: Path, sign: Sign) -> str:
+    if sign.owner is None:
+        return f"took over {shown(str(lock))}, which a run left behind unfinished"
+    return f"took over the lock of {who(sign.owner)}, which has ended without finishing"
+
+
+def _locked(lock: Path, sign: Sign, life: Life) -> DestinationError:
+    if life.known:
+        hint = "Wait until it is done. If you are sure that it has ended, remove the lock file."
+    else:
+        hint = (
+            "Wait until it is done. If it has ended, which cannot be seen from here, its lock will be taken "
+            f"over {life.left:.0f} s from now; if you are sure of it, remove the lock file."
+        )
     return DestinationError(
-        f"{shown(str(lock))}: {who} is writing this destination",
-        hint="Wait until it is done. If you are sure that it has ended, remove the lock file.",
+        f"{shown(str(lock))}: {who(sign.owner)} is writing this destination ({last_sign(life)})", hint=hint
+    )
+
+
+def _lost(lock: Path, sign: Sign) -> DestinationError:
+    return DestinationError(
+        f"{shown(str(lock))}: {who(sign.owner)} has taken over this destination during this run",
+        hint="Nothing was published. A run is taken for dead when it gives no sign of life for two minutes, "
+        "or when its lock was removed.",
     )

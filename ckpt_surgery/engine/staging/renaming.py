@@ -46,7 +46,7 @@ _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
 def move(product: Path, destination: Path) -> None:
     """Rename. Raises DestinationError where the destination exists, OSError for what the system refuses."""
     try:
-        _rename(product, destination, Way.EXCLUSIVE)
+        _rename_exclusively(product, destination)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise DestinationError(
@@ -56,29 +56,29 @@ def move(product: Path, destination: Path) -> None:
         raise
 
 
-def exchange(product: Path, destination: Path) -> None:
-    """Exchange the two names; both exist. Raises OSError."""
-    _rename(product, destination, Way.EXCHANGE)
+def exchange(product: Path, destination: Path, aside: Path) -> None:
+    """Exchange the two names; both exist. Raises OSError.
 
-
-def aside(destination: Path) -> Path:
-    """Where the old checkpoint is during an exchange, on file systems that cannot exchange in one step."""
-    return destination.with_name(f".{destination.name}.ckpt-surgery-old")
-
-
-def _rename(source: Path, target: Path, way: Way) -> None:
-    """Rename in one step, or in the fewest steps where system or file system have no such call."""
+    On file systems that cannot do it in one step, what is at the destination is at `aside` meanwhile.
+    """
     try:
-        _rename_in_one_step(source, target, way)
+        _rename_in_one_step(product, destination, Way.EXCHANGE)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-        if way is Way.EXCHANGE:
-            _exchange_in_steps(source, target)
-        elif exists(target):
+        _exchange_in_steps(product, destination, aside)
+
+
+def _rename_exclusively(source: Path, target: Path) -> None:
+    """Rename where the target does not exist; in two steps where system or file system have no such call."""
+    try:
+        _rename_in_one_step(source, target, Way.EXCLUSIVE)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        if exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
-        else:
-            os.rename(source, target)
+        os.rename(source, target)
 
 
 def _rename_in_one_step(source: Path, target: Path, way: Way) -> None:
@@ -89,12 +89,11 @@ def _rename_in_one_step(source: Path, target: Path, way: Way) -> None:
     system_calls.call(call.function, here, os.fsencode(source), here, os.fsencode(target), flags, path=target)
 
 
-def _exchange_in_steps(product: Path, destination: Path) -> None:
-    kept = aside(destination)
-    os.rename(destination, kept)
+def _exchange_in_steps(product: Path, destination: Path, aside: Path) -> None:
+    os.rename(destination, aside)
     try:
         os.rename(product, destination)
     except BaseException:
-        os.rename(kept, destination)
+        os.rename(aside, destination)
         raise
-    os.rename(kept, product)
+    os.rename(aside, product)

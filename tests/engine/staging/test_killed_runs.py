@@ -34,9 +34,9 @@ CHILD = textwrap.dedent(
             if one_file:
                 staging.product.write_text((generation + "\\n") * 3)
             else:
-                (staging.directory / "d").mkdir()
-                (staging.directory / "d" / "data").write_text(generation)
-                (staging.directory / "_METADATA").write_text(generation)
+                (staging.work / "d").mkdir()
+                (staging.work / "d" / "data").write_text(generation)
+                (staging.work / "_METADATA").write_text(generation)
             if mode == "wait":
                 print("staged", flush=True)
                 sys.stdin.readline()
@@ -130,8 +130,7 @@ def test_a_signal_leaves_nothing(
     process.send_signal(number)
     returned, _, err = finish(process)
     assert returned == code
-    before = f"{tmp_path}/{name} is as it was before"
-    assert err == f"stopped by {number.name}\n\nnothing was published: {before}\n"
+    assert err == f"stopped by {number.name}\n\nnothing was published: {tmp_path}/{name} does not exist\n"
     assert names(tmp_path) == []
 
 
@@ -158,7 +157,7 @@ def test_of_two_runs_the_first_wins(tmp_path: Path, child: Child) -> None:
 
 
 def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
-    write_lock(tmp_path / "out", boot="another")
+    write_lock(tmp_path / "out", started="1")
     runs = [child(tmp_path / "out", "plain", str(i)) for i in range(4)]
     codes = [finish(run)[0] for run in runs]
     assert sorted(codes) == [0, 4, 4, 4]

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from ckpt_surgery.core.errors import (
     VerificationError,
 )
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.staging import local, renaming
+from ckpt_surgery.engine.staging import local, renaming, syncing
 from tests.support.directories import names
 from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put, write_lock
 
@@ -33,7 +34,7 @@ def test_publishes_whole_and_leaves_nothing_else(tmp_path: Path) -> None:
 
 def test_nothing_is_visible_before_publication(tmp_path: Path) -> None:
     with local.staged(tmp_path / "out") as staging:
-        fill(staging.directory, NEW)
+        fill(staging.work, NEW)
         assert found(tmp_path / "out") is None
         assert staging.directory.parent == tmp_path
         assert staging.directory.name.startswith(".out.ckpt-surgery-")
@@ -66,7 +67,7 @@ def test_overwrite_with_nothing_there(tmp_path: Path) -> None:
 
 def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DestinationError, match="another program"), local.staged(tmp_path / "out") as staging:
-        fill(staging.directory, NEW)
+        fill(staging.work, NEW)
         (tmp_path / "out").mkdir()
         fill(tmp_path / "out", OLD)
         local.publish(staging, overwrite=False)
@@ -78,7 +79,7 @@ def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> N
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files and directories that are synced, and `rename`, in that order."""
     done: list[str] = []
-    sync, rename = local._sync, renaming._rename_in_one_step
+    sync, rename = syncing._sync, renaming._rename_in_one_step
 
     def recording_sync(path: Path, flags: int) -> None:
         done.append(path.name)
@@ -88,21 +89,22 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append("rename")
         rename(source, target, way)
 
-    monkeypatch.setattr(local, "_sync", recording_sync)
+    monkeypatch.setattr(syncing, "_sync", recording_sync)
     monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
     return done
 
 
 def test_every_file_and_directory_is_synced_before_the_rename(tmp_path: Path, synced: list[str]) -> None:
     with local.staged(tmp_path / "out") as staging:
-        fill(staging.directory, NEW)
+        fill(staging.work, NEW)
         local.publish(staging, overwrite=False)
-    assert synced == ["data", "d", "_METADATA", staging.directory.name, "rename", tmp_path.name]
+    before = ["run.json.new", "data", "d", "_METADATA", "result"]
+    assert synced == [*before, "rename", tmp_path.name, staging.directory.name]
 
 
 def test_a_file_is_published_alone(tmp_path: Path) -> None:
     with local.staged(tmp_path / "out.bin", one_file=True) as staging:
-        assert staging.product == staging.directory / "out.bin"
+        assert staging.product == staging.work / "out.bin"
         fill_file(staging.product, NEW)
         assert names(tmp_path)[0].startswith(".out.bin.ckpt-surgery-")
         assert found(tmp_path / "out.bin") is None
@@ -145,7 +147,7 @@ def test_what_is_more_or_less_than_the_one_file_is_an_error(
     put(tmp_path / "out", OLD)
     with pytest.raises(VerificationError, match=says), local.staged(tmp_path / "out", True) as staging:
         for name in written:
-            path = staging.directory / name
+            path = staging.work / name
             path.mkdir() if name.endswith("/") else path.write_text("x")
         local.publish(staging, overwrite=True)
     assert found(tmp_path / "out") == OLD
@@ -158,13 +160,12 @@ def test_a_file_is_synced_before_the_rename_and_both_directories_after(
     with local.staged(tmp_path / "out.bin", one_file=True) as staging:
         fill_file(staging.product, NEW)
         local.publish(staging, overwrite=False)
-    staged = staging.directory.name
-    assert synced == ["out.bin", staged, "rename", tmp_path.name, staged]
+    assert synced == ["run.json.new", "out.bin", "result", "rename", tmp_path.name, "result"]
 
 
 def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), local.staged(tmp_path / "out") as staging:
-        fill(staging.directory, NEW)
+        fill(staging.work, NEW)
         _ = 1 // 0
     assert names(tmp_path) == []
 
@@ -199,7 +200,7 @@ def test_on_macos_the_disk_itself_is_asked(
         assert found(tmp_path / "out") is None
     else:
         put(tmp_path / "out", NEW)
-        assert len(full) == 5
+        assert len(full) == 7
         assert plain == ([] if refusal is None else full)
 
 
@@ -254,9 +255,15 @@ REAL = {name: getattr(os, name) for name in CALLS}
 
 
 def abandon(destination: Path) -> None:
-    """Make a lock that was left look like a dead run's (in these tests it is this very process's)."""
-    if lock_of(destination).exists() and lock_of(destination).stat().st_size:
-        write_lock(destination, started="1")
+    """Make what was left look like a dead run's (in these tests it is this very process's)."""
+    for file in [lock_of(destination), *destination.parent.glob(".out.*/run.json")]:
+        if file.exists():
+            text = file.read_text()
+            assert '"started"' in text
+            file.write_text(re.sub('"started": "[^"]*"', '"started": "1"', text))
+    for left in destination.parent.glob(".out.*"):
+        if left.is_dir() and not (left / "run.json").exists():
+            os.utime(left, (0, 0))
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
@@ -306,7 +313,6 @@ def check_promises(destination: Path, before: str | None, outcome: str, stepwise
     now = found(destination)
     if outcome == "done":
         assert now == NEW
-        assert names(destination.parent) == ["out"]
     else:
         assert now in ({before, NEW, None} if stepwise else {before, NEW})
     abandon(destination)
@@ -323,7 +329,7 @@ def test_what_is_not_durable_is_taken_back(
     """Each directory that the rename changes is synced after it; where one fails, nothing has happened."""
     if before:
         put(tmp_path / "out", before, one_file=one_file)
-    sync, rename, renamed = local._sync, renaming._rename_in_one_step, []
+    sync, rename, renamed = syncing._sync, renaming._rename_in_one_step, []
 
     def recording_rename(*arguments: Any) -> None:
         renamed.append(arguments)
@@ -335,7 +341,7 @@ def test_what_is_not_durable_is_taken_back(
         sync(path, flags)
 
     monkeypatch.setattr(renaming, "_rename_in_one_step", recording_rename)
-    monkeypatch.setattr(local, "_sync", failing_sync)
+    monkeypatch.setattr(syncing, "_sync", failing_sync)
     with pytest.raises(StorageError) as caught:
         put(tmp_path / "out", NEW, overwrite=True, one_file=one_file)
     assert len(renamed) == 2
@@ -348,11 +354,14 @@ def test_a_checkpoint_that_was_moved_aside_is_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "out", OLD)
-    (tmp_path / "out").rename(tmp_path / ".out.ckpt-surgery-old")
+    left = tmp_path / ".out.ckpt-surgery-0000000000000000"
+    left.mkdir()
+    (tmp_path / "out").rename(left / "old")
     write_lock(tmp_path / "out", started="1")
     with local.staged(tmp_path / "out") as staging:
         assert found(tmp_path / "out") == OLD
     assert "put" in staging.notices[1]
+    assert names(tmp_path) == ["out"]
     assert found(tmp_path / "out") == OLD
 
 
@@ -360,24 +369,28 @@ def test_what_could_not_be_cleaned_up_is_named(tmp_path: Path, monkeypatch: pyte
     def refused(path: object, **keywords: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    with pytest.raises(StorageError, match="the next run removes them"), local.staged(tmp_path / "out"):
+    with pytest.raises(StorageError, match="the next run removes it"), local.staged(tmp_path / "out"):
         monkeypatch.setattr(os, "rmdir", refused)
         raise StorageError("no space")
     monkeypatch.undo()
-    assert lock_of(tmp_path / "out").name in names(tmp_path)
+    (left,) = names(tmp_path)
+    assert left.startswith(".out.ckpt-surgery-")
+    (notice,) = put(tmp_path / "out", NEW)
+    assert left in notice
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("failure", [Interrupted(signal.SIGINT, "stopped"), StorageError("full")])
 def test_a_signal_while_a_failure_is_cleaned_up_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    real = local._remove
+    real = local._removed
 
-    def remove(path: Path) -> None:
+    def removed(*arguments: Any) -> list[str]:
         os.kill(os.getpid(), signal.SIGTERM)
-        real(path)
+        return real(*arguments)
 
-    monkeypatch.setattr(local, "_remove", remove)
+    monkeypatch.setattr(local, "_removed", removed)
     with pytest.raises(type(failure)) as caught, signals.interruptible(), local.staged(tmp_path / "out"):
         raise failure
     assert caught.value is failure

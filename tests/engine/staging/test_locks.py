@@ -1,21 +1,17 @@
 """Whose lock it is, whether its run is dead, and what is done about it."""
 
-import contextlib
-import errno
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.engine.staging import local, locks
+from ckpt_surgery.engine.staging import local, owners
 from tests.support.directories import names
-from tests.support.generations import NEW, fill, found, lock_of, put, write_lock
+from tests.support.generations import NEW, age, fill, found, lock_of, put, write_lock
 
 
 def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
@@ -23,7 +19,7 @@ def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
         with pytest.raises(DestinationError, match=f"process {os.getpid()}") as caught:
             put(tmp_path / "out", "second")
         assert caught.value.exit_code == 4
-        fill(staging.directory, NEW)
+        fill(staging.work, NEW)
         local.publish(staging, overwrite=False)
     assert found(tmp_path / "out") == NEW
 
@@ -39,7 +35,7 @@ def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
-    left = tmp_path / ".out.ckpt-surgery-0123456789abcdef"
+    left = tmp_path / ".out.ckpt-surgery-0000000000000000"
     left.mkdir()
     fill(left, "half")
     write_lock(tmp_path / "out", pid=int(ended.stdout))
@@ -52,21 +48,34 @@ def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
+ELSEWHERE = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pid": 1}
+
+
 @pytest.mark.parametrize(
-    ("changes", "dead"),
+    ("changes", "silent", "dead"),
     [
-        ({}, False),  # this very process
-        ({"started": "1"}, True),  # its number was given to another process
-        ({"boot": "another"}, True),  # the machine has restarted since
-        ({"host": "elsewhere"}, False),  # cannot be seen from here
-        ({"host": "elsewhere", "boot": "another", "pid": 1}, False),
-        ({"namespace": "pid:[1]", "started": "1"}, False),  # another container's processes
+        ({}, 0, False),  # this very process
+        ({}, 1000, False),  # it was stopped for a while
+        ({"started": "1"}, 0, True),  # its number was given to another process
+        ({"host": "renamed", "started": "1"}, 0, True),
+        ({"boot": "another", "started": "1"}, 0, False),  # another machine of the same name
+        ({"boot": "another"}, 121, True),
+        ({"namespace": "pid:[1]", "started": "1"}, 0, False),  # another container's processes
+        ({"namespace": "pid:[1]"}, 121, True),
+        ({"boot": "", "namespace": "", "started": "1"}, 0, False),  # a system that does not tell
+        ({"boot": "", "namespace": ""}, 121, True),
+        (ELSEWHERE, 119 - 10, False),  # ten seconds for a machine that is busy
+        (ELSEWHERE, 121, True),
+        (ELSEWHERE, -1000, False),  # the clock was set back
     ],
 )
-def test_whether_a_lock_is_dead(tmp_path: Path, changes: dict[str, object], dead: bool) -> None:
-    write_lock(tmp_path / "out", **changes)
+def test_whether_a_lock_is_dead(
+    tmp_path: Path, changes: dict[str, object], silent: float, dead: bool
+) -> None:
+    write_lock(tmp_path / "out", silent, **changes)
     if dead:
         assert len(put(tmp_path / "out", NEW)) == 1
+        assert names(tmp_path) == ["out"]
     else:
         with pytest.raises(DestinationError, match="remove the lock file"):
             put(tmp_path / "out", NEW)
@@ -76,53 +85,18 @@ def test_whether_a_lock_is_dead(tmp_path: Path, changes: dict[str, object], dead
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
     lock_of(tmp_path / "out").write_text(text)
-    (notice,) = put(tmp_path / "out", NEW)
-    assert "left behind unfinished" in notice
-
-
-def test_without_a_guard_a_half_written_lock_may_be_a_living_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(handle: int, operation: int) -> None:
-        raise OSError(errno.EBADF, "as a network file system may say")
-
-    monkeypatch.setattr(fcntl, "flock", refused)
-    put(tmp_path / "a", NEW)
-    lock_of(tmp_path / "out").write_text("")
     with pytest.raises(DestinationError, match="another run is writing"):
         put(tmp_path / "out", NEW)
-
-
-def test_while_another_process_has_the_guard_no_dead_lock_is_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However long that takes: two runs that took over the same lock would both write."""
-    monkeypatch.setattr(locks, "_GUARD_TRIES", 2)
-    write_lock(tmp_path / "out", boot="another")
-    with other_handle(tmp_path) as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        with pytest.raises(DestinationError, match="cannot be taken over while another process has locked"):
-            put(tmp_path / "out", NEW)
-        assert put(tmp_path / "fresh", NEW) == ()
-    assert len(put(tmp_path / "out", NEW)) == 1
-    assert names(tmp_path) == ["fresh", "out"]
-
-
-@contextlib.contextmanager
-def other_handle(directory: Path) -> Iterator[int]:
-    """As another process would have it: a lock belongs to the handle, not to the process."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    age(lock_of(tmp_path / "out"), 121)
+    (notice,) = put(tmp_path / "out", NEW)
+    assert "left behind unfinished" in notice
 
 
 def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert locks._start_time(child.pid) == ""
-    assert locks._start_time(os.getpid()) != ""
+        assert owners._start_time(child.pid) == ""
+    assert owners._start_time(os.getpid()) != ""
 
 
 # --- without /proc --------------------------------------------------------------------------------
@@ -132,7 +106,8 @@ def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
 def without_proc(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """As on macOS, where ps(1) tells of processes; and as where not even that is there."""
     (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(locks, "_PROC", tmp_path / "empty")
+    monkeypatch.setattr(owners, "_PROC", tmp_path / "empty")
+    monkeypatch.setattr(owners, "_system", lambda: ("B00", "macos"))
     if request.param == "no ps":
         monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     elif shutil.which("ps") is None:
@@ -185,4 +160,4 @@ def test_without_proc_a_lock_that_was_made_without_ps(tmp_path: Path, without_pr
 def test_without_proc_a_process_that_waits_to_be_reaped(without_proc: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert locks._start_time(child.pid) == ("" if without_proc == "ps" else "running")
+        assert owners._start_time(child.pid) == ("" if without_proc == "ps" else "running")

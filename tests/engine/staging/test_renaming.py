@@ -58,7 +58,7 @@ def test_a_move_refuses_what_exists(tmp_path: Path) -> None:
 def test_an_exchange_leaves_both(tmp_path: Path) -> None:
     (tmp_path / "new").write_text("new")
     (tmp_path / "old").mkdir()
-    renaming.exchange(tmp_path / "new", tmp_path / "old")
+    renaming.exchange(tmp_path / "new", tmp_path / "old", tmp_path / "aside")
     assert (tmp_path / "old").read_text() == "new"
     assert (tmp_path / "new").is_dir()
     assert sorted(os.listdir(tmp_path)) == ["new", "old"]

@@ -1,0 +1,260 @@
+"""Temporary directories beside a destination: what is in them, whose they are, and what becomes of them.
+
+A temporary directory `.NAME.ckpt-surgery-RUNID` holds
+- `run.json`: whose it is, and what the run does; renewed like the lock;
+- `journal-*.jsonl`: which tasks are done;
+- `result/`: what the sink writes, and after an exchange of names the old checkpoint;
+- `old`: the old checkpoint during an exchange, on file systems that cannot exchange in one step;
+- `publishing-INODE`: an empty file that names the product, from shortly before its publication on.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpt_surgery.core.errors import DestinationError, PlanError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.heartbeat import Life, Sign, judge, read, remove_file, say_ended
+from ckpt_surgery.engine.staging.locks import last_sign, who
+from ckpt_surgery.engine.staging.owners import Owner, to_json
+from ckpt_surgery.engine.staging.publishing import ASIDE
+from ckpt_surgery.engine.staging.syncing import sync_file
+from ckpt_surgery.storage.paths import exists, path_text
+
+RUN = "run.json"
+RESULT = "result"
+_PUBLISHING = "publishing-"
+
+
+def directory_of(destination: Path, run: str) -> Path:
+    """The temporary directory of a run."""
+    return destination.with_name(f".{destination.name}.ckpt-surgery-{run}")
+
+
+# --- one's own ------------------------------------------------------------------------------------
+
+
+def begin(directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
+    """Make a temporary directory. Raises OSError."""
+    os.mkdir(directory)
+    _describe(directory, owner, identity)
+    os.mkdir(directory / RESULT)
+
+
+def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
+    """Write whose the directory is, in one step and durably: a run after a power cut has to know it."""
+    written = directory / f"{RUN}.new"
+    remove_file(written)
+    document = {"owner": to_json(owner), "identity": dict(identity)}
+    handle = os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        os.write(handle, json.dumps(document).encode())
+    finally:
+        os.close(handle)
+    sync_file(written)
+    os.rename(written, directory / RUN)
+
+
+def is_own(directory: Path, run: str) -> bool:
+    """Whether a directory exists and no other run has taken it over. Raises OSError."""
+    sign = read(directory / RUN)
+    return exists(directory) and (sign is None or sign.owner is None or sign.owner.run == run)
+
+
+def announce(directory: Path, product: os.stat_result) -> None:
+    """Note which file or directory is about to be published. Raises OSError.
+
+    A run that dies right after the rename leaves a directory that looks unfinished, and may hold the old
+    checkpoint: by this note others see that nothing is left to do.
+    """
+    handle = os.open(directory / f"{_PUBLISHING}{product.st_ino}", os.O_CREAT | os.O_WRONLY, 0o666)
+    os.close(handle)
+
+
+def journals(directory: Path) -> list[Path]:
+    """The journals in which something is. Raises OSError."""
+    return [path for path in sorted(directory.glob("journal-*.jsonl")) if path.stat().st_size]
+
+
+def remove(directory: Path) -> None:
+    """Remove a temporary directory with everything in it. Raises OSError.
+
+    The journals come first, so that what is left of it is never resumed; what tells whose it is comes last.
+    """
+    for journal in directory.glob("journal-*.jsonl"):
+        remove_file(journal)
+    with os.scandir(directory) as entries:
+        found = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for path, is_directory in found:
+        if is_directory:
+            shutil.rmtree(path)
+        elif path.name != RUN:
+            os.unlink(path)
+    remove_file(directory / RUN)
+    os.rmdir(directory)
+
+
+def give_up(directory: Path) -> None:
+    """Leave a temporary directory to later runs: its run has ended, even if its process goes on."""
+    for path in (directory / RUN, directory):
+        with contextlib.suppress(OSError):
+            say_ended(path)
+
+
+# --- others' --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A temporary directory of another run."""
+
+    directory: Path
+    sign: Sign
+    """Who made it, by its run.json; without one, its own time."""
+    life: Life
+    journals: tuple[Path, ...]
+    published: bool
+    """Whether what was written there is at the destination."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether its run has ended and has left finished tasks."""
+        return self.life.ended and bool(self.journals) and not self.published
+
+    @property
+    def identity(self) -> Mapping[str, object]:
+        """What its run does; empty where that cannot be read."""
+        document = self.sign.document
+        identity = document.get("identity") if isinstance(document, dict) else None
+        return identity if isinstance(identity, dict) else {}
+
+
+def leftovers(destination: Path, lock: Path, ended: str) -> list[Leftover]:
+    """All temporary directories of a destination, the one with the latest sign of life first.
+
+    `ended` names a run that is known to have ended. Raises OSError.
+    """
+    found = (_examined(path, destination, lock, ended) for path in _named(destination, "[0-9a-f]{16}"))
+    return sorted(filter(None, found), key=lambda one: one.sign.found.st_ctime_ns, reverse=True)
+
+
+def _named(destination: Path, ending: str) -> Iterator[Path]:
+    pattern = re.compile(re.escape(f".{destination.name}.ckpt-surgery-") + ending)
+    with os.scandir(destination.parent) as entries:
+        yield from [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
+
+
+def _examined(directory: Path, destination: Path, lock: Path, ended: str) -> Leftover | None:
+    """None for what is no directory, or has just been removed."""
+    try:
+        own = os.lstat(directory)
+        if not stat.S_ISDIR(own.st_mode):
+            return None
+        sign = read(directory / RUN) or Sign(None, None, own)
+        known = directory.name.endswith(ended) if ended else False
+        life = Life(True, True, 0) if known else judge(sign, lock)
+        return Leftover(directory, sign, life, tuple(journals(directory)), _published(directory, destination))
+    except FileNotFoundError:
+        return None
+
+
+def _published(directory: Path, destination: Path) -> bool:
+    if not exists(destination):
+        return False
+    return exists(directory / f"{_PUBLISHING}{os.lstat(destination).st_ino}")
+
+
+def put_back(found: list[Leftover], destination: Path) -> list[str]:
+    """Put back the old checkpoint where a dead run has moved it aside and nothing is at the destination.
+
+    Returns a sentence for the user. Raises OSError.
+    """
+    for leftover in found:
+        aside = leftover.directory / ASIDE
+        if leftover.life.ended and exists(aside) and not exists(destination):
+            os.rename(aside, destination)
+            return [f"put {path_text(destination)} back, which a run had moved aside before it ended"]
+    return []
+
+
+def clear(found: list[Leftover], destination: Path) -> list[str]:
+    """Remove what dead runs left. Returns a sentence for each thing that was removed, or was not."""
+    for path in _named(destination, "lock-[0-9a-f]{8}"):
+        with contextlib.suppress(OSError):
+            remove_file(path)
+    return [_cleared(leftover) for leftover in found]
+
+
+def _cleared(leftover: Leftover) -> str:
+    path = path_text(leftover.directory)
+    if not leftover.life.ended:
+        return f"left {path}, where {who(leftover.sign.owner)} may be writing ({last_sign(leftover.life)})"
+    try:
+        remove(leftover.directory)
+    except OSError as error:
+        return f"could not remove {path}, which an unfinished run left behind ({error.strerror or error})"
+    return f"removed {path}, which an unfinished run left behind"
+
+
+# --- resuming -------------------------------------------------------------------------------------
+
+_AGAIN = "Run without `resume=True`, which removes it and starts afresh."
+
+
+def to_resume(found: list[Leftover], identity: Mapping[str, str]) -> Leftover | None:
+    """The directory to go on with; None where there is none.
+
+    Raises PlanError where its run did something else, DestinationError where its run may be alive.
+    """
+    for leftover in found:
+        if leftover.resumable:
+            _check_same(leftover, identity)
+            return leftover
+    for leftover in found:
+        if not leftover.life.ended and leftover.journals:
+            raise DestinationError(
+                f"{path_text(leftover.directory)}: {who(leftover.sign.owner)} may be writing there "
+                f"({last_sign(leftover.life)})",
+                hint="Wait until it is done."
+                if leftover.life.known
+                else f"If it has ended, it can be resumed {leftover.life.left:.0f} s from now.",
+            )
+    return None
+
+
+def _check_same(leftover: Leftover, identity: Mapping[str, str]) -> None:
+    before, where = leftover.identity, path_text(leftover.directory)
+    if not before and identity:
+        raise PlanError(f"{where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
+    for name in dict.fromkeys((*identity, *before)):
+        if before.get(name) != identity.get(name):
+            reason = _reason(name, before.get(name), identity.get(name))
+            raise PlanError(f"{where} cannot be resumed: {reason}", hint=_AGAIN)
+
+
+def _reason(name: str, before: object, now: object) -> str:
+    if name == "version":
+        return f"version {shown(str(before))} wrote it, this is {shown(str(now))}"
+    if name == "plan":
+        return "it was written with another recipe, other options or another budget of memory"
+    if name == "sources":
+        return "the sources have changed since it was written"
+    return f"its {shown(name)} is {shown(str(before))}, this run's is {shown(str(now))}"
+
+
+def take_over(leftover: Leftover, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
+    """Make a dead run's directory this run's own, under this run's name. Raises OSError.
+
+    The new name keeps a run away that was only suspended: it finds nothing at its own.
+    """
+    _describe(leftover.directory, owner, identity)
+    os.rename(leftover.directory, directory)
+    for path in directory.glob(f"{_PUBLISHING}*"):
+        remove_file(path)
+    os.makedirs(directory / RESULT, exist_ok=True)

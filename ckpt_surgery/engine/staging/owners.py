@@ -1,0 +1,159 @@
+"""Which run and which process make a checkpoint, and how another process tells that this one has ended."""
+
+import ctypes
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+_PROC = Path("/proc")
+"""Directory in which Linux describes processes."""
+_RUNNING = "running"
+"""Stands for a start time where the system tells only that a process exists."""
+_MACOS = "macos"
+"""Stands for the process namespace of macOS, which has one for each boot."""
+_UUID_BYTES = 64
+"""More than the text of a UUID takes."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A run, and the process that it runs in. A later process of that number has another description."""
+
+    run: str
+    """Random name of the run, 16 hexadecimal digits."""
+    pid: int
+    host: str
+    """Name of the machine, for messages: two machines, or containers, can have the same."""
+    boot: str
+    """Identity of this start of the system: Linux's boot id, macOS's boot session; empty elsewhere."""
+    namespace: str
+    """Linux's process namespace of `pid`, as containers have their own; empty where it is unknown."""
+    started: str
+    """Start time of the process: on Linux in clock ticks since boot, elsewhere as a date."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def this_process(run: str) -> Owner:
+    """This process as the owner of a run."""
+    pid = os.getpid()
+    return Owner(run, pid, socket.gethostname(), *_system(), _start_time(pid))
+
+
+def to_json(owner: Owner) -> dict[str, Any]:
+    """The owner as it is written into files."""
+    return asdict(owner)
+
+
+def from_json(document: object) -> Owner | None:
+    """The owner that a document describes; None where it describes none."""
+    if not isinstance(document, Mapping) or set(document) != {field.name for field in fields(Owner)}:
+        return None
+    pid = document["pid"]
+    texts = [value for name, value in document.items() if name != "pid"]
+    if type(pid) is not int or not 0 < pid < 1 << 31 or not all(isinstance(text, str) for text in texts):
+        return None
+    return Owner(**document)
+
+
+def parsed(content: bytes) -> object:
+    """The document in a small file of JSON; None where it is none, as after a power cut."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def has_ended(owner: Owner) -> bool | None:
+    """Whether the owner's process has ended; None where this process cannot know that.
+
+    Process numbers mean the same only within one start of a system and one process namespace. Nothing else
+    tells two machines apart: their names can be equal, and so can the boot ids of containers.
+    """
+    boot, namespace = _system()
+    if not (boot and namespace) or (owner.boot, owner.namespace) != (boot, namespace):
+        return None
+    started = _start_time(owner.pid)
+    return started == "" or (_RUNNING not in (started, owner.started) and started != owner.started)
+
+
+# --- the system -----------------------------------------------------------------------------------
+
+
+def _system() -> tuple[str, str]:
+    """Boot id and process namespace of this process; empty where the system has none."""
+    if sys.platform == "darwin":
+        return _boot_session(), _MACOS
+    namespace = _PROC / "self/ns/pid"
+    try:
+        return _line(_PROC / "sys/kernel/random/boot_id"), os.readlink(namespace)
+    except OSError:
+        return "", ""
+
+
+def _boot_session() -> str:
+    """macOS's `kern.bootsessionuuid`, new with each start of the system; empty where it is unknown."""
+    text, size = ctypes.create_string_buffer(_UUID_BYTES), ctypes.c_size_t(_UUID_BYTES)
+    ask = getattr(ctypes.CDLL(None), "sysctlbyname", None)
+    failed = ask is None or ask(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0))
+    return "" if failed else text.value.decode("ascii", "replace")
+
+
+def _line(path: Path) -> str:
+    """The text of a small file of the kernel; empty where there is no such file."""
+    try:
+        return path.read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _start_time(pid: int) -> str:
+    """When a process started; empty where there is none, or where it has ended and waits to be reaped."""
+    if (_PROC / "self/stat").exists():
+        return _start_time_of_proc(pid)
+    return _start_time_of_ps(pid)
+
+
+def _start_time_of_proc(pid: int) -> str:
+    """Field 22 of /proc/PID/stat, see proc(5).
+
+    The name in parentheses can contain anything, so fields are counted from its end; the state follows it.
+    """
+    state, *fields = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split() or ["X"]
+    return "" if state in "ZX" else fields[18]
+
+
+def _start_time_of_ps(pid: int) -> str:
+    """The date that ps(1) prints, for systems without /proc; `running` where there is no ps either."""
+    import subprocess
+
+    if not _exists(pid):
+        return ""
+    try:
+        done = subprocess.run(
+            ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
+            capture_output=True, text=True, check=False, timeout=10,
+            env=os.environ | {"LC_ALL": "C", "TZ": "UTC"},  # so that every run reads the same date
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return _RUNNING
+    state, _, started = done.stdout.strip().partition(" ")
+    if not started:
+        return _RUNNING if _exists(pid) else ""
+    return "" if state.startswith("Z") else started.strip()
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to somebody else
+        return True
+    return True

@@ -1,0 +1,121 @@
+"""Have the disk itself store what was written, so that a signal ends the wait for it.
+
+Synchronizing a file blocks its thread until all of it is on the disk, and a thread that waits for a disk
+cannot handle signals. So other threads do it, and the main thread waits for them in short steps.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ckpt_surgery.core.cancellation import Cancelled, cancelled_by, raise_if_cancelled
+from ckpt_surgery.storage import system_calls
+
+POLL = 0.1
+"""Longest wait in seconds; signals are handled between two waits."""
+PIECE = 16 << 20
+"""Bytes of a file that are waited for at a time. A process does not end before its threads' requests do."""
+_AND_WAIT = 1 | 2 | 4
+"""Linux's flags of sync_file_range(2): wait for writing that has begun, begin, and wait for it."""
+
+
+def interruptibly(work: Callable[[], None], seconds: float = math.inf) -> bool:
+    """Do the work in a daemon thread and wait for it; False where it takes longer. Raises what it raises.
+
+    A signal that is raised as an exception ends the wait at once, and the work where it next calls
+    `raise_if_cancelled`; so does the end of the time.
+    """
+    stop, over = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            with cancelled_by(stop), contextlib.suppress(Cancelled):
+                work()
+        except BaseException as error:  # noqa: BLE001 (raised by the thread that waits)
+            failures.append(error)
+        finally:
+            over.set()
+
+    threading.Thread(target=body, name="sync", daemon=True).start()
+    until = time.monotonic() + seconds
+    try:
+        while not over.wait(POLL) and time.monotonic() < until:
+            pass
+    finally:
+        stop.set()
+    if failures:
+        raise failures[0]
+    return over.is_set()
+
+
+def sync_tree(directory: Path) -> None:
+    """Synchronize every file, and every directory after its contents. Raises OSError."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, _, files in os.walk(directory, topdown=False, onerror=refuse):
+        for name in files:
+            sync_file(Path(folder, name))
+        sync_directory(Path(folder))
+
+
+def sync_file(file: Path) -> None:
+    """Synchronize a file, large ones piece by piece. Raises OSError."""
+    _sync(file, os.O_NOFOLLOW)
+
+
+def sync_directory(directory: Path) -> None:
+    """Synchronize the entries of a directory. Raises OSError."""
+    _sync(directory, os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, os.O_RDONLY | flags)
+    try:
+        if not flags & os.O_DIRECTORY:
+            _write_back(handle, path)
+        raise_if_cancelled()
+        _flush(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_back(handle: int, file: Path) -> None:
+    """Wait until the pages of a large file are written, in pieces, where the system can. Raises OSError.
+
+    This alone makes nothing durable: the disk's own cache and the file's metadata come with `_flush`.
+    """
+    size = os.fstat(handle).st_size
+    if size <= PIECE or not system_calls.has("sync_file_range"):
+        return
+    for start in range(0, size, PIECE):
+        raise_if_cancelled()
+        range_ = ctypes.c_int64(start), ctypes.c_int64(PIECE)
+        try:
+            system_calls.call("sync_file_range", handle, *range_, ctypes.c_uint(_AND_WAIT), path=file)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP):
+                raise
+            return
+
+
+def _flush(handle: int) -> None:
+    """Have the disk itself store what was written. On macOS fsync(2) alone leaves it in the disk's cache."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        try:
+            fcntl.fcntl(handle, full)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):  # network file systems
+                raise
+    os.fsync(handle)
