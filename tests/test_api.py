@@ -456,7 +456,7 @@ def test_a_plan_of_more_than_fits_is_refused(
 
 
 def test_a_dead_runs_lock_does_not_stop_a_plan(model: Path, tmp_path: Path) -> None:
-    write_lock(tmp_path / "out", boot="another")
+    write_lock(tmp_path / "out", started="1")
     ckpt_surgery.plan(None, model, dst=tmp_path / "out")
     assert lock_of(tmp_path / "out").exists()
 

@@ -18,21 +18,12 @@ from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.heartbeat import Life, Sign, judge, new_beside, read, remove_file
 from ckpt_surgery.engine.staging.owners import Owner, to_json
+from ckpt_surgery.engine.staging.renaming import UNSUPPORTED, rename_atomically
 
 _GUARD_TRIES = 100
 """Attempts to get the guard of a directory that another run holds, a hundredth of a second apart."""
 _TRIES = 10
 """Attempts to take a lock that other runs take and release at the same time."""
-_NO_LINKS = (
-    errno.EPERM,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.ENOSYS,
-    errno.EMLINK,
-    errno.EXDEV,
-    errno.EINVAL,
-)
-"""Errors by which a file system says that it has no hard links."""
 
 
 @dataclass(frozen=True)
@@ -124,15 +115,15 @@ def _write(file: Path, owner: Owner) -> None:
 def _name(written: Path, lock: Path, owner: Owner) -> bool:
     """Give a file that names the owner the lock's name; False where that is taken. Raises OSError.
 
-    With a hard link the lock is whole at once. Without one, a run that dies between creating the lock and
-    writing it leaves one that names nobody.
+    The lock is whole at once. Only on file systems that have neither call nor hard links for it, a run that
+    dies between creating the lock and writing it leaves one that names nobody.
     """
     try:
-        os.link(written, lock, follow_symlinks=False)
+        rename_atomically(written, lock)
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in UNSUPPORTED:
             raise
         try:
             _write(lock, owner)

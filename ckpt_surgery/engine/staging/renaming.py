@@ -1,9 +1,11 @@
 """Rename without replacing, and exchange two names, in one step where the file system can."""
 
+import contextlib
 import ctypes
 import enum
 import errno
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,7 +42,11 @@ _CALLS = {
     "darwin": _RenameCall("renameatx_np", -2, {Way.EXCLUSIVE: 4, Way.EXCHANGE: 2}),
 }
 
-_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP)
+UNSUPPORTED = (
+    *(errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP),
+    *(errno.EPERM, errno.EMLINK, errno.EXDEV),  # where there are no hard links
+)
+"""Errors by which a system or a file system says that it has no such call."""
 
 
 def move(product: Path, destination: Path) -> None:
@@ -64,21 +70,38 @@ def exchange(product: Path, destination: Path, aside: Path) -> None:
     try:
         _rename_in_one_step(product, destination, Way.EXCHANGE)
     except OSError as error:
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in UNSUPPORTED:
             raise
         _exchange_in_steps(product, destination, aside)
 
 
 def _rename_exclusively(source: Path, target: Path) -> None:
-    """Rename where the target does not exist; in two steps where system or file system have no such call."""
+    """Rename where the target does not exist; in two steps where the file system has no such call."""
     try:
-        _rename_in_one_step(source, target, Way.EXCLUSIVE)
+        rename_atomically(source, target)
     except OSError as error:
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in UNSUPPORTED:
             raise
         if exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         os.rename(source, target)
+
+
+def rename_atomically(source: Path, target: Path) -> None:
+    """Rename where the target does not exist, in one step.
+
+    A file takes its new name as a hard link where that is the only way, as on network file systems, and can
+    keep the old one as well. Raises FileExistsError, and OSError with a number in `UNSUPPORTED` where there
+    is no such way.
+    """
+    try:
+        _rename_in_one_step(source, target, Way.EXCLUSIVE)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED or not stat.S_ISREG(os.lstat(source).st_mode):
+            raise
+        os.link(source, target)
+        with contextlib.suppress(OSError):
+            os.unlink(source)
 
 
 def _rename_in_one_step(source: Path, target: Path, way: Way) -> None:

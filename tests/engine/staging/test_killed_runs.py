@@ -72,9 +72,10 @@ CHILD = textwrap.dedent(
     package = Path(ckpt_surgery.__file__).parent
     if mode == "late":
         rename = renaming._rename_in_one_step
-        def late(*args):
-            os.kill(os.getpid(), signal.SIGTERM)
-            rename(*args)
+        def late(source, target, way):
+            if target == destination:
+                os.kill(os.getpid(), signal.SIGTERM)
+            rename(source, target, way)
         renaming._rename_in_one_step = late
     if mode == "limited":
         import resource

@@ -77,7 +77,7 @@ def test_a_destination_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> N
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files and directories that are synced, and `rename`, in that order."""
+    """The names of the files and directories that are synced, and `rename to NAME`, in that order."""
     done: list[str] = []
     sync, rename = syncing._sync, renaming._rename_in_one_step
 
@@ -86,7 +86,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         sync(path, flags)
 
     def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
-        done.append("rename")
+        done.append(f"rename to {target.name}")
         rename(source, target, way)
 
     monkeypatch.setattr(syncing, "_sync", recording_sync)
@@ -99,7 +99,8 @@ def test_every_file_and_directory_is_synced_before_the_rename(tmp_path: Path, sy
         fill(staging.work, NEW)
         local.publish(staging, overwrite=False)
     before = ["run.json.new", "data", "d", "_METADATA", "result"]
-    assert synced == [*before, "rename", tmp_path.name, staging.directory.name]
+    renamed = ["rename to out", tmp_path.name, staging.directory.name]
+    assert synced == ["rename to .out.ckpt-surgery-lock", *before, *renamed]
 
 
 def test_a_file_is_published_alone(tmp_path: Path) -> None:
@@ -160,7 +161,8 @@ def test_a_file_is_synced_before_the_rename_and_both_directories_after(
     with local.staged(tmp_path / "out.bin", one_file=True) as staging:
         fill_file(staging.product, NEW)
         local.publish(staging, overwrite=False)
-    assert synced == ["run.json.new", "out.bin", "result", "rename", tmp_path.name, "result"]
+    before = ["rename to .out.bin.ckpt-surgery-lock", "run.json.new", "out.bin", "result"]
+    assert synced == [*before, "rename to out.bin", tmp_path.name, "result"]
 
 
 def test_a_failure_inside_leaves_nothing(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_on_macos_the_disk_itself_is_asked(
 
 CALLS = (
     *("open", "write", "mkdir", "fsync", "rename", "unlink", "rmdir", "scandir", "lstat", "close"),
-    "listdir",
+    *("listdir", "link"),
 )
 
 
@@ -331,9 +333,10 @@ def test_what_is_not_durable_is_taken_back(
         put(tmp_path / "out", before, one_file=one_file)
     sync, rename, renamed = syncing._sync, renaming._rename_in_one_step, []
 
-    def recording_rename(*arguments: Any) -> None:
-        renamed.append(arguments)
-        rename(*arguments)
+    def recording_rename(source: Path, target: Path, way: renaming.Way) -> None:
+        if not target.name.endswith("-lock"):
+            renamed.append(target)
+        rename(source, target, way)
 
     def failing_sync(path: Path, flags: int) -> None:
         if renamed and (path == tmp_path) == (which == "parent"):
