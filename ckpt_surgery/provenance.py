@@ -15,7 +15,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.config_files import config_place, read_config
+from ckpt_surgery.formats.shared.config_files import check_access, config_place, read_config
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
@@ -31,7 +31,12 @@ NO_RECORD = f"the entry `{RECORD}` of the custom metadata is no record of a conv
 
 
 def configs_of(sources: Mapping[str, Source]) -> Configs:
-    """The configs of sources by name; each is read when it is first used."""
+    """The configs of sources by name; each is read when it is first used.
+
+    Raises StorageError for one that may not be read, before a recipe can take it for missing.
+    """
+    for source in sources.values():
+        check_access(source.path)
     first = next(iter(sources), None)
     return Configs(
         {

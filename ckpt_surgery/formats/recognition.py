@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.storage.listing import DirectoryNames, directory_names, is_directory
 from ckpt_surgery.storage.reading import opened
@@ -112,7 +112,7 @@ def _look(path: str) -> _FileEnds | None:
             size = file.stat.size
             head = file.read(0, min(HEAD_BYTES, size))
             tail = file.read(max(0, size - TAIL_BYTES), min(TAIL_BYTES, size))
-    except SourceError:
+    except (SourceError, StorageError):
         return None
     return _FileEnds(os.path.basename(path), head, tail, size)
 
@@ -121,7 +121,7 @@ def _listed(path: str) -> DirectoryNames:
     """The names in a directory; none where it cannot be listed."""
     try:
         return directory_names(path)
-    except SourceError:
+    except (SourceError, StorageError):
         return DirectoryNames((), ())
 
 

@@ -6,6 +6,7 @@ itself. All of them are imported to find out what a path holds, so each imports 
 takes. Its source, encoder and sink are named in its `FORMAT`, and imported when a checkpoint is opened.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ckpt_surgery.formats as formats_package
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
@@ -162,7 +163,8 @@ def named(name: str) -> Format:
 def detect_format(path: str) -> Format:
     """The format of the checkpoint at `path`, by content.
 
-    Raises SourceError where none fits, with what it looks like instead, and where several do.
+    Raises SourceError where none fits, with what it looks like instead, and where several do; StorageError
+    where none fits because the system does not let it be read.
     """
     found = _claims(Path(path))
     if len(found) > 1:
@@ -173,8 +175,20 @@ def detect_format(path: str) -> Format:
 
 
 def _claims(path: Path) -> list[Format]:
-    """The formats whose detection recognizes a path, damaged or not."""
-    return [known for known in formats().values() if known.detect(path)]
+    """The formats whose detection recognizes a path, damaged or not.
+
+    Raises StorageError where none does and there are files or directories that may not be read.
+    """
+    found, refused = [], None
+    for known in formats().values():
+        try:
+            if known.detect(path):
+                found.append(known)
+        except StorageError as error:
+            refused = refused or error
+    if refused is not None and not found:
+        raise refused
+    return found
 
 
 def _ambiguous(path: str, found: Sequence[Format]) -> SourceError:
@@ -218,8 +232,9 @@ def _claimed_inside(path: str) -> dict[str, list[str]]:
         return {}
     found: dict[str, list[str]] = {}
     for name in names_in(path)[:MOST_ENTRIES]:
-        for offer in _claims(Path(path, name)):
-            found.setdefault(offer.name, []).append(shown(name))
+        with contextlib.suppress(StorageError):  # the others may be what is meant
+            for offer in _claims(Path(path, name)):
+                found.setdefault(offer.name, []).append(shown(name))
     return {format: [*names[:2], "…"] if len(names) > 2 else names for format, names in found.items()}
 
 
@@ -229,7 +244,8 @@ def open_source(
     """Open the checkpoint at `path` for listing and reading.
 
     Raises UsageError where there is nothing, `format` is unknown, or `step` or `item` does not apply, and
-    SourceError where it is damaged or of no known format.
+    SourceError where it is damaged or of no known format, StorageError where the system does not let it be
+    read.
     """
     # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(Path(path)):

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
@@ -122,7 +123,7 @@ class HookFile:
     """A file of hooks that has been run, with its functions."""
 
     def __init__(self, path: Path, sha256: str | None = None):
-        """Runs the file. Raises PlanError if it cannot be read, or fails.
+        """Runs the file. Raises PlanError if it is missing, or fails; StorageError if it may not be read.
 
         `sha256` is the digest of the file that the plan was made with: a file with another digest raises
         PlanError, and is not run.
@@ -191,7 +192,8 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise PlanError(f"the hooks {path} cannot be read: {error.strerror or error}") from None
+        refused = access_error(str(path), error)
+        raise refused or PlanError(f"the hooks {path} cannot be read: {error.strerror or error}") from None
 
 
 def _load_failure(file: str, error: BaseException) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
@@ -198,7 +199,11 @@ def _syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a recipe. Raises UsageError if it cannot be read, RecipeError if it is not UTF-8."""
+    """The text of a recipe.
+
+    Raises UsageError if there is none, StorageError if the system does not let it be read, RecipeError if it
+    is not UTF-8.
+    """
     try:
         if Path(path).is_dir():
             raise UsageError(f"{path} is a directory; a recipe is a YAML file")
@@ -207,8 +212,9 @@ def read_text(path: str | Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"there is no recipe {path}") from None
     except (OSError, ValueError) as error:
+        refused = access_error(str(path), error) if isinstance(error, OSError) else None
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"the recipe {path} cannot be read: {reason}") from None
+        raise refused or UsageError(f"the recipe {path} cannot be read: {reason}") from None
     if len(data) > MAX_BYTES:
         raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
     try:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError, SourceError
@@ -19,8 +20,11 @@ INDEX_SUFFIX = ".index.json"
 
 
 def is_listing(path: str) -> bool:
-    """Whether the path of a target is that of a listing rather than a checkpoint."""
-    return path.endswith(SUFFIXES) and not path.endswith(INDEX_SUFFIX) and Path(path).is_file()
+    """Whether the path of a target is that of a listing rather than a checkpoint. Raises StorageError."""
+    try:
+        return path.endswith(SUFFIXES) and not path.endswith(INDEX_SUFFIX) and Path(path).is_file()
+    except OSError as error:
+        raise access_error(path, error) or error from None
 
 
 def read_listing(path: str) -> Mapping[str, Leaf]:
@@ -42,7 +46,9 @@ def _parsed(path: str) -> Any:
         return load_document(path).value
     try:
         return json.loads(Path(path).read_bytes())  # of any size: the listing of a large model is several MiB
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise access_error(path, error) or SourceError(f"{shown(path)}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown(path)}: not JSON: {error}") from None
 
 

@@ -1,7 +1,8 @@
 """Errors of the file system and flaws of checkpoints, as SurgeryErrors that name the path and the remedy.
 
-An OSError becomes a SourceError where a checkpoint is read (`unreadable`), and a StorageError where one is
-written (`storage_errors`).
+An OSError becomes a StorageError where one is written (`storage_errors`). Where a checkpoint is read
+(`unreadable`), it becomes a SourceError if something is missing, and a StorageError if it is there but the
+system does not let it be read.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.text import shown
@@ -19,16 +21,19 @@ from ckpt_surgery.storage.paths import path_text
 # --- reading ----------------------------------------------------------------------------------------------
 
 DAMAGED = "The checkpoint is damaged or incomplete; take another copy."
-ACCESS = "Check its permissions and its symbolic links."
+LINKS = "Check what it is, and where its symbolic links lead."
 
 
-def unreadable(path: str, error: OSError, action: str = "read") -> SourceError:
+def unreadable(path: str, error: OSError, action: str = "read") -> SourceError | StorageError:
     """The error to raise where the system refuses to open, read or list what a checkpoint consists of.
 
     `action`: the participle in `PATH cannot be …`.
     """
-    hint = DAMAGED if isinstance(error, FileNotFoundError | NotADirectoryError) else ACCESS
-    return SourceError(f"{shown(path)} cannot be {action}: {error.strerror}", hint=hint)
+    refused = access_error(path, error, action)
+    if refused is not None:
+        return refused
+    hint = DAMAGED if isinstance(error, FileNotFoundError | NotADirectoryError) else LINKS
+    return SourceError(f"{shown(path)} cannot be {action}: {error.strerror or error}", hint=hint)
 
 
 def named(key: Key, error: SourceError) -> SourceError:

@@ -4,12 +4,13 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
+from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import ACCESS, DAMAGED, unreadable
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 
 MAX_DEPTH = 64
 """Directories nested deeper than this are refused."""
@@ -39,23 +40,41 @@ class DirectoryNames:
 
 
 def is_directory(path: str) -> bool:
-    """Whether a path leads to a directory, also through links."""
-    return os.path.isdir(path)
+    """Whether a path leads to a directory, also through links. Raises StorageError: see `exists`."""
+    status = _status(path)
+    return status is not None and S_ISDIR(status.st_mode)
 
 
 def is_file(path: str) -> bool:
-    """Whether a path leads to a regular file, also through links."""
-    return os.path.isfile(path)
+    """Whether a path leads to a regular file, also through links. Raises StorageError: see `exists`."""
+    status = _status(path)
+    return status is not None and S_ISREG(status.st_mode)
 
 
 def exists(path: str) -> bool:
-    """Whether a path leads to anything; a link that leads nowhere does not count."""
-    return os.path.exists(path)
+    """Whether a path leads to anything; a link that leads nowhere does not count.
+
+    Raises StorageError where the system does not tell, as below a directory that may not be entered.
+    """
+    return _status(path) is not None
 
 
 def has_entry(path: str) -> bool:
-    """Whether a name is taken; a link that leads nowhere counts."""
-    return os.path.lexists(path)
+    """Whether a name is taken; a link that leads nowhere counts. Raises StorageError: see `exists`."""
+    return _status(path, follow=False) is not None
+
+
+def _status(path: str, follow: bool = True) -> os.stat_result | None:
+    """What the system knows about a path; None where there is nothing. Raises StorageError."""
+    try:
+        return os.stat(path, follow_symlinks=follow)
+    except OSError as error:
+        refused = access_error(path, error)
+        if refused is not None:
+            raise refused from error
+    except ValueError:  # a NUL, which no name has
+        pass
+    return None
 
 
 def real_path(path: str) -> str:
@@ -140,7 +159,7 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
         prefix, depth = pending.pop()
         if depth > MAX_DEPTH:
             raise SourceError(
-                f"{shown(directory)} is nested more than {MAX_DEPTH} directories deep", hint=ACCESS
+                f"{shown(directory)} is nested more than {MAX_DEPTH} directories deep", hint=LINKS
             )
         for entry in _entries(os.path.join(directory, prefix)):
             if entry.is_symlink():

@@ -7,10 +7,16 @@ from ckpt_surgery.core.text import shown
 
 
 def same_place(a: Path, b: Path) -> bool:
-    """Whether both mean the same file or directory, through links and bind mounts; it need not exist."""
+    """Whether both mean the same file or directory, through links and bind mounts; it need not exist.
+
+    Where one of them may not be looked at, only the paths tell: it can be neither read nor replaced either.
+    """
     if os.path.realpath(a) == os.path.realpath(b):
         return True
-    return a.exists() and b.exists() and os.path.samefile(a, b)
+    try:
+        return a.exists() and b.exists() and os.path.samefile(a, b)
+    except PermissionError:
+        return False
 
 
 def lies_in(inner: Path, outer: Path) -> bool:

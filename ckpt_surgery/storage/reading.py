@@ -18,7 +18,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import ACCESS, DAMAGED, unreadable
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 from ckpt_surgery.storage.listing import FileStat
 
 SPAN_BYTES = 2**20
@@ -114,7 +114,7 @@ def stat_file(path: str) -> FileStat:
 
 def _stat(path: str, status: os.stat_result) -> FileStat:
     if not S_ISREG(status.st_mode):
-        raise SourceError(f"{shown(path)} is not a regular file", hint=ACCESS)
+        raise SourceError(f"{shown(path)} is not a regular file", hint=LINKS)
     return FileStat(status.st_size, status.st_mtime_ns)
 
 

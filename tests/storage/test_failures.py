@@ -7,22 +7,25 @@ import pytest
 
 from ckpt_surgery.core.errors import Problem, SourceError, StorageError
 from ckpt_surgery.core.keys import Key
-from ckpt_surgery.storage.failures import ACCESS, DAMAGED, about, named, storage_errors, unreadable
+from ckpt_surgery.storage.failures import DAMAGED, LINKS, about, named, storage_errors, unreadable
 
 
 @pytest.mark.parametrize(
-    ("number", "hint"),
+    ("number", "kind", "hint"),
     [
-        (errno.ENOENT, DAMAGED),  # something is missing
-        (errno.ENOTDIR, DAMAGED),
-        (errno.EACCES, ACCESS),  # it is there, but not for us
-        (errno.ELOOP, ACCESS),
-        (errno.EIO, ACCESS),
+        (errno.ENOENT, SourceError, DAMAGED),  # something is missing
+        (errno.ENOTDIR, SourceError, DAMAGED),
+        (errno.ELOOP, SourceError, LINKS),
+        (errno.EACCES, StorageError, "Whoever runs this has to be allowed to read it"),  # not for us
+        (errno.EIO, StorageError, "The device that it lies on reports an error"),
     ],
 )
-def test_what_to_do_about_what_cannot_be_read(number: int, hint: str) -> None:
-    (problem,) = unreadable("a\x1bb", OSError(number, "the reason")).problems
-    assert problem == Problem("a\\x1bb cannot be read: the reason", hint=hint)
+def test_what_to_do_about_what_cannot_be_read(number: int, kind: type, hint: str) -> None:
+    found = unreadable("a\x1bb", OSError(number, "the reason"))
+    assert type(found) is kind
+    (problem,) = found.problems
+    assert problem.message == "a\\x1bb cannot be read: the reason"
+    assert (problem.hint or "").startswith(hint)
     (listed,) = unreadable("a", OSError(number, "the reason"), "listed").problems
     assert listed.message == "a cannot be listed: the reason"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage import listing
 from ckpt_surgery.storage.listing import (
     FileStat,
@@ -136,7 +136,7 @@ def test_an_entry_that_cannot_be_examined_is_no_directory(
 
     monkeypatch.setattr(listing, "_entries", lambda directory: [Entry()])
     assert directory_names(str(tmp_path)).files == ["x"]
-    with pytest.raises(SourceError, match=r"x cannot be read: Permission denied(.|\n)*permissions"):
+    with pytest.raises(StorageError, match=r"x cannot be read: Permission denied(.|\n)*allowed"):
         walk(str(tmp_path), str(tmp_path))
 
 

@@ -68,3 +68,12 @@ def test_only_the_parents_links_are_resolved(places: Path, monkeypatch: pytest.M
 
 def test_paths_are_safe_to_print() -> None:
     assert path_text(Path("a\x1b[31m")) == "a\\x1b[31m"
+
+
+def test_where_nobody_may_look_the_paths_tell(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", deny)
+    assert same_place(places / "file", places / "a" / ".." / "file")
+    assert not same_place(places / "file", places / "hard")

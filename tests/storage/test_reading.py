@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage import reading as byte_ranges
 from ckpt_surgery.storage.reading import opened, read_region, stat_file, write_region
 from tests.support.strategies import regions_of_shapes, shapes
@@ -128,7 +128,7 @@ def test_an_error_of_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "preadv", fail)
-    with opened(str(tmp_path / "x")) as file, pytest.raises(SourceError, match="Input/output error"):
+    with opened(str(tmp_path / "x")) as file, pytest.raises(StorageError, match="Input/output error"):
         file.read(0, 4)
 
 

@@ -1,5 +1,6 @@
 """The JSON file beside a checkpoint that describes its model, as Hugging Face's models have one."""
 
+import contextlib
 import json
 import math
 import os
@@ -31,6 +32,18 @@ def _is_adapter(path: str, directory: str) -> bool:
     if path != directory:
         return os.path.basename(path).startswith(_ADAPTER)
     return any(name.startswith(f"{_ADAPTER}.") for name in names_in(directory))
+
+
+def check_access(path: str) -> None:
+    """Raise StorageError where there is a config beside the checkpoint at `path` that may not be read.
+
+    What else is wrong with it matters only to those who ask for its values.
+    """
+    place = config_place(path)
+    with contextlib.suppress(SourceError):
+        if has_entry(place):
+            with opened(place):
+                pass
 
 
 def read_config(path: str) -> tuple[str, dict[str, Any]] | None:

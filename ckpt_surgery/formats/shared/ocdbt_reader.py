@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.shared.store_failures import store_access_error
 from ckpt_surgery.storage.failures import DAMAGED
 
 MANIFEST = "manifest.ocdbt"
@@ -99,7 +100,7 @@ def _result(future: Any, location: str | None, directory: str) -> Any:
         return future.result()
     except STORE_ERRORS as error:
         what = f"{directory}/{MANIFEST}" if location is None else f"{directory} ({location})"
-        raise SourceError(
+        raise store_access_error(what, error) or SourceError(
             f"The index of the OCDBT database cannot be read: {shown(what)}: {store_message(error)}",
             hint=DAMAGED,
         ) from error
@@ -108,7 +109,8 @@ def _result(future: Any, location: str | None, directory: str) -> Any:
 def read_database(directory: str) -> Database:
     """Walk the newest version of the database in `directory`. Reads no values but inline ones.
 
-    Raises SourceError where the manifest or a node is missing, truncated or fails its checksum.
+    Raises SourceError where the manifest or a node is missing, truncated or fails its checksum, StorageError
+    where the system does not let one be read.
     """
     return begin_reading(directory)()
 

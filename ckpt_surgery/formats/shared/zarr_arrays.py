@@ -26,6 +26,7 @@ from ckpt_surgery.core.manifests import (
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.ocdbt_reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_raw
+from ckpt_surgery.formats.shared.store_failures import store_access_error
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS
 from ckpt_surgery.storage.failures import DAMAGED
@@ -74,7 +75,7 @@ class ArrayReader:
         try:
             block = self._handles.get(leaf.key.text)[region.slices].read().result()
         except STORE_ERRORS as error:
-            raise SourceError(
+            raise store_access_error(self._root, error) or SourceError(
                 f"`{shown(leaf.key.text)}` cannot be read from {self._files_of(manifest, region)}: "
                 f"{store_message(error)}",
                 hint=DAMAGED,

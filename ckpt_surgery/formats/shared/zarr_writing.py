@@ -15,9 +15,12 @@ from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.manifests import (
     Manifest,
 )
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.ocdbt_reader import STORE_ERRORS, store_message
+from ckpt_surgery.formats.shared.store_failures import system_error
 from ckpt_surgery.formats.shared.zarr_described import zarr2_metadata, zarr3_metadata
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
+from ckpt_surgery.storage.failures import CHECK, storage_error
 
 DRIVERS = {2: "zarr", 3: "zarr3"}
 """Names of TensorStore's drivers, by zarr version."""
@@ -29,9 +32,12 @@ def store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except STORE_ERRORS as error:
+        refused = system_error(error)
+        if refused is not None:
+            raise storage_error(shown(str(refused.filename or what)), refused) from error
         raise StorageError(
             f"Writing {what} failed: {store_message(error)}",
-            hint="Check the free space and the permissions of the destination.",
+            hint=CHECK,
         ) from error
 
 

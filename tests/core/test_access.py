@@ -1,0 +1,51 @@
+"""Which errors of the system are no flaw of what is read, and what to do about each."""
+
+import errno
+import os
+
+import pytest
+
+from ckpt_surgery.core.access import access_error
+from ckpt_surgery.core.errors import Problem
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "Whoever runs this has to be allowed to read it"),
+        (errno.EPERM, "Whoever runs this has to be allowed to read it"),
+        (errno.EIO, "The device that it lies on reports an error: take another copy"),
+        (errno.ESTALE, "The device that it lies on reports an error"),
+        (errno.EMFILE, "Raise the limit on open files (`ulimit -n`)"),
+        (errno.ENOMEM, "The system refuses it, whatever the file holds: try again"),
+    ],
+    ids=lambda value: errno.errorcode[value] if isinstance(value, int) else "",
+)
+def test_what_is_there_and_cannot_be_read(number: int, advice: str) -> None:
+    error = access_error("a\x1bb", OSError(number, os.strerror(number)))
+    assert error is not None
+    assert error.exit_code == 5
+    (problem,) = error.problems
+    assert problem.message == f"a\\x1bb cannot be read: {os.strerror(number)}"
+    assert (problem.hint or "").startswith(advice)
+
+
+def test_the_action_is_named() -> None:
+    error = access_error("a", OSError(errno.EIO, "the reason"), "listed")
+    assert error is not None
+    assert [problem.message for problem in error.problems] == ["a cannot be listed: the reason"]
+    assert all(isinstance(problem, Problem) for problem in error.problems)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        errno.ENOENT,  # it is missing
+        errno.ENOTDIR,
+        errno.ELOOP,  # its links lead in a circle
+        errno.ENXIO,  # it is a socket
+        None,  # no error of the system
+    ],
+)
+def test_what_is_not_there_is_for_others_to_tell(number: int | None) -> None:
+    assert access_error("a", OSError() if number is None else OSError(number, "x")) is None

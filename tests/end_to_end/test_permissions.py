@@ -1,0 +1,168 @@
+"""What may not be read is exit 5 with its path, whichever file or directory it is, in every format."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import flax.serialization
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import torch
+
+from tests.formats.tensorflow.bundles import bundle, crc, entry
+from tests.support.command_line import run
+from tests.support.models import save_model
+from tests.support.unprivileged import Case, Outcome, run_all
+
+TREE = {"a": {"w": np.arange(3000, dtype=np.float32)}, "b": np.arange(4, dtype=np.int32)}
+"""An array that Orbax keeps in a file of its own, and one in the index."""
+
+
+def save_orbax(ocdbt: bool) -> Callable[[Path], Path]:
+    def save(path: Path) -> Path:
+        ocp.Checkpointer(ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt)).save(path / "src", TREE)
+        return path / "src"
+
+    return save
+
+
+def converted(name: str) -> Callable[[Path], Path]:
+    def save(path: Path) -> Path:
+        done = run("convert", save_model(path / "model"), path / name)
+        assert done.exit_code == 0, done.stderr
+        return path / name
+
+    return save
+
+
+def save_shards(path: Path) -> Path:
+    options = ("--format", "safetensors", "--shard-size", "50")
+    done = run("convert", save_model(path / "model"), path / "x", *options)
+    assert done.exit_code == 0, done.stderr
+    return path / "x"
+
+
+def save_t5x(path: Path) -> Path:
+    (path / "src").mkdir()
+    text = flax.serialization.msgpack_serialize({"optimizer": TREE, "version": 3})
+    (path / "src" / "checkpoint").write_bytes(text)
+    return path / "src"
+
+
+def save_npy(path: Path) -> Path:
+    (path / "src" / "a").mkdir(parents=True)
+    np.save(path / "src" / "a" / "w.npy", TREE["a"]["w"])
+    np.save(path / "src" / "b.npy", TREE["b"])
+    return path / "src"
+
+
+def save_torch(path: Path) -> Path:
+    torch.save({"w": torch.arange(9)}, path / "x.pt")
+    return path / "x.pt"
+
+
+def save_tensorflow(path: Path) -> Path:
+    return bundle(path, [(b"w", entry(checksum=crc(b"ab")))])
+
+
+LAYOUTS: Mapping[str, Callable[[Path], Path]] = {
+    "orbax": save_orbax(True),
+    "orbax-files": save_orbax(False),
+    "safetensors": converted("x.safetensors"),
+    "safetensors-shards": save_shards,
+    "flax": converted("x.msgpack"),
+    "npz": converted("x.npz"),
+    "zarr": converted("x.zarr"),
+    "t5x": save_t5x,
+    "npy": save_npy,
+    "torch": save_torch,
+    "tensorflow": save_tensorflow,
+}
+
+
+NOT_NEEDED = ("commit_success.txt", "ocdbt.process_0")
+"""Names in Orbax's checkpoints of what is never read, or not all of it."""
+
+
+def everything_in(path: Path) -> list[Path]:
+    return [path, *sorted(path.rglob("*"))] if path.is_dir() else [path]
+
+
+def assert_refused(outcome: Outcome, place: Path) -> None:
+    """One paragraph that names the place, or something in it, with the reason and what to do."""
+    assert outcome.exit_code == 5, outcome
+    assert outcome.stdout == ""
+    told = re.fullmatch(
+        r"Error: (\S+) cannot be (read|listed): Permission denied\n"
+        r"  Whoever runs this has to be allowed to read it, and to enter the directories above it\.\n",
+        outcome.stderr,
+    )
+    assert told is not None, outcome.stderr
+    assert Path(told[1]).is_relative_to(place)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_file_and_directory_of_a_source(layout: str, tmp_path: Path) -> None:
+    source = LAYOUTS[layout](tmp_path)
+    places = everything_in(source)
+    open_, *closed = run_all([Case(place, ["inspect", source, "--stats"]) for place in [None, *places]])
+    assert open_.exit_code == 0, open_.stderr
+    for place, outcome in zip(places, closed, strict=True):
+        if not (outcome == open_ and any(name in place.parts for name in NOT_NEEDED)):
+            assert_refused(outcome, place)
+
+
+def test_each_file_that_a_command_names(model: Path, tmp_path: Path) -> None:
+    recipe, hooks, listing = (tmp_path / name for name in ("r.yaml", "hooks.py", "target.json"))
+    recipe.write_text("version: 1\nhooks: hooks.py\nrules: [{match: b, value: hooks.same(x)}]\n")
+    hooks.write_text("def same(x):\n    return x\n")
+    config = model.with_name("config.json")
+    config.write_text('{"layers": 2}')
+    assert run("inspect", model, "--json", listing).exit_code == 0
+    plain, asking = tmp_path / "plain.yaml", tmp_path / "asking.yaml"
+    plain.write_text("version: 1\n")
+    asking.write_text("version: 1\nrules:\n- match: b\n  when: has(config['layers'])\n")
+    saved, folder, dst = tmp_path / "plan.json", tmp_path / "inside", tmp_path / "x.safetensors"
+    assert run("plan", plain, model, "--out", saved).exit_code == 0
+    folder.mkdir()
+    (folder / "r.yaml").write_text("version: 1\n")
+    cases = [
+        Case(recipe, ["lint", recipe]),
+        Case(recipe, ["plan", recipe, model]),
+        Case(folder, ["apply", folder / "r.yaml", model, dst]),
+        Case(hooks, ["plan", recipe, model, "--allow-hooks"]),
+        Case(hooks, ["apply", recipe, model, dst, "--allow-hooks"]),
+        Case(listing, ["plan", plain, model, "--target", listing]),
+        Case(config, ["apply", plain, model, dst]),
+        Case(config, ["convert", model, tmp_path / "x.npz"]),
+        Case(config, ["plan", asking, model]),
+        Case(saved, ["apply", saved, tmp_path / "x"]),
+        Case(model, ["apply", saved, tmp_path / "x"]),
+        Case(model, ["diff", model, model]),
+        Case(model.parent, ["convert", model, dst]),
+        Case(model.parent, ["plan", plain, model, "--target", model]),
+    ]
+    for case, outcome in zip(cases, run_all(cases), strict=True):
+        assert case.closed is not None
+        assert_refused(outcome, case.closed)
+    assert not dst.exists()
+
+
+def test_a_directory_that_can_only_be_listed_or_only_be_entered(model: Path, tmp_path: Path) -> None:
+    """The names are known in the one, the files can be opened in the other."""
+    listed, entered = (tmp_path / name for name in ("listed", "entered"))
+    for folder in (listed, entered):
+        save_model(folder)
+    cases = [Case(None, ["inspect", listed]), Case(None, ["inspect", entered])]
+    cases += [Case(None, ["inspect", entered / "model.safetensors"])]
+    listed.chmod(0o400)
+    entered.chmod(0o100)
+    try:
+        first, second, third = run_all(cases)
+    finally:
+        for folder in (listed, entered):
+            folder.chmod(0o700)
+    assert_refused(first, listed)
+    assert_refused(second, entered)
+    assert third.exit_code == 0, third.stderr
