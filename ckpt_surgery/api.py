@@ -18,6 +18,7 @@ from ckpt_surgery.destinations import Publication, is_file, open_sink, publicati
 from ckpt_surgery.document_paths import check_documents
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import local
+from ckpt_surgery.engine.staging.checks import check_same
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -75,7 +76,8 @@ def plan(
         prepared = prepare(request)
     else:
         where = publication(request.dst, request.dst_step)
-        prepared = prepared_for(where.path, request.inputs, functools.partial(prepare, request), overwrite)
+        plan_it = functools.partial(prepare, request)
+        prepared = prepared_for(where, request.inputs, [request.recipe_path], plan_it, overwrite)
     if out is not None:
         document = _document(prepared)
         with failures.storage_errors(Path(out)):
@@ -98,9 +100,10 @@ def apply(
 
     `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
     The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
-    `overwrite` replaces the checkpoint that is at `dst`. `resume` goes on with what an earlier run with the
-    same arguments has written before it was ended; where there is nothing, it starts afresh. `on_plan` is
-    called once, before any data is read; `progress` is called after each task, from any thread.
+    `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`; anything else there is
+    refused. `resume` goes on with what an earlier run with the same arguments has written before it was ended;
+    where there is nothing, it starts afresh. `on_plan` is called once, before any data is read; `progress` is
+    called after each task, from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
@@ -113,9 +116,9 @@ def apply(
         if saved is not None:
             place = (saved.destination.path, saved.destination.step)
             reopen = functools.partial(saved_plans.opened_again, saved)
-            return _applied(*place, saved.inputs, reopen, manner)
+            return _applied(*place, saved.inputs, saved.beside, reopen, manner)
     place, plan_it = (request.dst, request.dst_step), functools.partial(prepare, request)
-    return _applied(*place, request.inputs, plan_it, manner)
+    return _applied(*place, request.inputs, [request.recipe_path], plan_it, manner)
 
 
 @takes(ConvertOptions)
@@ -151,6 +154,7 @@ def _applied(
     dst: str | None,
     dst_step: int | None,
     inputs: Sequence[str],
+    beside: Sequence[str | None],
     prepare: Callable[[], Prepared],
     manner: "_Manner",
 ) -> Result:
@@ -160,7 +164,7 @@ def _applied(
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
     with signals.interruptible():
         where = publication(dst, dst_step)
-        prepared = prepared_for(where.path, inputs, prepare, manner.overwrite)
+        prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
         notices = _carry_out(prepared, where, manner)
@@ -173,7 +177,8 @@ def _carry_out(prepared: Prepared, where: Publication, manner: "_Manner") -> tup
         sink = open_sink(options, plan.metadata, staging.work, outputs_of(plan), where.step_only)
         run(plan, prepared.sources, sink, prepared.memory, prepared.workers, manner.progress)
         _check_unchanged(prepared)
-        local.publish(staging, manner.overwrite)
+        check_same(where.path, prepared.replaces)
+        local.publish(staging, overwrite=prepared.replaces is not None)
     return staging.notices
 
 

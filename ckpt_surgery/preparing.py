@@ -11,7 +11,7 @@ from pathlib import Path
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.destinations import destination, resolved
+from ckpt_surgery.destinations import Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.formats import registry as formats
@@ -25,6 +25,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks
+from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.listing import is_directory
 
@@ -35,22 +36,31 @@ MOST_NAMES = 5
 
 
 def prepared_for(
-    where: Path, inputs: Sequence[str], prepare: Callable[[], Prepared], overwrite: bool
+    where: Publication,
+    inputs: Sequence[str],
+    beside: Sequence[str | None],
+    prepare: Callable[[], Prepared],
+    overwrite: bool,
 ) -> Prepared:
     """What `prepare` returns, after checking that the result can be published at `where`.
 
-    `inputs` are the paths that are read. Raises UsageError where the destination is one of them or lies in
-    one, DestinationError where it exists (without `overwrite`) or is locked, StorageError where there is no
-    space or no permission.
+    `inputs` are the paths of the sources and of the target, `beside` those of the other files that are read.
+    Raises UsageError where the destination is an input or lies in one, DestinationError where it exists
+    (with `overwrite`: where it is anything but one checkpoint or an empty directory) or is locked,
+    StorageError where there is no space or no permission.
     """
-    checks.check_paths([Path(path) for path in inputs], where, overwrite)
+    read = [Path(path) for path in beside if path is not None]
+    checks.check_paths([Path(path) for path in inputs], where.path, overwrite, read)
+    if where.step_only:
+        check_step_is_new(where.path.parent, int(where.path.name))
+    replaced = replaceable(where.path) if overwrite else None
     prepared = prepare()
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
-    beside = (s for s in prepared.sources.values() if overwrite or not is_directory(s.path))
-    checks.check_files((file for source in beside for file in source.files()), where)
+    sources = (s for s in prepared.sources.values() if overwrite or not is_directory(s.path))
+    checks.check_files((file for source in sources for file in source.files()), where.path)
     costs = prepared.plan.costs
-    checks.check_space(where, costs.bytes_copied + costs.bytes_computed)
-    return prepared
+    checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
+    return replace(prepared, replaces=replaced)
 
 
 def prepare(request: Request) -> Prepared:

@@ -37,6 +37,12 @@ class SavedRequest:
         """Paths of the sources and, where the target is a checkpoint, of the target."""
         return [form.path for form in self.saved.inputs]
 
+    @property
+    def beside(self) -> list[str]:
+        """Paths of the other files that are read: the plan, and its hooks."""
+        hooks = self.saved.recipe.hooks
+        return [self.path, *([] if hooks is None else [hooks.file])]
+
 
 def saved_request(request: Request) -> SavedRequest | None:
     """What to do with the saved plan that a request names; None where the file is something else.

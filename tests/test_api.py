@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import (
@@ -402,9 +402,11 @@ def test_a_destination_inside_the_source(
 ) -> None:
     source = copy_of(checkpoint("standard"), tmp_path / "source")
     before = names(source)
-    for destination in (source / "out", source, tmp_path / "source" / ".." / "source" / "x", tmp_path):
+    for destination in (source / "out", source, tmp_path / "source" / ".." / "source" / "x"):
         with pytest.raises(UsageError, match="source"):
             ckpt_surgery.apply(recipe("version: 1\n"), source, dst=destination, overwrite=True)
+    with pytest.raises(DestinationError, match="is not replaced, for it holds the source"):
+        ckpt_surgery.apply(recipe("version: 1\n"), source, dst=tmp_path, overwrite=True)
     assert names(source) == before
     with pytest.raises(UsageError, match="no such directory"):
         ckpt_surgery.apply(recipe("version: 1\n"), source, dst=tmp_path / "not" / "there")
@@ -428,8 +430,9 @@ def test_plan_refuses_the_destinations_that_apply_refuses(
         (model, None, tmp_path / "no" / "out", {}, 2),
         (model.parent, None, model.parent, {"overwrite": True}, 2),
         (model.parent, None, model.parent / "out", {}, 2),
-        (model, model.parent, tmp_path / "model", {"overwrite": True}, 2),
-        (index, None, shard, {"overwrite": True, "format": "safetensors"}, 2),
+        (model, model.parent, tmp_path / "model", {"overwrite": True}, 4),
+        (index, None, shard, {"overwrite": True, "format": "safetensors"}, 4),
+        (model, None, path, {"overwrite": True, "format": "safetensors"}, 4),
         (model, None, tmp_path / "out.pt", {}, 2),
         (model, None, tmp_path / "out", {"dst_item": "a/b"}, 2),
     ):
@@ -576,10 +579,11 @@ def test_letters_of_a_name_may_be_capitals(model: Path, tmp_path: Path) -> None:
 
 def test_a_file_is_overwritten_by_a_directory_and_back(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    out.write_text("precious")
+    ckpt_surgery.convert(model, out, format="npz")
+    before = out.read_bytes()
     with pytest.raises(DestinationError, match="exists already"):
         ckpt_surgery.convert(model, out)
-    assert out.read_text() == "precious"
+    assert out.read_bytes() == before
     for format in ("orbax", "safetensors"):
         ckpt_surgery.convert(model, out, format=format, overwrite=True)
         assert ckpt_surgery.inspect(out).format == format
@@ -652,7 +656,7 @@ def test_a_file_of_the_source_is_never_replaced(
     ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
     before = {name: (sharded / name).read_bytes() for name in names(sharded)}
     for name in before:
-        with pytest.raises(UsageError, match="the destination is"):
+        with pytest.raises((UsageError, DestinationError), match=r"the destination is|not replaced"):
             ckpt_surgery.convert(
                 sharded / "model.safetensors.index.json",
                 sharded / name,
@@ -702,7 +706,7 @@ KILLED = """
 
 
 @pytest.mark.parametrize("call", [9, 11, 13, 14, 15, 16, 18, 20])
-@pytest.mark.parametrize("before", [None, b"old"], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("before", [None, save({"old": np.ones(3)})], ids=["fresh", "overwrite"])
 def test_a_file_is_there_whole_or_not_at_all_when_the_process_is_killed(
     model: Path, tmp_path: Path, call: int, before: bytes | None
 ) -> None:

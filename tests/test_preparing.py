@@ -10,6 +10,7 @@ from ckpt_surgery import preparing
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import DestinationError, StorageError
 from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.destinations import Publication
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.preparing import prepare, prepared_for
 from ckpt_surgery.requests import Request
@@ -96,6 +97,7 @@ def test_the_destination_is_looked_at_before_the_sources(
     overwrite: bool, error: type[Exception] | None, model: str, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
+    where = Publication(tmp_path / "out", False)
     calls = []
 
     def made() -> Prepared:
@@ -103,10 +105,10 @@ def test_the_destination_is_looked_at_before_the_sources(
         return prepare(Request(None, (model,), str(tmp_path / "out")))
 
     if error is None:
-        prepared_for(tmp_path / "out", [model], made, overwrite)
+        prepared_for(where, [model], [], made, overwrite)
     else:
         with pytest.raises(error):
-            prepared_for(tmp_path / "out", [model], made, overwrite)
+            prepared_for(where, [model], [], made, overwrite)
     assert len(calls) == (error is None)
 
 
@@ -119,7 +121,8 @@ def test_a_full_disk_is_found_before_the_first_byte(
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
     path = recipe(tmp_path, "rules: [{match: a, value: x * 2}]")
     request = Request(path, (model,), str(tmp_path / "out"))
+    where = Publication(tmp_path / "out", False)
     with pytest.raises(StorageError, match=r"are to be written"):
-        prepared_for(tmp_path / "out", [model], lambda: prepare(request), False)
+        prepared_for(where, [model], [], lambda: prepare(request), False)
     Usage.free = 32
-    prepared_for(tmp_path / "out", [model], lambda: prepare(request), False)
+    prepared_for(where, [model], [], lambda: prepare(request), False)

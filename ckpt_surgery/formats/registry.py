@@ -22,7 +22,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.storage.listing import exists, is_directory, names_in
+from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,9 @@ class Format:
     check: str | None = None
     """Name of a function of a destination's path and `SinkOptions` that raises UsageError where the format
     cannot be written there. The path need not exist. None: it can be written anywhere."""
+    other_files: str | None = None
+    """Name of a function of a checkpoint's directory and the relative paths of all files in it, which returns
+    the paths of those that are none of the checkpoint's. None: those that its source does not name."""
     suffixes: tuple[str, ...] = ()
     """Suffixes of names. A destination with such a name gets this format unless another one is chosen."""
     is_file: Callable[[str], bool] = lambda name: False
@@ -360,6 +363,25 @@ def check_destination(format: str, path: Path, options: SinkOptions) -> None:
     check = named(format).check
     if check is not None:
         _imported(check)(path, options)
+
+
+def other_files(source: Source, directory: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` that do not belong to a checkpoint: relative paths of all files in its directory.
+
+    `directory`: real path of what the source was opened at. Raises SourceError.
+    """
+    told = named(source.format).other_files
+    if told is not None:
+        return list(_imported(told)(directory, names))
+    own = set(own_files(source))
+    return [name for name in names if os.path.join(directory, name) not in own]
+
+
+def own_files(source: Source) -> list[str]:
+    """Paths of the files that a checkpoint consists of: real but for links that the last component is."""
+    real = functools.cache(real_path)
+    files = (os.path.split(os.path.abspath(file)) for file in source.files())
+    return [os.path.join(real(directory), name) for directory, name in files]
 
 
 def open_sink(format: str, directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> Sink:

@@ -46,3 +46,5 @@ class Prepared:
     workers: int
     hooks: HookFile | None
     """The hooks of the recipe that the plan was made from; None if it has none or they must not run."""
+    replaces: str | None = None
+    """State in which what is replaced was checked; None where nothing is replaced."""

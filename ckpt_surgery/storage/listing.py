@@ -147,6 +147,23 @@ def names_below(directory: str) -> Iterator[str]:
         pending += inner
 
 
+def paths_below(directory: str) -> list[str]:
+    """Relative paths (with `/`) of everything below a directory that is no directory itself, sorted.
+
+    Links are listed and not followed. Raises SourceError where a directory cannot be listed.
+    """
+    found: list[str] = []
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        for entry in _entries(os.path.join(directory, prefix)):
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(f"{prefix}{entry.name}/")
+            else:
+                found.append(prefix + entry.name)
+    return sorted(found)
+
+
 def walk(directory: str, root: str) -> dict[str, FileStat]:
     """Every file below `directory` by its relative path (with `/`). Links must stay within `root`.
 

@@ -240,7 +240,12 @@ def test_plan_tells_of_the_destination_and_of_what_it_reads(source, recipe, tmp_
     refused = run("plan", recipe, source, tmp_path / "run")
     assert refused.exit_code == 4
     assert "exists already" in refused.stderr
-    assert run("plan", recipe, source, tmp_path / "run", "--overwrite").exit_code == 0
+    steps = run("plan", recipe, source, tmp_path / "run", "--overwrite")
+    assert steps.exit_code == 4
+    assert "run: holds 1 step (10); a directory of steps is not replaced" in steps.stderr
+    assert "Replace one of them: `--dst-step 10`" in steps.stderr
+    one = run("plan", recipe, source, tmp_path / "run", "--overwrite", "--dst-step", "10")
+    assert one.exit_code == 0, one.stderr
     assert run("apply", recipe, source, tmp_path / "run", "--dry-run").exit_code == 4
     twice = run("plan", recipe, source, "--set", "factor=1", "--set", "factor=2")
     assert (twice.exit_code, "the param `factor` is given more than once" in twice.stderr) == (2, True)

@@ -19,6 +19,7 @@ from ckpt_surgery.storage.listing import (
     is_file,
     names_below,
     names_in,
+    paths_below,
     relative,
     walk,
 )
@@ -166,3 +167,12 @@ def test_a_digest_depends_on_names_sizes_and_times_alone() -> None:
     assert len(set(digests)) == len(digests)
     assert digest(dict(reversed(first.items()))) == digests[0]
     assert digest({"\udcff": FileStat(1, 1)})  # a name that is not valid UTF-8
+
+
+def test_paths_below_are_those_of_files_and_links(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").touch()
+    (tmp_path / "z").touch()
+    (tmp_path / "a" / "link").symlink_to(tmp_path)
+    (tmp_path / "gone").symlink_to("nowhere")
+    assert paths_below(str(tmp_path)) == ["a/b/file", "a/link", "gone", "z"]

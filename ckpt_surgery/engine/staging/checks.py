@@ -1,29 +1,38 @@
 """Checks before anything is written: the place of the destination, and free space."""
 
+import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.staging.locks import check
+from ckpt_surgery.engine.staging.renaming import aside
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, lies_in, path_text, same_place
 
 
-def check_paths(sources: Sequence[Path], destination: Path, overwrite: bool) -> None:
-    """Refuse destinations that would harm a source, exist already, or cannot be created.
+def check_paths(
+    sources: Sequence[Path], destination: Path, overwrite: bool, beside: Sequence[Path] = ()
+) -> None:
+    """Refuse destinations that would harm what is read, exist already, or cannot be created.
 
-    Paths are compared with links, `..` and trailing slashes resolved. Raises UsageError where source and
-    destination are the same or one lies inside the other, or where the parent directory is missing;
-    DestinationError where the destination exists or another run writes it; StorageError where the parent
-    is read-only.
+    `beside`: files that are read besides the sources, such as the recipe. Paths are compared with links,
+    `..` and trailing slashes resolved. Raises UsageError where the destination is a source or lies in one, or
+    where its parent directory is missing; DestinationError where it holds what is read, where it exists (with
+    `overwrite`: where it holds the working directory, or is a link), or where another run writes it;
+    StorageError where its parent is read-only.
     """
     with storage_errors(destination):
         for source in sources:
             _check_apart(source, destination)
         _check_absent(destination, overwrite)
+        for file in beside:
+            if same_place(file, destination) or lies_in(file, destination):
+                raise _held(destination, f"{path_text(file)}, which this run reads")
         _check_parent(destination)
         check(lock_of(absolute(destination)))
 
@@ -34,10 +43,17 @@ def _check_apart(source: Path, destination: Path) -> None:
     elif lies_in(destination, source):
         problem = f"{path_text(destination)}: the destination lies inside the source {path_text(source)}"
     elif lies_in(source, destination):
-        problem = f"{path_text(source)}: the source lies inside the destination {path_text(destination)}"
+        raise _held(destination, f"the source {path_text(source)}")
     else:
         return
     raise UsageError(problem, hint="Choose another destination; sources are never written to.")
+
+
+def _held(destination: Path, what: str) -> DestinationError:
+    """The error where replacing the destination would remove what the run needs."""
+    return DestinationError(
+        f"{path_text(destination)}: is not replaced, for it holds {what}", hint="Choose another destination."
+    )
 
 
 def check_files(files: Iterable[str], destination: Path) -> None:
@@ -56,7 +72,7 @@ def check_files(files: Iterable[str], destination: Path) -> None:
 
 
 def _check_absent(destination: Path, overwrite: bool) -> None:
-    if not exists(destination):
+    if replaced_by(destination) is None:
         return
     if not overwrite:
         raise DestinationError(
@@ -69,10 +85,65 @@ def _check_absent(destination: Path, overwrite: bool) -> None:
             hint=f"Name {path_text(Path(os.path.realpath(destination)))} instead, or remove the link.",
         )
     if same_place(Path.cwd(), destination) or lies_in(Path.cwd(), destination):
-        raise UsageError(
-            f"{path_text(destination)}: contains the working directory and is not replaced",
-            hint="Name the checkpoint's own directory.",
+        raise _held(destination, "the working directory")
+
+
+# --- what is replaced -------------------------------------------------------------------------------------
+
+
+def replaced_by(destination: Path) -> Path | None:
+    """The path of what a new checkpoint would replace; None where there is nothing.
+
+    That is the destination, or where it was moved by a run that was killed while it replaced it.
+    """
+    if exists(destination):
+        return destination
+    moved = aside(absolute(destination))
+    return moved if exists(moved) else None
+
+
+def state_of(destination: Path) -> str | None:
+    """A text that changes whenever what would be replaced changes; None where there is nothing.
+
+    It is made of the names, types, numbers (inodes), sizes and times of all files, wherever they lie.
+    Raises StorageError where a directory cannot be listed.
+    """
+    path = replaced_by(destination)
+    if path is None:
+        return None
+    with storage_errors(path):
+        digest = hashlib.sha256()
+        for name, found in _entries(path):
+            of_file = () if stat.S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
+            digest.update(repr((name, found.st_mode, found.st_ino, *of_file)).encode())
+        return digest.hexdigest()
+
+
+def _entries(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """A path and everything below it, by relative names, in a fixed order. Follows no link."""
+    pending = [("", os.lstat(path))]
+    while pending:
+        name, found = pending.pop()
+        yield name, found
+        if stat.S_ISDIR(found.st_mode):
+            with os.scandir(path / name) as inner:
+                entries = sorted(inner, key=lambda entry: entry.name)
+            pending += [(os.path.join(name, e.name), e.stat(follow_symlinks=False)) for e in entries]
+
+
+def check_same(destination: Path, state: str | None) -> None:
+    """Refuse to replace what is not in the state in which it was checked. What is gone needs no check.
+
+    Raises DestinationError.
+    """
+    if state is not None and state_of(destination) not in (None, state):
+        raise DestinationError(
+            f"{path_text(destination)}: changed during this run, so it was not replaced",
+            hint="Look at what is there now; then run again.",
         )
+
+
+# --- the place --------------------------------------------------------------------------------------------
 
 
 def _check_parent(destination: Path) -> None:

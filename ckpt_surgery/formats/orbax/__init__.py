@@ -10,6 +10,7 @@ FORMAT = Format(
     encoder="ckpt_surgery.formats.orbax.encoder:orbax_encoder",
     sink="ckpt_surgery.formats.orbax.sink:open_orbax_sink",
     check="ckpt_surgery.formats.orbax.encoder:check_destination",
+    other_files="ckpt_surgery.formats.orbax.other_files:other_files",
     links=True,
     holds_shardings=True,
     structure_file=True,

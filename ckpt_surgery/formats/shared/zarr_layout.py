@@ -1,6 +1,9 @@
 """The names of files in zarr groups and arrays, and which directories are groups or arrays."""
 
 import os
+import posixpath
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ckpt_surgery.storage.listing import has_entry, is_directory, real_path
@@ -12,6 +15,8 @@ GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2 = ".zgroup", FILE_NAMES[2], ".zat
 NODE_3 = FILE_NAMES[3]
 RESERVED = (GROUP_2, ARRAY_2, ATTRIBUTES_2, CONSOLIDATED_2, NODE_3)
 """Names of files with metadata, in either version."""
+_CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
+"""One component of a chunk's name below its array: `0.3`, or `c`, `0` and `3` of `c/0/3`."""
 
 
 def detect(path: Path) -> bool:
@@ -21,3 +26,19 @@ def detect(path: Path) -> bool:
         return False
     known = any(has_entry(os.path.join(root, name)) for name in RESERVED if name != ATTRIBUTES_2)
     return known or os.path.basename(real_path(root)).endswith(SUFFIX)
+
+
+def zarr_names(names: Iterable[str]) -> set[str]:
+    """Those of the names, relative paths of files, that zarr gives: metadata, and chunks below arrays."""
+    listed = list(names)
+    nodes = {posixpath.dirname(name) for name in listed if posixpath.basename(name) in FILE_NAMES.values()}
+    return {name for name in listed if posixpath.basename(name) in RESERVED or _is_chunk(name, nodes)}
+
+
+def _is_chunk(name: str, nodes: set[str]) -> bool:
+    """Whether one of the directories above is a node, below which all components are those of a chunk."""
+    while name and _CHUNK.fullmatch(posixpath.basename(name)):
+        name = posixpath.dirname(name)
+        if name in nodes:
+            return True
+    return False

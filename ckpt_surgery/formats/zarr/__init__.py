@@ -10,6 +10,7 @@ FORMAT = Format(
     encoder="ckpt_surgery.formats.zarr.encoder:zarr_encoder",
     sink="ckpt_surgery.formats.zarr.sink:open_zarr_sink",
     check="ckpt_surgery.formats.zarr.encoder:check_destination",
+    other_files="ckpt_surgery.formats.zarr.other_files:other_files",
     suffixes=(SUFFIX,),
     sparse=True,
     holds_empty=False,

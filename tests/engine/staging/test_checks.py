@@ -1,6 +1,7 @@
 """What is refused before anything is written."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.engine.staging.renaming import aside
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,6 @@ from ckpt_surgery.engine.staging import checks
         ("link", "src"),
         ("src", "src/step/out"),  # inside the source
         ("src", "link/step/out"),
-        ("src/step", "src"),  # around the source
-        ("link/step", "src"),
-        ("src/step", "other/../link"),
     ],
 )
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -40,6 +39,29 @@ def test_destinations_that_would_harm_the_source(
         checks.check_paths(
             [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
         )
+
+
+@pytest.mark.parametrize(
+    ("source", "destination"), [("src/step", "src"), ("link/step", "src"), ("src/step", "other/../link")]
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_destinations_around_a_source(tmp_path: Path, source: str, destination: str, overwrite: bool) -> None:
+    (tmp_path / "src" / "step").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to("src")
+    with pytest.raises(DestinationError, match="is not replaced, for it holds the source"):
+        checks.check_paths(
+            [tmp_path / source], Path(os.path.join(tmp_path, destination)), overwrite=overwrite
+        )
+
+
+@pytest.mark.parametrize("inside", ["out/recipe.yaml", "link/recipe.yaml", "out"])
+def test_destinations_around_other_files_that_are_read(tmp_path: Path, inside: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(DestinationError, match="which this run reads"):
+        checks.check_paths([], tmp_path / "out", True, [tmp_path / inside])
+    checks.check_paths([], tmp_path / "out", True, [tmp_path / "recipe.yaml"])
 
 
 def test_the_files_that_a_source_names(tmp_path: Path) -> None:
@@ -88,10 +110,78 @@ def test_a_link_is_never_replaced(tmp_path: Path, overwrite: bool) -> None:
 def test_the_working_directory_is_never_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home" / "work").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "home" / "work")
-    with pytest.raises(UsageError, match="working directory"):
+    with pytest.raises(DestinationError, match="it holds the working directory"):
         checks.check_paths([], tmp_path / "home", overwrite=True)
-    with pytest.raises(UsageError, match="working directory"):
+    with pytest.raises(DestinationError, match="it holds the working directory"):
         checks.check_paths([], Path("/"), overwrite=True)
+
+
+# --- what is replaced -------------------------------------------------------------------------------------
+
+
+def holder(path: Path) -> Path:
+    """A directory with a file, a link and a directory in it."""
+    (path / "inner").mkdir(parents=True)
+    (path / "inner" / "file").write_bytes(b"abc")
+    (path / "link").symlink_to("inner")
+    return path
+
+
+def rewritten(path: Path) -> None:
+    """Replace a file by another one with the same bytes and the same time."""
+    before = path.stat()
+    path.with_name("new").write_bytes(path.read_bytes())
+    os.replace(path.with_name("new"), path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: (path / "inner" / "file").write_bytes(b"abcd"),
+        lambda path: os.utime(path / "inner" / "file", ns=(0, 5)),
+        lambda path: (path / "inner" / "new").touch(),
+        lambda path: (path / "new").mkdir(),
+        lambda path: (path / "inner" / "file").rename(path / "file"),
+        lambda path: (path / "link").unlink(),
+        lambda path: rewritten(path / "inner" / "file"),
+        lambda path: [path.rename(path.with_name("away")), holder(path)],
+    ],
+)
+def test_what_changed_since_it_was_checked_is_not_replaced(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    out = holder(tmp_path / "out")
+    state = checks.state_of(out)
+    assert state is not None
+    checks.check_same(out, state)
+    change(out)
+    with pytest.raises(DestinationError, match="changed during this run"):
+        checks.check_same(out, state)
+
+
+def test_what_is_gone_or_was_never_there_needs_no_check(tmp_path: Path) -> None:
+    out = holder(tmp_path / "out")
+    state = checks.state_of(out)
+    out.rename(tmp_path / "away")
+    assert checks.state_of(out) is None
+    checks.check_same(out, state)
+    checks.check_same(tmp_path / "away", None)  # publication refuses what appeared meanwhile
+
+
+def test_the_state_of_what_a_killed_run_moved_aside(tmp_path: Path) -> None:
+    """The next run puts it back, and must then find it in the state in which it was checked."""
+    out = holder(tmp_path / "out")
+    state = checks.state_of(out)
+    out.rename(aside(out))
+    assert checks.replaced_by(out) == aside(out)
+    assert checks.state_of(out) == state
+    with pytest.raises(DestinationError, match="exists already"):
+        checks.check_paths([], out, overwrite=False)
+    checks.check_paths([], out, overwrite=True)
+
+
+# --- the place --------------------------------------------------------------------------------------------
 
 
 def test_a_missing_parent(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""What `overwrite` may replace: one checkpoint of a known format, or an empty directory, and nothing else."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.engine.staging.checks import replaced_by, state_of
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import (
+    directory_names,
+    is_directory,
+    is_file,
+    names_in,
+    paths_below,
+    real_path,
+)
+
+RECORD_FILE = "ckpt_surgery.json"
+"""Name of the record of a run in a checkpoint's directory; beside a file NAME, `NAME.ckpt_surgery.json`."""
+MOST_NAMES = 5
+"""Number of files, or steps, that a message names."""
+REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
+"""Hint where the destination is not what `overwrite` replaces."""
+
+
+def replaceable(destination: Path) -> str | None:
+    """The state (`state_of`) of what a new checkpoint may replace at a destination; None: nothing is there.
+
+    Raises DestinationError where that is anything but one whole checkpoint or an empty directory, with what
+    it is instead. Reads metadata only.
+    """
+    with storage_errors(destination):
+        found = replaced_by(destination)
+        state = state_of(destination)
+        if found is None or _is_empty(found):
+            return state
+        path = real_path(os.fspath(found))
+        try:
+            _check_one(path)
+        except (SourceError, UsageError) as error:
+            told = "; ".join(problem.message for problem in error.problems)
+            raise DestinationError(f"{told}; it is not replaced", hint=REMOVE) from error
+    return state
+
+
+def check_step_is_new(directory: Path, step: int) -> None:
+    """Refuse to put a step beside one of the same number but another name, such as `step_00000010`.
+
+    Raises DestinationError.
+    """
+    same = [name for name, number in steps_in(real_path(os.fspath(directory))).items() if number == step]
+    others = [name for name in same if name != str(step)]
+    if others:
+        raise DestinationError(
+            f"{shown(os.fspath(directory))}: has the step {step} already, in {few(others)}",
+            hint="Choose another step, or move that directory away.",
+        )
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not os.listdir(path)
+
+
+def _check_one(path: str) -> None:
+    """Raise an error unless a path, whose links are resolved, is one whole checkpoint and nothing else."""
+    if is_directory(path):
+        _check_no_steps(path)
+    elif not is_file(path):
+        raise UsageError(f"{shown(path)} is neither a file nor a directory")
+    sources = list(_opened(path))
+    for source in sources:
+        source.leaves()
+    if is_directory(path):
+        _check_nothing_else(path, sources)
+    else:
+        _check_whole(path, sources[0])
+    _check_no_part(path)
+
+
+def _check_no_steps(directory: str) -> None:
+    steps = [] if is_checkpoint(directory) else sorted(steps_in(directory).items(), key=lambda item: item[1])
+    if steps:
+        name, number = steps[-1]
+        one = f"`dst_step={number}`" if name == str(number) else shown(os.path.join(directory, name))
+        raise DestinationError(
+            f"{shown(directory)}: holds {_counted(len(steps), 'step')} "
+            f"({few([name for name, _ in steps], MOST_NAMES)}); a directory of steps is not replaced",
+            hint=f"Replace one of them: {one}; or choose another destination.",
+        )
+
+
+def _opened(path: str) -> Iterator[Source]:
+    """The checkpoint at a path: several sources where it is one step with several items of arrays.
+
+    Raises SourceError where it is damaged, or of no known format, with what is there.
+    """
+    try:
+        found = formats.detect_format(path)
+    except SourceError as error:
+        held = f"; in it: {few(names_in(path), MOST_NAMES)}" if is_directory(path) else ""
+        raise SourceError(f"{error.problems[0].message}{held}") from error
+    items: list[str | None] = [None]
+    if is_directory(path) and not is_item(path):
+        items = [name for name in directory_names(path).directories if is_item(os.path.join(path, name))]
+    for item in items if len(items) > 1 else [None]:
+        yield formats.open_source(path, found.name, item=item)
+
+
+def _check_nothing_else(directory: str, sources: Sequence[Source]) -> None:
+    """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
+    names = paths_below(directory)
+    found = formats.other_files(sources[0], directory, names)
+    others = [name for name in found if not _is_record(name, names)]
+    if others:
+        raise DestinationError(
+            f"{shown(directory)}: holds {_counted(len(others), 'file')} besides its "
+            f"{sources[0].format} checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
+            hint="Move what you need elsewhere, or name the checkpoint itself.",
+        )
+
+
+def _is_record(name: str, names: Sequence[str]) -> bool:
+    """Whether a file is the record of a run, in a checkpoint's directory or beside the file that it is of."""
+    directory, base = os.path.split(name)
+    if base == RECORD_FILE:
+        return True
+    of = base.removesuffix(f".{RECORD_FILE}")
+    return of != base and os.path.join(directory, of) in names
+
+
+def _check_whole(file: str, source: Source) -> None:
+    """Refuse a file that is the index of others. Raises DestinationError."""
+    others = [name for name in formats.own_files(source) if name != file]
+    if others:
+        raise DestinationError(
+            f"{shown(file)}: belongs to a checkpoint of several files ({few(others, MOST_NAMES)}); "
+            "it is not replaced alone",
+            hint="Choose another destination.",
+        )
+
+
+def _check_no_part(path: str) -> None:
+    """Refuse what is part of the checkpoint around it: a shard, an array. Raises DestinationError."""
+    around = os.path.dirname(path)
+    try:
+        files = formats.own_files(formats.open_source(around))
+    except (SourceError, UsageError):
+        return  # no checkpoint, or several that are independent of each other
+    inside = [file == path or file.startswith(path + os.sep) for file in files]
+    if any(inside) and not all(inside):
+        raise DestinationError(
+            f"{shown(path)}: is a part of the checkpoint {shown(around)}; it is not replaced alone",
+            hint="Choose another destination.",
+        )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
