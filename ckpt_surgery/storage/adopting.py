@@ -3,8 +3,6 @@
 Nothing is decoded. A linked file does not depend on its source, which can be deleted.
 """
 
-import errno
-import fcntl
 import hashlib
 import os
 import threading
@@ -21,23 +19,10 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, Adoption, LinkMode, Output
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage import system_calls
+from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.failures import DAMAGED, storage_error, storage_errors
 from ckpt_surgery.storage.listing import data_file
 
-FICLONE = 0x40049409
-"""Linux's request to share a whole file's blocks, from <linux/fs.h>: see ioctl_ficlonerange(2)."""
-UNSUPPORTED = (
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOTTY,
-    errno.EINVAL,
-    errno.EXDEV,
-    errno.ENOSYS,
-    errno.EPERM,
-    errno.EMLINK,
-)
-"""Errors by which a file system says that it cannot link at all, or cannot link these two files."""
 PIECE = 4 << 20
 """Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
 
@@ -252,26 +237,9 @@ def link(source: Path, destination: Path, mode: LinkMode) -> LinkMode:
             _WAYS[way](source, destination)
             return way
         except OSError as error:
-            if error.errno not in UNSUPPORTED or way is ways[-1]:
+            if error.errno not in linking.UNSUPPORTED or way is ways[-1]:
                 raise
     raise AssertionError("one of the ways works, or the last one raises")
-
-
-def _reflink(source: Path, destination: Path) -> None:
-    """Create a file that shares all blocks with the source. Raises OSError where that is not supported."""
-    if system_calls.has("clonefile"):  # macOS
-        system_calls.call("clonefile", os.fsencode(source), os.fsencode(destination), 0, path=destination)
-    else:
-        _ficlone(source, destination)
-
-
-def _ficlone(source: Path, destination: Path) -> None:
-    with source.open("rb") as reader, destination.open("xb") as writer:
-        try:
-            fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
-        except OSError:
-            destination.unlink()
-            raise
 
 
 def _copy_file(source: Path, destination: Path) -> None:
@@ -281,7 +249,7 @@ def _copy_file(source: Path, destination: Path) -> None:
 
 
 _WAYS: Mapping[LinkMode, Callable[[Path, Path], None]] = {
-    LinkMode.REFLINK: _reflink,
+    LinkMode.REFLINK: linking.reflink,
     LinkMode.HARDLINK: os.link,
     LinkMode.COPY: _copy_file,
 }
