@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from ckpt_surgery import sharing
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
 from ckpt_surgery.document_paths import check_documents
 from ckpt_surgery.engine import signals
@@ -34,11 +36,15 @@ class Result:
     """What `apply` and `convert` did."""
 
     plan: Plan
+    """The plan as it was carried out: what could not be linked counts as copied."""
     seconds: float
     destination: str
     """Path of the result, as the caller gave it."""
     notices: tuple[str, ...] = ()
-    """Sentences about leftovers of earlier runs that were found at the destination and put in order."""
+    """Sentences about leftovers of earlier runs that were put in order, and about files that were copied
+    because no link was possible."""
+    shared: tuple[AdoptedFile, ...] = ()
+    """Files of the result that are hard links to files of sources: rewriting one in place changes both."""
 
 
 @dataclass(frozen=True)
@@ -167,19 +173,25 @@ def _applied(
         prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
-        notices = _carry_out(prepared, where, manner)
-    return Result(prepared.plan, time.monotonic() - started, dst, notices)
+        files, notices = _carry_out(prepared, where, manner)
+    done, notices = sharing.carried_out(prepared.plan, files), (*notices, *sharing.copy_notices(files))
+    return Result(done, time.monotonic() - started, dst, notices, sharing.shared(files))
 
 
-def _carry_out(prepared: Prepared, where: Publication, manner: "_Manner") -> tuple[str, ...]:
+def _carry_out(
+    prepared: Prepared, where: Publication, manner: "_Manner"
+) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...]]:
+    """Returns the whole files that were brought into the result, and notices."""
     plan, options = prepared.plan, prepared.destination
     with local.staged(where.path, is_file(options)) as staging:
-        sink = open_sink(options, plan.metadata, staging.work, outputs_of(plan), where.step_only)
-        run(plan, prepared.sources, sink, prepared.memory, prepared.workers, manner.progress)
+        sources = list(prepared.sources.values())
+        outputs = outputs_of(plan)
+        sink = open_sink(options, plan.metadata, staging.work, outputs, sources, where.step_only)
+        written = run(plan, prepared.sources, sink, prepared.memory, prepared.workers, manner.progress)
         _check_unchanged(prepared)
         check_same(where.path, prepared.replaces)
         local.publish(staging, overwrite=prepared.replaces is not None)
-    return staging.notices
+    return written.files, staging.notices
 
 
 def _check_unchanged(prepared: Prepared) -> None:

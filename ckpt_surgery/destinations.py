@@ -7,14 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ckpt_surgery.core.protocols import LinkMode, Output, Sink
+from ckpt_surgery.core.errors import StorageError
+from ckpt_surgery.core.protocols import DataFile, LinkMode, Output, Sink, Source
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.models import OutputPolicy
 from ckpt_surgery.planner.options import DestinationOptions
-from ckpt_surgery.planner.transfers import Destination
+from ckpt_surgery.planner.transfers import Destination, Linkable
 from ckpt_surgery.requests import Request
-from ckpt_surgery.storage.listing import data_file
+from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
+from ckpt_surgery.storage.listing import data_file, real_path
+from ckpt_surgery.storage.listing import is_file as is_file_at
+from ckpt_surgery.storage.paths import path_text
 
 DEFAULT_FORMAT = "orbax"
 
@@ -42,36 +47,93 @@ def resolved(request: Request, output: OutputPolicy | None) -> DestinationOption
 
 
 def destination(
-    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[str]
+    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
 ) -> Destination:
     """What a plan has to know about a destination. Opens no sink.
 
     Without a path, it is assumed to be on the file system of the first of `sources`. Raises UsageError where
     the format cannot follow the options, or cannot be written at the path.
     """
-    chosen, sink_options = formats.named(options.format), _sink_options(options, metadata)
+    chosen, sink_options = formats.named(options.format), _sink_options(options, metadata, sources)
     encoder = formats.encoder(options.format, sink_options)
     if options.path is not None:
         formats.check_destination(options.format, Path(options.path), sink_options)
     links = options.link_mode is not LinkMode.COPY and chosen.links
+    parent = _parent(options.path, sources) if links else None
     return Destination(
         encoder=encoder,
         wholly_stored=wholly_stored,
         data_file=data_file,
         format=options.format,
         holds_empty=chosen.holds_empty,
-        device=_device(options.path, sources) if links else None,
+        linkable=None if parent is None else _Linking(parent, options.link_mode, sink_options.replaced),
         restorable_by=partial(formats.restorable_by, options.format, structure_file=options.structure_file),
         flat=chosen.flat,
         holds_shardings=chosen.holds_shardings,
     )
 
 
-def _device(path: str | None, sources: Sequence[str]) -> int | None:
-    """Number of the file system that a destination will be on; None where no directory of it is known."""
+def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
+    """The directory that a destination will be in, as far as it is known; None where there is none."""
     places = [] if path is None else [Path(path).absolute().parent]
-    places += [place for source in sources for place in (Path(source).absolute(), Path(source).parent)]
-    return next((os.stat(place).st_dev for place in places if place.exists()), None)
+    for source in sources:
+        own = Path(source.path).absolute()
+        places += [own if own.is_dir() else own.parent]
+    return next((place for place in places if place.exists()), None)
+
+
+class _Linking:
+    """Tells which files can be linked into a directory."""
+
+    def __init__(self, directory: Path, mode: LinkMode, replaced: ReplacedFiles):
+        self._directory = directory
+        self._device = os.stat(directory).st_dev
+        self._mode = mode
+        self._replaced = replaced
+        self._probed = False
+        self._reflinks: bool | None = None
+        """Whether reflinks are possible, once that is probed; None where only the run can tell."""
+
+    def __call__(self, file: DataFile) -> Linkable:
+        """Whether a file can be linked. Raises StorageError where the mode allows reflinks only."""
+        if self._mode is LinkMode.REFLINK:
+            self._require_reflinks(file)
+            return Linkable.YES
+        if file.device != self._device:
+            return Linkable.NO
+        if self._mode is LinkMode.HARDLINK or self._replaced.holds(file.path):
+            return Linkable.YES
+        if self._can_reflink(file):
+            return Linkable.YES
+        return Linkable.IF_NEVER_REWRITTEN
+
+    def _require_reflinks(self, file: DataFile) -> None:
+        if file.device != self._device:
+            raise self._refused(file, "they are on different file systems")
+        if self._can_reflink(file) is False:
+            raise self._refused(file, "the file system has no reflinks")
+
+    def _refused(self, file: DataFile, why: str) -> StorageError:
+        return StorageError(
+            f"{shown(file.path)} cannot be reflinked into {path_text(self._directory)}: {why}",
+            hint='Leave the choice to `link_mode="auto"`, or copy everything: `link_mode="copy"`.',
+        )
+
+    def _can_reflink(self, file: DataFile) -> bool | None:
+        """Whether reflinks are possible, tried with the first file that is asked about."""
+        if not self._probed:
+            self._probed, self._reflinks = True, can_reflink(file.path, self._directory)
+        return self._reflinks
+
+
+def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
+    """The files of the sources that their writers replace and never rewrite."""
+    found = {}
+    for source in sources:
+        replaces, path = formats.named(source.format).replaces_files, real_path(source.path)
+        # The arrays of a T5X checkpoint that is given as its file lie beside it.
+        found[os.path.dirname(path) if replaces and is_file_at(path) else path] = replaces
+    return ReplacedFiles(found)
 
 
 def open_sink(
@@ -79,24 +141,29 @@ def open_sink(
     metadata: Mapping[str, Any],
     directory: Path,
     outputs: Sequence[Output],
+    sources: Sequence[Source],
     step_only: bool = False,
 ) -> Sink:
     """The sink that writes these outputs into a directory, which is published afterwards.
 
+    `sources` are the checkpoints that the stored bytes of the outputs are in.
     `step_only`: the directory becomes one step of a CheckpointManager directory that exists.
     """
-    sink_options = _sink_options(options, metadata)
+    sink_options = _sink_options(options, metadata, sources)
     if step_only:
         sink_options = replace(sink_options, step=None, item=sink_options.item or "default")
     return formats.open_sink(options.format, directory, sink_options, outputs)
 
 
-def _sink_options(options: DestinationOptions, metadata: Mapping[str, Any]) -> formats.SinkOptions:
+def _sink_options(
+    options: DestinationOptions, metadata: Mapping[str, Any], sources: Sequence[Source]
+) -> formats.SinkOptions:
     return formats.SinkOptions(
         metadata=metadata,
         step=options.step,
         item=options.item,
         link_mode=options.link_mode,
+        replaced=_replaced_files(sources),
         zarr=options.zarr,
         structure_file=options.structure_file,
         shard_size=options.shard_size,

@@ -90,7 +90,7 @@ def prepare(request: Request) -> Prepared:
         target,
         _inputs(sources),
         metadata,
-        destination(options, metadata, request.sources),
+        destination(options, metadata, list(sources.values())),
         memory,
         workers,
     )

@@ -47,8 +47,11 @@ class ConvertOptions(TypedDict, total=False):
     workers: Annotated[int | None, "Number of threads; default: one per core, and one more."]
     link_mode: Annotated[
         LinkMode | str | None,
-        "How stored bytes that need no change get into the destination: `auto`, `reflink`, `hardlink` or "
-        "`copy`; default: `auto`.",
+        "How stored bytes that need no change get into the destination. `auto`: reflinks where the file "
+        "system can, else hard links to files that nothing rewrites in place (of formats whose writers "
+        "replace files, in a Hugging Face cache, without write permission), else copies. `reflink`: reflinks "
+        "or an error. `hardlink`: hard links to all files, if nothing will rewrite the sources. `copy`: no "
+        "links. Default: `auto`.",
     ]
 
 

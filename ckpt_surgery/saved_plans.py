@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.protocols import LinkMode, Source
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.destinations import destination
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
@@ -88,7 +88,7 @@ def opened_again(request: SavedRequest) -> Prepared:
     """The plan over its sources, which are opened again. Reads metadata only, and no recipe.
 
     Raises PlanError where a source or the hooks have changed, or hooks are not allowed, UsageError where the
-    plan's file contradicts itself or the sources.
+    plan's file contradicts itself or the sources, or copies what is to be linked.
     """
     sources = _sources(request.saved)
     hooks = _hooks(request)
@@ -96,11 +96,17 @@ def opened_again(request: SavedRequest) -> Prepared:
         request.path,
         request.saved,
         {name: source.leaves() for name, source in sources.items()},
-        destination(request.destination, next(iter(sources.values())).metadata, request.inputs),
+        destination(request.destination, next(iter(sources.values())).metadata, list(sources.values())),
         hooks,
         request.memory,
         request.workers,
     )
+    if request.destination.link_mode is LinkMode.HARDLINK and plan.costs.bytes_linkable:
+        size = bytes_text(plan.costs.bytes_linkable)
+        raise UsageError(
+            f"{shown(request.path)} was made to copy {size} that could be linked",
+            hint='Make the plan again with `link_mode="hardlink"`.',
+        )
     return Prepared(plan, sources, request.destination, request.memory, request.workers, hooks)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
-from ckpt_surgery import api, checking, preparing, saved_plans
+from ckpt_surgery import api, checking, destinations, preparing, saved_plans
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
@@ -37,7 +37,7 @@ from tests.support.comparing import assert_same
 from tests.support.directories import copy_of
 from tests.support.memory import MemoryEncoder
 from tests.support.models import ARRAYS
-from tests.support.plans import COMPUTED
+from tests.support.plans import COMPUTED, links_on
 from tests.support.reading import values
 
 Checkpoint = Callable[[str], Path]
@@ -247,7 +247,7 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
             COMPUTED,
             encoder=MemoryEncoder(adopting=lambda leaf, manifest: True),
             data_file=data_file,
-            device=device,
+            linkable=links_on(device),
         )
         listings = {"source": source.leaves()}
         again = restored("plan.json", saved, listings, destination, None, saved.memory, saved.workers)
@@ -567,7 +567,10 @@ def test_whatever_the_file_says_is_a_plan_or_refused(
     assert sum(task.nbytes for task in make_tasks(plan)) == plan.costs.bytes_out
 
 
-def test_link_modes_are_those_of_the_command_line(model: Path, tmp_path: Path) -> None:
+def test_link_modes_are_those_of_the_command_line(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destinations, "can_reflink", lambda *_: True)
     for mode in LinkMode:
         api.plan(None, model, link_mode=mode, out=tmp_path / "plan.json")
         assert opened_again(tmp_path / "plan.json", tmp_path / "out").destination.link_mode is mode

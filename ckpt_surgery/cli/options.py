@@ -204,6 +204,13 @@ def plan_options(function: F) -> F:
             metavar="SIZE",
             help="Spread DST's arrays over files of this size at most, such as 5GB.",
         ),
+        click.option(
+            "--link-mode",
+            type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
+            help="How stored bytes that need no change get into DST: auto takes reflinks, else hard links to "
+            "files that nothing rewrites in place, else copies; hardlink: you know that nothing will "
+            "rewrite SRC. [default: auto]",
+        ),
         memory_option,
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
         json_option,
@@ -222,11 +229,6 @@ def run_options(function: F) -> F:
             "--resume",
             is_flag=True,
             help="Go on with what an earlier run of the same command has written before it was ended.",
-        ),
-        click.option(
-            "--link-mode",
-            type=click.Choice(["auto", "reflink", "hardlink", "copy"]),
-            help="How stored bytes that need no change get into DST. [default: auto]",
         ),
     )
     return _all(options, function)

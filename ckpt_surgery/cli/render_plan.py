@@ -16,7 +16,15 @@ from ckpt_surgery.cli.render import (
     tails_of,
 )
 from ckpt_surgery.core.text import bytes_text, shown
-from ckpt_surgery.report.plan import ParamsRow, Row, param_rows, plan_rows, totals, version_text
+from ckpt_surgery.report.plan import (
+    ParamsRow,
+    Row,
+    linked_sources,
+    param_rows,
+    plan_rows,
+    totals,
+    version_text,
+)
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
@@ -56,6 +64,11 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
         yield Text()
     yield _totals(plan)
     yield _costs(plan)
+    if plan.costs.bytes_linkable:
+        yield Text(
+            f"{bytes_text(plan.costs.bytes_linkable)} are copied because programs rewrite such files in "
+            "place; `--link-mode hardlink` links them if nothing will rewrite SRC"
+        )
     if plan.restorable_by:
         yield Text(f"restorable by {version_text(plan.restorable_by)}")
 
@@ -69,6 +82,16 @@ def result_line(result: "Result") -> Text:
     if seconds >= 1:
         line.append(f" ({bytes_text(size / seconds)}/s)")
     return line.append(f" · {shown(result.destination)}")
+
+
+def shared_lines(result: "Result") -> Iterator[Text]:
+    """Which files the result shares with sources."""
+    count = len(result.shared)
+    if count:
+        files = "1 file is" if count == 1 else f"{count:,} files are"
+        them = "it" if count == 1 else "them"
+        sources = ", ".join(map(shown, linked_sources(result.plan)))
+        yield Text(f"{files} shared with {sources} (hard links): do not rewrite {them} in place")
 
 
 def _labelled(label: str, text: str) -> Text:

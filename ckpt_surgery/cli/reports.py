@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,13 +62,15 @@ class Report:
     def _finish(self, result: "Result") -> None:
         """Notices, the summary, and the JSON document."""
         from ckpt_surgery.cli.render import warning_lines
-        from ckpt_surgery.cli.render_plan import result_line
+        from ckpt_surgery.cli.render_plan import result_line, shared_lines
+        from ckpt_surgery.report.plan import shared_json
 
         self.terminal.warn(warning_lines(result.notices))
-        self.terminal.show([result_line(result)])
-        self._write(result.plan, seconds=result.seconds, destination=result.destination)
+        self.terminal.show([*shared_lines(result), result_line(result)])
+        shared = shared_json(result.shared)
+        self._write(result.plan, seconds=result.seconds, destination=result.destination, shared=shared)
 
-    def _write(self, plan: "Plan", **ran: float | str) -> None:
+    def _write(self, plan: "Plan", **ran: Any) -> None:
         """The JSON document, where one is asked for."""
         from ckpt_surgery.report.plan import plan_document
 

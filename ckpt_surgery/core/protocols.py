@@ -77,9 +77,11 @@ class LinkMode(enum.StrEnum):
     """How files whose bytes need no change get into the destination."""
 
     AUTO = "auto"
-    """The first that the file system supports: reflink, hard link, copy."""
+    """Reflinks where the file system can; else hard links to files that are never rewritten; else copies."""
     REFLINK = "reflink"
+    """Reflinks, or none at all."""
     HARDLINK = "hardlink"
+    """Hard links: the user says that nothing rewrites the sources in place."""
     COPY = "copy"
 
 
@@ -99,6 +101,8 @@ class AdoptedFile:
     """Time of the source's last change, in nanoseconds since the epoch."""
     crc32c: int | None = None
     """CRC-32C of the bytes of a copy; None for links."""
+    reason: str = ""
+    """Why it was not linked, in the system's words; empty for links."""
 
 
 @frozen()

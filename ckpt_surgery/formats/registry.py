@@ -22,6 +22,7 @@ from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 
 
@@ -47,6 +48,8 @@ class SinkOptions:
     """Name of the item; with a step, None means `default`. Without one, DIRECTORY is the step's directory."""
     link_mode: LinkMode = LinkMode.AUTO
     """How files with stored bytes get into the checkpoint."""
+    replaced: ReplacedFiles = field(default_factory=ReplacedFiles)
+    """The files that may be hard-linked where `link_mode` is `auto`."""
     zarr: int = 3
     """Version of the zarr specification: 2 or 3. Only version 3 stores checksums."""
     structure_file: bool = False
@@ -87,6 +90,9 @@ class Format:
     """Whether a destination of that name is to be one file rather than a directory."""
     links: bool = False
     """Whether a checkpoint can use whole data files of another one. Otherwise stored bytes are copied."""
+    replaces_files: bool = False
+    """Whether its writers replace data files and never rewrite them in place. Otherwise a file that shares
+    its bytes by a hard link can change with the source."""
     shards: bool = False
     """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
     metadata_bytes: int | None = None

@@ -7,6 +7,7 @@ from it (fates, working sets, costs, the manifests of stored bytes) is worked ou
 import functools
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -38,7 +39,7 @@ from ckpt_surgery.planner.document import (
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin
-from ckpt_surgery.planner.transfers import Destination, adopted, dead_bytes
+from ckpt_surgery.planner.transfers import Destination, Linkable, adopted, dead_bytes, transfers_of
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -67,7 +68,8 @@ def restored(
 ) -> Plan:
     """The plan of a document that was read from `path`: with the same chunks, whatever the memory in bytes.
 
-    Bytes that the document links are copied if the destination is on another file system.
+    Bytes that the document links are copied if the destination is on another file system, or where only
+    reflinks would be safe and it has none.
 
     Raises UsageError for a document that contradicts itself or the sources, PlanError where a task needs more
     than `memory`, or where the destination cannot hold an output.
@@ -95,6 +97,8 @@ def _plan(
     _check_destination(steps, destination)
     _check_memory(steps, memory)
     linked = [step.stored for step in steps if step.stored is not None and step.transfer is Transfer.LINK]
+    looked_at = replace(destination, data_file=make.data_file)
+    linkable = transfers_of([step.stored for step in steps], looked_at).linkable
     return Plan(
         recipe=saved.recipe.path,
         recipe_sha256=saved.recipe.sha256,
@@ -105,7 +109,7 @@ def _plan(
         steps=tuple(steps),
         dropped=tuple(dropped),
         warnings=tuple(saved.warnings),
-        costs=costs_of(steps, memory, workers, dead_bytes(linked, make.data_file)),
+        costs=costs_of(steps, memory, workers, dead_bytes(linked, make.data_file), linkable),
         metadata=_metadata(saved.metadata),
         params=tuple(_each(saved.params, "params", _param)),
         hooks_sha256=None if hooks is None else hooks.sha256,
@@ -228,11 +232,11 @@ class _StepMaker:
         return stored
 
     def _is_linked(self, form: OutputForm, stored: Manifest) -> bool:
-        device = self._destination.device
-        if form.transfer is Transfer.COPY or device is None:
+        linkable = self._destination.linkable
+        if form.transfer is Transfer.COPY or linkable is None:
             return False
         files = {chunk.file for chunk in stored.chunks.values() if chunk.inline is None}
-        return all(self.data_file(file).device == device for file in files)
+        return all(linkable(self.data_file(file)) is Linkable.YES for file in files)
 
     def _cut(self, form: OutputForm, leaf: Leaf, value: Node) -> Cut | None:
         if leaf.spec is None:

@@ -96,6 +96,8 @@ class Costs:
     """Predicted peak of memory for data, without the interpreter and its libraries."""
     bytes_dead: int = 0
     """Bytes in linked files that no output uses."""
+    bytes_linkable: int = 0
+    """Those of `bytes_copied` that are copied only because programs may rewrite their files in place."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "bytes_copied": costs.bytes_copied,
             "bytes_computed": costs.bytes_computed,
             "bytes_dead": costs.bytes_dead,
+            "bytes_linkable": costs.bytes_linkable,
             "peak_memory": costs.peak_memory,
         },
         "leaves": [_step_json(step) for step in plan.steps],

@@ -27,7 +27,7 @@ from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, T
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import lost_shardings, resharded
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import Destination, transfers
+from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from ckpt_surgery.planner.unused import unused_elements
 
 
@@ -47,7 +47,7 @@ def make_plan(
     """
     decisions = without_empty(decide(loaded, listings, target), destination)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination.holds_shardings)
-    steps, dead = _steps(decisions.outputs, sharded.leaves, destination)
+    steps, moved = _steps(decisions.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, destination.encoder, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
     refused = destination.encoder.unsupported([step.leaf for step in steps])
@@ -66,7 +66,7 @@ def make_plan(
             *sentences(notices),
             *_dtype_differences(steps, target),
         ),
-        costs=costs_of(steps, memory, workers, dead),
+        costs=costs_of(steps, memory, workers, moved.dead, moved.linkable),
         metadata=metadata,
         params=loaded.param_values,
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
@@ -168,11 +168,11 @@ def _leaf(entry: Entry) -> Leaf:
 
 def _steps(
     entries: Sequence[Entry], leaves: Sequence[Leaf], destination: Destination
-) -> tuple[list[Step], int]:
-    """The steps, each with its transfer; and the bytes in linked files that no output uses."""
+) -> tuple[list[Step], Transfers]:
+    """The steps, each with its transfer."""
     values = list(zip(leaves, (entry.value for entry in entries), strict=True))
     found = transfers(values, destination)
-    return list(map(_step, entries, leaves, found.stored, found.copied)), found.dead
+    return list(map(_step, entries, leaves, found.stored, found.copied)), found
 
 
 def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> Step:
@@ -237,10 +237,11 @@ def _dropped(decisions: Decisions, listings: Mapping[str, Mapping[str, Leaf]]) -
                 yield Dropped(source, leaf, rule, why)
 
 
-def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int) -> Costs:
+def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkable: Sequence[bool]) -> Costs:
     """The costs of all steps, within a budget of `memory` bytes.
 
-    `dead`: bytes in linked files that no output uses.
+    `dead`: bytes in linked files that no output uses. `linkable`: for each step, whether its stored bytes
+    could be linked if nothing rewrites the sources in place.
     """
     cuts = [step.cut for step in steps if step.cut is not None]
     by_transfer: dict[Transfer, int] = defaultdict(int)
@@ -256,6 +257,11 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int) -> Cos
         bytes_computed=by_transfer[Transfer.COMPUTE],
         bytes_read=sum(c.read for c in cuts) + sum(c.length for m in copied for c in m.chunks.values()),
         bytes_dead=dead,
+        bytes_linkable=sum(
+            step.leaf.nbytes
+            for step, could in zip(steps, linkable, strict=True)
+            if could and step.transfer is Transfer.COPY
+        ),
         peak_memory=min(memory, sum(largest) + buffered),
     )
 

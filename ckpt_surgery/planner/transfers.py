@@ -3,6 +3,7 @@
 It is decided from manifests alone: the cheapest way that the destination supports.
 """
 
+import enum
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,16 @@ from ckpt_surgery.graph.nodes import Node, relinked
 
 Range = tuple[int, int]
 """Offsets in a file: of the first byte, and of the one after the last."""
+
+
+class Linkable(enum.Enum):
+    """Whether a file can be linked into the destination."""
+
+    YES = enum.auto()
+    IF_NEVER_REWRITTEN = enum.auto()
+    """Only the user can say so: programs are in use that rewrite such files in place."""
+    NO = enum.auto()
+    """It is on another file system."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +42,9 @@ class Destination:
     """Name of the format."""
     holds_empty: bool
     """Whether it has a place for None and empty containers. Otherwise they are left out."""
-    device: int | None
-    """Number of its file system, within which files can be linked; None: everything is copied."""
+    linkable: Callable[[DataFile], Linkable] | None
+    """Whether a file can be linked; None: everything is copied.
+    Raises StorageError where only links are asked for, and the file system has none."""
     restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
     """The oldest version of each package that restores these leaves, where that is known."""
     flat: bool = False
@@ -51,6 +63,8 @@ class Transfers:
     """Whether the stored bytes of each output are copied. Otherwise the files that hold them are linked."""
     dead: int
     """Bytes in linked files that no output uses."""
+    linkable: Sequence[bool]
+    """Whether the stored bytes of each output could be linked if nothing rewrites any source in place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +82,27 @@ def transfers(values: Sequence[tuple[Leaf, Node]], destination: Destination) -> 
 
     A file of which less than half would be used is not linked: the used ranges are copied.
     """
-    stored = [adopted(leaf, node, destination) for leaf, node in values]
+    return transfers_of([adopted(leaf, node, destination) for leaf, node in values], destination)
+
+
+def transfers_of(stored: Sequence[Manifest | None], destination: Destination) -> Transfers:
+    """Decide whether each of these stored arrays is linked or copied; None: it is computed."""
     group_of = _grouped(stored)
     groups = dict.fromkeys(group for group in group_of if group is not None)
     files = {path: destination.data_file(path) for path in set().union(*(g.files for g in groups))}
-    alive = _linked(groups, files, destination.device)
-    links = destination.device is not None
-    linked = {None, *(group for group in groups if links and alive.keys() >= group.files)}
-    dead = sum(files[path].size - used for path, used in alive.items())
-    return Transfers(stored, [group not in linked for group in group_of], dead)
+    if destination.linkable is None:
+        return Transfers(stored, [group is not None for group in group_of], 0, [False] * len(stored))
+    found = {path: destination.linkable(file) for path, file in sorted(files.items())}
+    alive = _linked(groups, files, {path for path, can in found.items() if can is Linkable.YES})
+    possible = alive
+    if Linkable.IF_NEVER_REWRITTEN in found.values():
+        possible = _linked(groups, files, {path for path, can in found.items() if can is not Linkable.NO})
+    return Transfers(
+        stored=stored,
+        copied=[group is not None and not alive.keys() >= group.files for group in group_of],
+        dead=sum(files[path].size - used for path, used in alive.items()),
+        linkable=[group is not None and possible.keys() >= group.files for group in group_of],
+    )
 
 
 def dead_bytes(linked: Iterable[Manifest], data_file: Callable[[str], DataFile]) -> int:
@@ -121,15 +147,16 @@ def _grouped(manifests: Iterable[Manifest | None]) -> list[_SharedFiles | None]:
 
 
 def _linked(
-    groups: Collection[_SharedFiles], files: Mapping[str, DataFile], device: int | None
+    groups: Collection[_SharedFiles], files: Mapping[str, DataFile], allowed: set[str]
 ) -> dict[str, int]:
     """The files that are linked, with the number of bytes that linked outputs use: at least half of each.
+    They are some of the `allowed` ones.
 
     An output is linked only where all of its files are. Not linking one file can therefore leave another
     with less than half of its bytes in use, so this is repeated until nothing changes.
     """
     used = [(g.files, {path: _joined(ranges) for path, ranges in g.ranges.items()}) for g in groups]
-    linked = {path for path, file in files.items() if file.device == device}
+    linked = allowed
     while True:
         ranges: dict[str, list[Range]] = defaultdict(list)
         for needed, of_group in used:

@@ -1,12 +1,13 @@
 """A plan as rows, totals and a JSON document: what `plan` and `apply` show."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.folding import Fold, ShownKey
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.planner.entries import RuleRef
-from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step
+from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe, folded
@@ -95,12 +96,27 @@ def has_changes(plan: Plan) -> bool:
     return bool(plan.dropped) or any(step.fate is not Fate.KEPT for step in plan.steps)
 
 
-def plan_document(plan: Plan, **ran: float | str) -> dict[str, Any]:
+def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
     """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
 
-    `ran` are the members that `apply` adds: `seconds` and `destination`.
+    `ran` are the members that `apply` adds: `seconds`, `destination` and `shared`.
     """
     return {**plan_json(plan), **ran}
+
+
+def shared_json(files: Iterable[AdoptedFile]) -> list[dict[str, Any]]:
+    """Files that the result shares with sources."""
+    return [
+        {"file": file.name, "source": file.source, "size": file.size, "mode": file.how.value}
+        for file in files
+    ]
+
+
+def linked_sources(plan: Plan) -> list[str]:
+    """Paths of the sources of which files are linked, in their order."""
+    linked = (step.sources for step in plan.steps if step.transfer is Transfer.LINK)
+    names = {name for sources in linked for name, _ in sources}
+    return [i.path for i in plan.inputs if i.name in names]
 
 
 def version_text(versions: Mapping[str, str]) -> str:

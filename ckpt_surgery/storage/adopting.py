@@ -5,8 +5,9 @@ Nothing is decoded. A linked file does not depend on its source, which can be de
 
 import hashlib
 import os
+import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from io import FileIO
@@ -15,14 +16,17 @@ from pathlib import Path
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import bytes_crc
-from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, Adoption, LinkMode, Output
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
 from ckpt_surgery.storage.failures import DAMAGED, storage_error, storage_errors
+from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
 
+NONE_REPLACED = ReplacedFiles()
+"""No format is known to replace its files."""
 PIECE = 4 << 20
 """Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
 
@@ -34,10 +38,18 @@ class AdoptedFiles:
     checkpoint finds the same. Safe to use from several threads.
     """
 
-    def __init__(self, directory: Path, mode: LinkMode, outputs: Iterable[Output]):
+    def __init__(
+        self,
+        directory: Path,
+        mode: LinkMode,
+        outputs: Iterable[Output],
+        replaced: ReplacedFiles = NONE_REPLACED,
+    ):
         self._directory = directory
         """Directory that the paths of the new chunks are relative to."""
         self._mode = mode
+        self._replaced = replaced
+        """The files that may be hard-linked where the mode is `auto`."""
         self._copied = [o.stored for o in outputs if o.stored is not None and o.copied]
         self._real: dict[str, str] = {}
         """Resolved paths by the paths that were asked for."""
@@ -96,22 +108,56 @@ class AdoptedFiles:
             if real in self._linked:
                 return None
             with _errors(file):
-                name = _name_for(real)
-                how = self._link(Path(real), self._directory / name, worker)
-                status = os.stat(real)
+                brought = self._link(real, worker)
             self._linked.add(real)
-        return AdoptedFile(name, real, how, status.st_size, status.st_mtime_ns)
+        return brought
 
-    def _link(self, real: Path, path: Path, worker: int) -> LinkMode:
-        """Link under a temporary name first: a file with its final name is complete, even after a crash."""
+    def _link(self, real: str, worker: int) -> AdoptedFile:
+        """Link under a temporary name first: a file with its final name is complete, even after a crash.
+
+        What cannot be linked is copied, unless only reflinks are asked for. Raises OSError, EOFError,
+        StorageError.
+        """
+        source, status = Path(real), os.stat(real)
+        path = self._directory / _name_for(real)
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.worker-{worker}")
         unfinished.unlink(missing_ok=True)
-        how = link(real, unfinished, self._mode)
+        how, reason = self._linked_as(source, unfinished)
+        crc = None
+        if how is LinkMode.COPY:
+            _check_space(path, real, status.st_size, reason)
+            crc = _copy_file(source, unfinished)
         unfinished.rename(path)
         # Renaming does nothing where another worker has made a hard link to the same file meanwhile.
         unfinished.unlink(missing_ok=True)
-        return how
+        size, modified = status.st_size, status.st_mtime_ns
+        return AdoptedFile(_name_for(real), real, how, size, modified, crc, reason)
+
+    def _linked_as(self, source: Path, destination: Path) -> tuple[LinkMode, str]:
+        """Which link was made, and ""; or `copy`, where none could be made, and why. Raises OSError."""
+        reason = ""
+        for way in self._ways(os.fspath(source)):
+            try:
+                (linking.reflink if way is LinkMode.REFLINK else os.link)(source, destination)
+            except OSError as error:
+                if error.errno not in linking.UNSUPPORTED or self._mode is LinkMode.REFLINK:
+                    raise
+                reason = error.strerror or str(error)
+            else:
+                return way, ""
+        return LinkMode.COPY, reason
+
+    def _ways(self, real: str) -> tuple[LinkMode, ...]:
+        """The links that are tried, best first, before a file is copied."""
+        match self._mode:
+            case LinkMode.AUTO:
+                safe = (LinkMode.HARDLINK,) if self._replaced.holds(real) else ()
+                return (LinkMode.REFLINK, *safe)
+            case LinkMode.COPY:
+                return ()
+            case mode:
+                return (mode,)
 
     @cached_property
     def _layout(self) -> tuple[Mapping[tuple[str, int, int], int], int]:
@@ -226,33 +272,22 @@ def _write_all(descriptor: int, data: memoryview, at: int) -> None:
         data, at = data[count:], at + count
 
 
-def link(source: Path, destination: Path, mode: LinkMode) -> LinkMode:
-    """Make `destination` a file with the bytes of `source`, in the way that the mode names; returns the way.
-
-    `auto` takes the first that the file system supports: reflink, hard link, copy. Raises OSError.
-    """
-    ways = (LinkMode.REFLINK, LinkMode.HARDLINK, LinkMode.COPY) if mode is LinkMode.AUTO else (mode,)
-    for way in ways:
-        try:
-            _WAYS[way](source, destination)
-            return way
-        except OSError as error:
-            if error.errno not in linking.UNSUPPORTED or way is ways[-1]:
-                raise
-    raise AssertionError("one of the ways works, or the last one raises")
-
-
-def _copy_file(source: Path, destination: Path) -> None:
+def _copy_file(source: Path, destination: Path) -> int:
+    """Copy a whole file; returns the CRC-32C of its bytes. Raises OSError."""
     length = source.stat().st_size
     with source.open("rb", buffering=0) as reader, destination.open("xb", buffering=0) as writer:
-        _copy_bytes(reader, 0, length, writer, 0, 0)
+        return _copy_bytes(reader, 0, length, writer, 0, 0)
 
 
-_WAYS: Mapping[LinkMode, Callable[[Path, Path], None]] = {
-    LinkMode.REFLINK: linking.reflink,
-    LinkMode.HARDLINK: os.link,
-    LinkMode.COPY: _copy_file,
-}
+def _check_space(path: Path, source: str, size: int, reason: str) -> None:
+    """Raise StorageError where a file that cannot be linked would not fit as a copy."""
+    free = shutil.disk_usage(path.parent).free
+    if free < size:
+        raise StorageError(
+            f"{shown(source)} cannot be linked ({reason}), and a copy of it does not fit: it has "
+            f"{bytes_text(size)}, {bytes_text(free)} are free",
+            hint="Free some space, or choose a destination on another file system.",
+        )
 
 
 @contextmanager

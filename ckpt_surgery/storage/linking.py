@@ -1,8 +1,14 @@
-"""Files that share their bytes with others: reflinks."""
+"""Files that share their bytes with others: which may, and whether the file system can.
+
+A reflink shares blocks until one of the two files is changed, so it is always safe. A hard link is one file
+with two names: a program that rewrites the source in place changes the new checkpoint too.
+"""
 
 import errno
 import fcntl
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpt_surgery.storage import system_calls
@@ -18,8 +24,62 @@ UNSUPPORTED = (
     errno.ENOSYS,
     errno.EPERM,
     errno.EMLINK,
+    errno.ETXTBSY,
 )
 """Errors by which a file system says that it cannot link at all, or cannot link these two files."""
+
+
+@dataclass(frozen=True)
+class ReplacedFiles:
+    """Tells which files are replaced when they change, and never rewritten in place."""
+
+    checkpoints: Mapping[str, bool] = field(default_factory=dict)
+    """Whether the writers of a checkpoint replace its files, by the real path of its directory or file."""
+
+    def holds(self, real: str) -> bool:
+        """Whether nothing rewrites a file, so that it can be hard-linked; `real` is its path without links.
+
+        So it is where its checkpoint's format says it, in a Hugging Face cache, and where nobody may write
+        to it. Raises OSError where the file is gone.
+        """
+        return self._is_replaced(real) or _is_cached(real) or os.stat(real).st_mode & 0o222 == 0
+
+    def _is_replaced(self, real: str) -> bool:
+        """What the format says of the innermost checkpoint that a file lies in."""
+        path = real
+        while path not in self.checkpoints:
+            path, below = os.path.dirname(path), path
+            if path == below:
+                return False
+        return self.checkpoints[path]
+
+
+def _is_cached(real: str) -> bool:
+    """Whether a file is a blob of a Hugging Face cache: `<repository>/blobs/…`, beside `snapshots`."""
+    blobs = (parent for parent in Path(real).parents if parent.name == "blobs")
+    return any((directory.parent / "snapshots").is_dir() for directory in blobs)
+
+
+def can_reflink(source: str, directory: Path) -> bool | None:
+    """Whether a file can be reflinked into a directory; None where only trying it there would tell.
+
+    It is tried with a file that never gets a name, so that nothing is left and nobody sees it. macOS has no
+    such files; its own file system has reflinks, which is taken for granted there.
+    """
+    if system_calls.has("clonefile"):
+        return True
+    try:
+        unnamed = os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except (AttributeError, OSError):  # the system, or the file system, has no such files
+        return None
+    try:
+        with open(source, "rb") as reader:
+            fcntl.ioctl(unnamed, FICLONE, reader.fileno())
+    except OSError:
+        return False
+    finally:
+        os.close(unnamed)
+    return True
 
 
 def reflink(source: Path, destination: Path) -> None:

@@ -25,6 +25,7 @@ from ckpt_surgery.core.errors import (
     VerificationError,
 )
 from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
@@ -76,12 +77,12 @@ def two(tmp_path: Path) -> str:
     return str(path)
 
 
-def result_of(plan):
+def result_of(plan, **told):
     def apply(*paths, on_plan, progress, **options):
         on_plan(plan)
         if progress is not None:
             progress(Progress(1, 2))
-        return api.Result(plan, 0.25, "/out", ("the lock of a dead process was removed",))
+        return api.Result(plan, 0.25, "/out", ("the lock of a dead process was removed",), **told)
 
     return apply
 
@@ -109,7 +110,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
         *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
         *("--workers", "2", "--allow-hooks", "--out", out, "--src-format", "safetensors"),
-        *("--shard-size", "5GB", "--overwrite"),
+        *("--shard-size", "5GB", "--overwrite", "--link-mode", "hardlink"),
     )
     assert done.exit_code == 0, done.output
     (((loaded, *paths), options),) = calls
@@ -122,6 +123,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "src_format": "safetensors",
         "format": "orbax",
         "dst": "b",
+        "link_mode": "hardlink",
         "dst_step": 4,
         "dst_item": "j",
         "shard_size": 5_000_000_000,
@@ -270,9 +272,19 @@ def test_apply_json_adds_what_happened(library, recipe, tower):
     done = run("apply", recipe, "a", "b", "--json", "-")
     document = json.loads(done.stdout)
     assert (document["seconds"], document["destination"]) == (0.25, "/out")
-    assert document.keys() - plan_json(tower).keys() == {"seconds", "destination"}
+    assert document.keys() - plan_json(tower).keys() == {"seconds", "destination", "shared"}
     assert document["summary"]["dropped"] == 4
     assert "done  1 kept" in done.stderr
+
+
+def test_apply_tells_which_files_are_shared(library, recipe, tower):
+    files = (AdoptedFile("d/0a", "/in/x", LinkMode.HARDLINK, 10, 5),)
+    library("apply", result_of(tower, shared=files))
+    done = run("apply", recipe, "a", "b", "--json", "-")
+    assert json.loads(done.stdout)["shared"] == [
+        {"file": "d/0a", "source": "/in/x", "size": 10, "mode": "hardlink"}
+    ]
+    assert "\n1 file is shared with" in done.stderr
 
 
 def test_a_failed_apply_writes_no_document(library, recipe):

@@ -6,8 +6,9 @@ import pytest
 
 from ckpt_surgery.api import Result
 from ckpt_surgery.cli import render_plan
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language.params import Origin, ParamValue
-from ckpt_surgery.planner.plan import Costs, Fate
+from ckpt_surgery.planner.plan import Costs, Fate, Transfer
 from ckpt_surgery.report.plan import totals
 
 
@@ -138,6 +139,30 @@ def test_the_ways_of_the_bytes_are_told(make_plan):
         "600 KiB out (100 KiB linked, 200 KiB copied, 300 KiB computed), 50.0 KiB unused in linked files, "
         "650 KiB to read, peak memory 1.00 MiB"
     )
+
+
+def test_what_hard_links_would_save_is_told_where_there_is_something(make_plan):
+    costs = Costs(600 << 10, 0, 600 << 10, 0, 600 << 10, 0, 0, 400 << 10)
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
+        "400 KiB are copied because programs rewrite such files in place; "
+        "`--link-mode hardlink` links them if nothing will rewrite SRC"
+    )
+    assert "hardlink" not in diff(replace(make_plan(), costs=replace(costs, bytes_linkable=0)))
+
+
+def test_shared_files_are_told_with_their_source(make_plan, tower):
+    step = replace(tower.steps[0], transfer=Transfer.LINK, sources=(("source", "a"),))
+    plan = make_plan([step, replace(step, transfer=Transfer.COMPUTE, sources=(("other", "a"),))])
+    files = [AdoptedFile(f"d/{i}", f"/in/{i}", LinkMode.HARDLINK, 10, 0) for i in range(1200)]
+    path = plan.inputs[0].path
+
+    def told(*shared: AdoptedFile) -> list[str]:
+        result = Result(plan, 1, "/out", shared=shared)
+        return [line.plain for line in render_plan.shared_lines(result)]
+
+    assert told() == []
+    assert told(files[0]) == [f"1 file is shared with {path} (hard links): do not rewrite it in place"]
+    assert told(*files) == [f"1,200 files are shared with {path} (hard links): do not rewrite them in place"]
 
 
 def test_versions_that_restore_the_result_are_the_last_line(make_plan):

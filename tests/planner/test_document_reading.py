@@ -26,7 +26,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination
 from tests.support.leaves import array_leaf, by_key, key, leaf
 from tests.support.memory import MemoryEncoder
-from tests.support.plans import COMPUTED, MEMORY
+from tests.support.plans import COMPUTED, MEMORY, links_on
 
 OPTIONS = DestinationOptions(None, "memory", None, None, 3, False, None, LinkMode.AUTO)
 RECIPE = """version: 1
@@ -63,7 +63,7 @@ ADOPTING = replace(
     COMPUTED,
     encoder=MemoryEncoder(adopting=lambda leaf, manifest: True),
     data_file=FILES.__getitem__,
-    device=1,
+    linkable=links_on(1),
 )
 """A destination on the file system of `/wide`, which can link or copy stored bytes."""
 
@@ -148,8 +148,17 @@ def test_without_a_file_system_of_its_own_a_destination_gets_copies() -> None:
     document = saved(planned("version: 1\n", {"wide": STORED["wide"]}, ADOPTING))
     document = with_output(document, 0, transfer=Transfer.LINK)
     for device, transfer in ((1, Transfer.LINK), (2, Transfer.COPY), (None, Transfer.COPY)):
-        (step,) = read(document, STORED, replace(ADOPTING, device=device)).steps
+        (step,) = read(document, STORED, replace(ADOPTING, linkable=links_on(device))).steps
         assert step.transfer is transfer
+
+
+def test_what_may_be_rewritten_in_place_now_is_copied_and_counted() -> None:
+    """The plan counted on reflinks, say, and is carried out where there are none."""
+    document = saved(planned("version: 1\n", {"wide": STORED["wide"]}, ADOPTING))
+    document = with_output(document, 0, transfer=Transfer.LINK)
+    plan = read(document, STORED, replace(ADOPTING, linkable=links_on(1, ["/wide"])))
+    assert plan.steps[0].transfer is Transfer.COPY
+    assert (plan.costs.bytes_copied, plan.costs.bytes_linkable) == (24, 0)  # of 100 bytes: less than half
 
 
 def test_copies_stay_copies_where_links_are_possible() -> None:

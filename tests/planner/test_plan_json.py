@@ -18,7 +18,7 @@ rules:
 PLAN = replace(
     plan_of(RECIPE, [*"abde"]),
     inputs=(Input("source", "/in", "orbax", 4, "fingerprint", step=7),),
-    costs=Costs(80, 10, 20, 50, 70, 90, 5),
+    costs=Costs(80, 10, 20, 50, 70, 90, 5, 15),
     hooks_sha256="c0ffee",
     restorable_by={"orbax-checkpoint": "0.6.0"},
     warnings=("a warning",),
@@ -71,6 +71,7 @@ def test_the_whole_document() -> None:
             "bytes_copied": 20,
             "bytes_computed": 50,
             "bytes_dead": 5,
+            "bytes_linkable": 15,
             "peak_memory": 90,
         },
         "dropped": [{"source": "source:d", "rule": "rules[1]", "why": "drop"}],

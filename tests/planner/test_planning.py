@@ -51,13 +51,22 @@ def test_costs_are_sums_by_transfer() -> None:
     computed = plan.steps[0]
     assert computed.cut is not None
     linked = replace(computed, transfer=Transfer.LINK, cut=None, stored=A.leaf.manifest)
-    found = costs_of([computed, computed, linked], memory=1 << 30, workers=2, dead=5)
+    found = costs_of([computed, computed, linked], memory=1 << 30, workers=2, dead=5, linkable=[False] * 3)
     assert (found.bytes_out, found.bytes_computed, found.bytes_linked, found.bytes_copied) == (72, 48, 24, 0)
     assert found.bytes_read == 2 * computed.cut.read == 48
     assert found.bytes_dead == 5
-    one = costs_of([computed], memory=1 << 30, workers=2, dead=0)
+    one = costs_of([computed], memory=1 << 30, workers=2, dead=0, linkable=[False])
     assert one.peak_memory == 4 * computed.cut.working_set + 24  # two workers with two tasks each, and writes
-    assert costs_of([computed, computed], memory=10, workers=2, dead=0).peak_memory == 10  # within the budget
+    two = costs_of([computed, computed], memory=10, workers=2, dead=0, linkable=[False] * 2)
+    assert two.peak_memory == 10  # within the budget
+
+
+def test_what_could_be_linked_counts_where_it_is_copied() -> None:
+    step_ = plan_of(HEAD, ["a"]).steps[0]
+    ways = (Transfer.LINK, Transfer.COPY, Transfer.COPY, Transfer.COPY)
+    steps = [replace(step_, transfer=way, cut=None, stored=A.leaf.manifest) for way in ways]
+    found = costs_of(steps, memory=1 << 30, workers=1, dead=0, linkable=[True, True, False, True])
+    assert (found.bytes_copied, found.bytes_linkable) == (72, 48)
 
 
 DECISIONS = """version: 1

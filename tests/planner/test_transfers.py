@@ -22,7 +22,7 @@ from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from tests.support.memory import MemoryEncoder
-from tests.support.plans import transfers_of
+from tests.support.plans import links_on, transfers_of
 
 HERE, ELSEWHERE = 7, 8
 """Numbers of file systems."""
@@ -52,7 +52,12 @@ def matrix(text: str, file: str, shape: tuple[int, ...], offset: int = 0) -> Lea
     )
 
 
-def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Sequence[str] = ()) -> Destination:
+def destination(
+    sizes: Mapping[str, int],
+    device: int | None = HERE,
+    away: Sequence[str] = (),
+    rewritten: Sequence[str] = (),
+) -> Destination:
     """One that adopts everything; files are on its file system but for those that are `away`."""
 
     def data_file(path: str) -> DataFile:
@@ -64,7 +69,7 @@ def destination(sizes: Mapping[str, int], device: int | None = HERE, away: Seque
         data_file=data_file,
         format="memory",
         holds_empty=True,
-        device=device,
+        linkable=links_on(device, [f"/real/{path}" for path in rewritten]),
     )
 
 
@@ -204,6 +209,39 @@ def test_links_stay_within_a_file_system(
     found = transfers(values(*leaves), destination({"f": 100, "g": 100}, device, away))
     assert ways(found) == expected
     assert found.dead == (40 if away else 0)  # what is copied out of a linked file is of no use there
+
+
+@pytest.mark.parametrize(
+    ("rewritten", "away", "expected", "could"),
+    [
+        ((), (), ["link", "link", "link"], [True, True, True]),
+        (("g",), (), ["link", "copy", "copy"], [True, True, True]),  # the third lies in both files
+        (("f", "g"), (), ["copy", "copy", "copy"], [True, True, True]),
+        (("f",), ("g",), ["copy", "copy", "copy"], [True, False, False]),
+    ],
+)
+def test_what_may_be_rewritten_in_place_is_copied_and_counted(
+    rewritten: Sequence[str], away: Sequence[str], expected: list[str], could: list[bool]
+) -> None:
+    leaves = [
+        leaf("a", ("f", 0, 60)),
+        leaf("b", ("g", 0, 60)),
+        leaf("c", ("f", 60, 40), ("g", 60, 40)),
+    ]
+    where = destination({"f": 100, "g": 100}, HERE, away, rewritten)
+    found = transfers(values(*leaves), where)
+    assert (ways(found), found.linkable) == (expected, could)
+    costs = planned("version: 1\n", leaves, where).costs
+    copies = [way == "copy" and can for way, can in zip(expected, could, strict=True)]
+    assert costs.bytes_linkable == sum(n for n, one in zip((60, 60, 80), copies, strict=True) if one)
+
+
+def test_what_is_mostly_unused_would_not_be_linked_anyway() -> None:
+    where = destination({"f": 100, "g": 100}, HERE, (), ["f", "g"])
+    plan = planned("version: 1\n", [leaf("a", ("f", 0, 40)), leaf("b", ("g", 0, 60))], where)
+    assert (plan.costs.bytes_copied, plan.costs.bytes_linkable) == (100, 60)
+    everything = replace(where, linkable=None)  # copies are asked for
+    assert planned("version: 1\n", [leaf("b", ("g", 0, 60))], everything).costs.bytes_linkable == 0
 
 
 def test_files_of_two_sources_with_one_name() -> None:

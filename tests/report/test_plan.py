@@ -218,6 +218,7 @@ def test_plan_json_is_as_documented():
             "bytes_copied": 200,
             "bytes_computed": 300,
             "bytes_dead": 0,
+            "bytes_linkable": 0,
             "peak_memory": 1024,
         },
         "leaves": [

@@ -1,6 +1,6 @@
 """Plans made from listings in memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target
-from ckpt_surgery.planner.transfers import Destination
+from ckpt_surgery.planner.transfers import Destination, Linkable
 from tests.support.leaves import listing
 from tests.support.memory import MemoryEncoder
 
@@ -23,9 +23,20 @@ COMPUTED = Destination(
     data_file=lambda path: DataFile(path, 0, 0),
     format="memory",
     holds_empty=True,
-    device=None,
+    linkable=None,
 )
 """A destination that can link or copy no stored bytes."""
+
+
+def links_on(device: int | None, rewritten: Collection[str] = ()) -> Callable[[DataFile], Linkable] | None:
+    """Files can be linked on this file system, but for those that may be `rewritten` in place, by path."""
+
+    def linkable(file: DataFile) -> Linkable:
+        if file.device != device:
+            return Linkable.NO
+        return Linkable.IF_NEVER_REWRITTEN if file.path in rewritten else Linkable.YES
+
+    return None if device is None else linkable
 
 
 def plan_of(

@@ -12,6 +12,7 @@ FORMAT = Format(
     check="ckpt_surgery.formats.orbax.encoder:check_destination",
     other_files="ckpt_surgery.formats.orbax.other_files:other_files",
     links=True,
+    replaces_files=True,
     holds_shardings=True,
     structure_file=True,
     restorable_by="ckpt_surgery.formats.orbax.versions:restorable_by",

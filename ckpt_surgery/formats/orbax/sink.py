@@ -43,7 +43,7 @@ class OrbaxSink:
         self._step_directory, self._item_directory = directories(directory, options)
         self._options = options
         self._started = time.time_ns()
-        self._adopted = AdoptedFiles(self._item_directory, options.link_mode, outputs)
+        self._adopted = AdoptedFiles(self._item_directory, options.link_mode, outputs, options.replaced)
 
     def create(self) -> None:
         """Make the item's directory, and the file of copied bytes. Raises StorageError, SourceError."""

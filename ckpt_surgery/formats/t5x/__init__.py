@@ -4,5 +4,9 @@ from ckpt_surgery.formats.registry import Format
 from ckpt_surgery.formats.t5x.detect import detect
 
 FORMAT = Format(
-    name="t5x", detect=detect, source="ckpt_surgery.formats.t5x.source:open_t5x", holds_lists=False
+    name="t5x",
+    detect=detect,
+    source="ckpt_surgery.formats.t5x.source:open_t5x",
+    replaces_files=True,
+    holds_lists=False,
 )

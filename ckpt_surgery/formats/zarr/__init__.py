@@ -12,6 +12,7 @@ FORMAT = Format(
     check="ckpt_surgery.formats.zarr.encoder:check_destination",
     other_files="ckpt_surgery.formats.zarr.other_files:other_files",
     suffixes=(SUFFIX,),
+    replaces_files=True,
     sparse=True,
     holds_empty=False,
     holds_lists=False,
