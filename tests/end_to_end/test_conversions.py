@@ -328,8 +328,8 @@ def test_raw_bytes_of_every_format_are_linked_into_orbax(name: str, tmp_path: Pa
         r"{version: 1, rules: [{match: 'layer_(\d+)/kernel', to: 'renamed/\1/w'}]}"
     )
     results = [
-        api.convert(source, tmp_path / "converted"),
-        api.apply(tmp_path / "recipe.yaml", source, dst=tmp_path / "applied"),
+        api.convert(source, tmp_path / "converted", link_mode="hardlink"),
+        api.apply(tmp_path / "recipe.yaml", source, dst=tmp_path / "applied", link_mode="hardlink"),
     ]
     for result in results:
         assert {step.transfer for step in result.plan.steps} == {"link"}

@@ -112,7 +112,7 @@ def test_results_are_the_same_by_link_by_copy_and_computed(
         with monkeypatch.context() as patch:
             if way == "compute":
                 patch.setattr(transfers, "relinked", lambda node: None)
-            mode = LinkMode.COPY if way == "copy" else LinkMode.AUTO
+            mode = LinkMode.COPY if way == "copy" else LinkMode.HARDLINK
             plans[way] = api.apply(recipe, source, dst=tmp_path / way, link_mode=mode).plan
         check_costs(plans[way])
         assert_same(read(tmp_path / way), wanted)
@@ -141,7 +141,7 @@ def test_results_are_the_same_by_link_by_copy_and_computed(
 def test_results_under_zarr_version_2_are_the_same(name: str, layout: Layout, tmp_path: Path) -> None:
     """Version 2 has C and F order, no shards and no CRC; all codecs of version 2 are at home there."""
     recipe = write_recipe(tmp_path, linked_sources.recipe(head="version: 1\noutput: {zarr: 2}"))
-    plan = api.apply(recipe, layout(name), dst=tmp_path / "out").plan
+    plan = api.apply(recipe, layout(name), dst=tmp_path / "out", link_mode="hardlink").plan
     check_costs(plan)
     wanted = results(name)
     assert_same(read(tmp_path / "out"), wanted)
@@ -164,7 +164,9 @@ rules:
   - {match: w, source: '*', to: both, value: stack(xs)}
   - {add: other, value: "two['w'].T"}
 """
-    plan = api.apply(write_recipe(tmp_path, text), tmp_path / "a", tmp_path / "b", dst=tmp_path / "out").plan
+    sources = tmp_path / "a", tmp_path / "b"
+    recipe = write_recipe(tmp_path, text)
+    plan = api.apply(recipe, *sources, dst=tmp_path / "out", link_mode="hardlink").plan
     assert by_transfer(plan)["compute"] == []
     shutil.rmtree(tmp_path / "a")
     shutil.rmtree(tmp_path / "b")
@@ -187,7 +189,8 @@ rules:
     held = arrays()
     stacked = np.stack([held[f"m/layer_{i}/k"].T for i in range(4)])
     for name in ("safetensors", "ocdbt-zarr3"):
-        plan = api.apply(write_recipe(tmp_path, text), layout(name), dst=tmp_path / name).plan
+        recipe = write_recipe(tmp_path, text)
+        plan = api.apply(recipe, layout(name), dst=tmp_path / name, link_mode="hardlink").plan
         assert by_transfer(plan)["compute"] == []
         targets = {
             "layers": ((4, 16, 24), jax.sharding.NamedSharding(mesh, spec("x", None, "y"))),
@@ -214,7 +217,8 @@ def test_packed_types_are_computed(tmp_path: Path) -> None:
     header = safetensors_header({"w": ("F32", (40, 30), 4800), "q": ("F4", (64, 64), 2048)})
     (tmp_path / "source.safetensors").write_bytes(header + w.tobytes() + bits.tobytes())
     recipe = write_recipe(tmp_path, "version: 1\n")
-    plan = api.apply(recipe, tmp_path / "source.safetensors", dst=tmp_path / "out").plan
+    source = tmp_path / "source.safetensors"
+    plan = api.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink").plan
     assert by_transfer(plan) == {"link": ["w"], "copy": [], "compute": ["q"]}
     apart = np.stack([bits & 15, bits >> 4], -1).reshape(64, 64).view(ml_dtypes.float4_e2m1fn)
     assert_same(read(tmp_path / "out"), {"q": apart, "w": w})
@@ -325,8 +329,9 @@ def test_source_and_result_are_independent(name: str, layout: Layout, tmp_path: 
     recipe = write_recipe(tmp_path, linked_sources.recipe())
     before = state_of(source)
     for destination in ("gone", "stays"):
-        api.apply(recipe, source, dst=tmp_path / destination)
-    api.apply(write_recipe(tmp_path, "version: 1\n"), source, dst=tmp_path / "gone", overwrite=True)
+        api.apply(recipe, source, dst=tmp_path / destination, link_mode="hardlink")
+    same = write_recipe(tmp_path, "version: 1\n")
+    api.apply(same, source, dst=tmp_path / "gone", overwrite=True, link_mode="hardlink")
     assert_same(read(tmp_path / "gone"), everything(name))
     assert state_of(source) == before
     shutil.rmtree(tmp_path / "gone")
@@ -359,7 +364,7 @@ def test_dropping_the_optimizer_leaves_its_bytes_behind(kind: str, tmp_path: Pat
     else:
         checkpoints.save_pytree(tmp_path / "source", nested(tree), kind == "ocdbt")
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: '[mv]/.*', drop: true}]")
-    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out").plan
+    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out", link_mode="hardlink").plan
     ways = by_transfer(plan)
     # Plain zarr has a file for each chunk; Orbax's threads share values out to data files as it happens.
     expected = {"plain": ["link"], "safetensors": ["copy"], "ocdbt": ["link", "copy"]}[kind]
@@ -375,7 +380,7 @@ def test_files_with_a_few_unused_bytes_are_linked_and_the_plan_counts_those_byte
     tree = optimizer_tree()
     save_safetensors(tmp_path / "source", tree, 1)
     recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'm/.*', drop: true}]")
-    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out").plan
+    plan = api.apply(recipe, tmp_path / "source", dst=tmp_path / "out", link_mode="hardlink").plan
     assert by_transfer(plan)["copy"] == by_transfer(plan)["compute"] == []
     header = (tmp_path / "source/model.safetensors").stat().st_size - 9 * 8000
     assert plan.costs.bytes_dead == 3 * 8000 + header
@@ -408,7 +413,8 @@ rules:
     source = copy_of(layout(name), tmp_path / "0")
     for number, text in enumerate((first, second, third), 1):
         target = tmp_path / str(number)
-        plan = api.apply(write_recipe(tmp_path, text), source, dst=target).plan
+        recipe = write_recipe(tmp_path, text)
+        plan = api.apply(recipe, source, dst=target, link_mode="hardlink").plan
         assert by_transfer(plan)["compute"] == []
         assert by_transfer(plan)["link"]
         if number == 2:
@@ -428,7 +434,8 @@ def test_any_region_of_linked_raw_chunks_is_read(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of large chunks are read: from the middle of chunks in any order, over their edges."""
-    api.apply(write_recipe(tmp_path, linked_sources.recipe()), layout(name), dst=tmp_path / "out")
+    recipe = write_recipe(tmp_path, linked_sources.recipe())
+    api.apply(recipe, layout(name), dst=tmp_path / "out", link_mode="hardlink")
     monkeypatch.setattr(manifests, "RANGED_BYTES", 0)
     source = formats.open_source(str(tmp_path / "out"))
     leaves = {
@@ -528,7 +535,8 @@ rules:
     by: int(n)
     value: transpose(stack(xs), [0, 2, 1])
 """
-    plan = api.apply(write_recipe(tmp_path, text), huge, dst=tmp_path / "out", memory=64 << 20).plan
+    given = {"memory": 64 << 20, "link_mode": "hardlink"}
+    plan = api.apply(write_recipe(tmp_path, text), huge, dst=tmp_path / "out", **given).plan
     assert by_transfer(plan) == {"link": ["decoder/layers/up/kernel"], "copy": [], "compute": []}
     assert plan.costs.bytes_linked == DEPTH * SIDE * SIDE * 2 == 8 << 30
     shared = blocks_of(huge)

@@ -6,18 +6,21 @@ Files change between plan and run, file systems refuse links, disks are full, si
 import errno
 import fcntl
 import os
+import re
+import shutil
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import Interrupted, SourceError, StorageError
-from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.storage import adopting as data_files
+from ckpt_surgery.planner.plan import Plan, Transfer
+from ckpt_surgery.storage import linking
 from tests.support import linked_sources
 from tests.support.comparing import assert_same
 from tests.support.directories import copy_of, state_of
@@ -68,15 +71,44 @@ def refusing(number: int) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("mode", ["auto", "hardlink"])
 def test_a_file_system_that_does_not_link_has_its_files_copied(
-    number: int, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, number: int, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data_files, "_reflink", refusing(number))
+    """The result counts them as copied, and says why."""
+    monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
     monkeypatch.setattr(os, "link", refusing(number))
-    monkeypatch.setattr(os, "copy_file_range", refusing(number))
-    source = layout("ocdbt-zarr2")
-    api.apply(write_recipe(tmp_path, linked_sources.recipe()), source, dst=tmp_path / "out")
+    source, plans = layout("ocdbt-zarr2"), []
+    recipe = write_recipe(tmp_path, linked_sources.recipe())
+    result = api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=plans.append)
     assert_same(read(tmp_path / "out"), results("ocdbt-zarr2"))
+    planned, done = plans[0].costs, result.plan.costs
+    in_index = sum(s.leaf.nbytes for s in result.plan.steps if s.transfer is Transfer.LINK)
+    assert planned.bytes_linked > done.bytes_linked == in_index
+    assert done.bytes_linked + done.bytes_copied == planned.bytes_linked + planned.bytes_copied
+    assert done.bytes_read > planned.bytes_read
+    assert result.shared == ()
+    (notice,) = result.notices
+    told = rf"\d+ files? \(.+\) could not be linked and (was|were) copied: {os.strerror(number)}"
+    assert re.fullmatch(told, notice)
+
+
+@pytest.mark.parametrize("mode", ["auto", "hardlink"])
+def test_there_has_to_be_space_for_what_cannot_be_linked(
+    mode: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not fit where the run is, though what the plan says would."""
+    monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
+    monkeypatch.setattr(os, "link", refusing(errno.EMLINK))
+    source = layout("plain-zarr2")
+    recipe = write_recipe(tmp_path, "version: 1\n")
+
+    def fill(plan: Plan) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=30))
+
+    with pytest.raises(StorageError, match=r"(?s)Too many links.*it has .* 30 B are free"):
+        api.apply(recipe, source, dst=tmp_path / "out", link_mode=mode, on_plan=fill)
+    assert nothing_left(tmp_path, "recipe.yaml")
 
 
 @pytest.mark.parametrize("mode", ["auto", "hardlink", "copy"])
@@ -85,9 +117,9 @@ def test_a_full_or_failing_disk_leaves_nothing(
     number: int, mode: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other way would help: the error is told and the source untouched."""
-    monkeypatch.setattr(data_files, "_reflink", refusing(errno.EOPNOTSUPP))
-    for name in ("link", "copy_file_range"):
-        monkeypatch.setattr(os, name, refusing(number))
+    monkeypatch.setattr(linking, "reflink", refusing(errno.EOPNOTSUPP))
+    monkeypatch.setattr(os, "link", refusing(number))
+    monkeypatch.setattr(os, "pwrite", refusing(number))
     source = layout("safetensors")
     before = state_of(source)
     recipe = write_recipe(tmp_path, "version: 1\n")
@@ -103,24 +135,27 @@ def test_an_overwrite_that_fails_keeps_the_old_one(
 ) -> None:
     recipe = write_recipe(tmp_path, "version: 1\n")
     api.apply(recipe, layout("safetensors"), dst=tmp_path / "out")
-    monkeypatch.setattr(os, "copy_file_range", refusing(errno.ENOSPC))
+    monkeypatch.setattr(os, "pwrite", refusing(errno.ENOSPC))
     with pytest.raises(StorageError):
         api.apply(recipe, layout("ocdbt-zarr2"), dst=tmp_path / "out", link_mode="copy", overwrite=True)
     assert_same(read(tmp_path / "out"), everything("safetensors"))
     assert nothing_left(tmp_path, "recipe.yaml", "out")
 
 
-def test_a_mode_that_the_file_system_lacks_says_what_to_do(
+def test_a_mode_that_the_file_system_lacks_is_refused_before_anything_is_written(
     layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "ioctl", refusing(errno.EOPNOTSUPP))
     recipe = write_recipe(tmp_path, "version: 1\n")
-    with pytest.raises(StorageError, match=r'(?s)not supported.*`link_mode="copy"`'):
-        api.apply(recipe, layout("safetensors"), dst=tmp_path / "out", link_mode="reflink")
+    given = {"dst": tmp_path / "out", "link_mode": "reflink"}
+    with pytest.raises(StorageError, match=r'(?s)has no reflinks.*`link_mode="copy"`'):
+        api.plan(recipe, layout("safetensors"), **given)
+    with pytest.raises(StorageError, match="has no reflinks"):
+        api.apply(recipe, layout("safetensors"), **given, on_plan=lambda plan: pytest.fail("planned"))
     assert nothing_left(tmp_path, "recipe.yaml")
 
 
-@pytest.mark.parametrize("way", ["link", "copy_file_range"])
+@pytest.mark.parametrize("way", ["link", "pwrite"])
 def test_a_run_that_is_interrupted_while_it_links_or_copies_leaves_nothing(
     way: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
