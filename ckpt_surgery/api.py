@@ -19,15 +19,17 @@ from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
 from ckpt_surgery.document_paths import check_documents
 from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.journal import journal_of
 from ckpt_surgery.engine.staging import local
 from ckpt_surgery.engine.staging.checks import check_same
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.worker import run
+from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import prepare, prepared_for
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
+from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage import failures
 
 
@@ -107,9 +109,9 @@ def apply(
     `recipe` is what `plan` takes, or the path of a saved plan, which has its sources and options.
     The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
     `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`; anything else there is
-    refused. `resume` goes on with what an earlier run with the same arguments has written before it was ended;
-    where there is nothing, it starts afresh. `on_plan` is called once, before any data is read; `progress` is
-    called after each task, from any thread.
+    refused. `resume` goes on with what an earlier run with the same arguments has written before it was
+    ended; where there is nothing, it starts afresh. `on_plan` is called once, before any data is read;
+    `progress` is called after each task, from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
@@ -183,11 +185,20 @@ def _carry_out(
 ) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...]]:
     """Returns the whole files that were brought into the result, and notices."""
     plan, options = prepared.plan, prepared.destination
-    with local.staged(where.path, is_file(options)) as staging:
+    identity = identity_of(prepared)
+    with local.staged(where.path, is_file(options), identity, manner.resume) as staging:
         sources = list(prepared.sources.values())
         outputs = outputs_of(plan)
         sink = open_sink(options, plan.metadata, staging.work, outputs, sources, where.step_only)
-        written = run(plan, prepared.sources, sink, prepared.memory, prepared.workers, manner.progress)
+        written = run(
+            plan,
+            prepared.sources,
+            sink,
+            prepared.memory,
+            prepared.workers,
+            manner.progress,
+            journal=journal_of(staging.directory, HERE),
+        )
         _check_unchanged(prepared)
         check_same(where.path, prepared.replaces)
         local.publish(staging, overwrite=prepared.replaces is not None)

@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging.checks import state_of
-from ckpt_surgery.engine.staging.renaming import aside
+from ckpt_surgery.engine.staging.leftovers import directory_of
+from ckpt_surgery.engine.staging.publishing import ASIDE
 from ckpt_surgery.replacing import RECORD_FILE, check_step_is_new, replaceable
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints, directories
@@ -154,9 +155,11 @@ def test_what_a_killed_run_moved_aside_is_looked_at(tmp_path: Path) -> None:
     out = tmp_path / "out.npz"
     np.savez(out, **ARRAYS_TO_SAVE)
     state = replaceable(out)
-    out.rename(aside(out))
+    moved = directory_of(out, "0" * 16) / ASIDE
+    moved.parent.mkdir()
+    out.rename(moved)
     assert replaceable(out) == state
-    aside(out).write_text("notes")
+    moved.write_text("notes")
     assert "it is not replaced" in refused(out)
 
 

@@ -70,6 +70,11 @@ def _line(task: Task, done: Finished) -> str:
     return json.dumps({"task": task.number, "nbytes": task.nbytes, **found}) + "\n"
 
 
+def journal_of(directory: Path, worker: int) -> Path:
+    """The path of a worker's journal in the temporary directory of a run."""
+    return directory / f"journal-{worker}.jsonl"
+
+
 def read_journal(path: Path) -> dict[int, Finished]:
     """The finished tasks by their numbers; empty where there is no journal.
 

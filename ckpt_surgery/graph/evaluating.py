@@ -65,4 +65,4 @@ def _computed(
 
 def _taken(block: np.ndarray, whole: Region, region: Region) -> np.ndarray:
     """A region of a block; all of it, usually."""
-    return block if region == whole else np.asarray(block[(..., *region.within(whole))])
+    return block if region == whole else np.asarray(block[region.within(whole)])

@@ -28,7 +28,7 @@ class Layout:
     """What it holds, in the form of `checkpoints.expected`."""
     suffix: str = ""
     listed: bool = True
-    """Whether the checkpoint has a list of its leaves. Without one, nobody can tell that a file is missing."""
+    """Whether the checkpoint lists its leaves. Without a list, nobody can tell that a file is missing."""
 
 
 UNLISTED = ("npy", "zarr2", "zarr3")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.core.text import bytes_text
+from ckpt_surgery.engine.staging.leftovers import moved_aside
 from ckpt_surgery.engine.staging.locks import check
-from ckpt_surgery.engine.staging.renaming import aside
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, lies_in, path_text, same_place
 
@@ -98,8 +98,8 @@ def replaced_by(destination: Path) -> Path | None:
     """
     if exists(destination):
         return destination
-    moved = aside(absolute(destination))
-    return moved if exists(moved) else None
+    destination = absolute(destination)
+    return moved_aside(destination) if destination.parent.is_dir() else None
 
 
 def state_of(destination: Path) -> str | None:

@@ -170,6 +170,15 @@ def _published(directory: Path, destination: Path) -> bool:
     return exists(directory / f"{_PUBLISHING}{os.lstat(destination).st_ino}")
 
 
+def moved_aside(destination: Path) -> Path | None:
+    """Where a run that was killed while it replaced the destination has left the old checkpoint.
+
+    None where there is no such thing. Raises OSError.
+    """
+    found = (directory / ASIDE for directory in _named(destination, "[0-9a-f]{16}"))
+    return next((path for path in found if exists(path)), None)
+
+
 def put_back(found: list[Leftover], destination: Path) -> list[str]:
     """Put back the old checkpoint where a dead run has moved it aside and nothing is at the destination.
 
