@@ -42,13 +42,16 @@ class Sign:
 def read(file: Path) -> Sign | None:
     """What a file tells of its run; None where there is no such file. Raises OSError.
 
-    The JSON in the file is the owner, or has it as its member `owner`.
+    The JSON in the file is the owner, or has it as its member `owner`. A file that may not be read has a time
+    at least.
     """
     try:
         with _opened(file) as handle:
             return _sign(handle)
     except FileNotFoundError:
         return None
+    except PermissionError:
+        return Sign(None, None, os.lstat(file))
 
 
 @contextlib.contextmanager

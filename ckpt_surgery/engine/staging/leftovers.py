@@ -62,7 +62,7 @@ def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> Non
 
 
 def is_own(directory: Path, run: str) -> bool:
-    """Whether a directory exists and no other run has taken it over. Raises OSError."""
+    """Whether the directory is there, and no other run has taken it over. Raises OSError."""
     sign = read(directory / RUN)
     return exists(directory) and (sign is None or sign.owner is None or sign.owner.run == run)
 
@@ -93,18 +93,25 @@ def remove(directory: Path) -> None:
         found = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
     for path, is_directory in found:
         if is_directory:
-            shutil.rmtree(path)
+            _remove_tree(path)
         elif path.name != RUN:
-            os.unlink(path)
+            remove_file(path)
     remove_file(directory / RUN)
-    os.rmdir(directory)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(directory)
+
+
+def _remove_tree(directory: Path) -> None:
+    # A removal that a signal has ended may still be going on in another thread.
+    shutil.rmtree(directory, ignore_errors=True)
+    if exists(directory):
+        shutil.rmtree(directory)
 
 
 def give_up(directory: Path) -> None:
     """Leave a temporary directory to later runs: its run has ended, even if its process goes on."""
-    for path in (directory / RUN, directory):
-        with contextlib.suppress(OSError):
-            say_ended(path)
+    with contextlib.suppress(OSError):
+        say_ended(directory / RUN if exists(directory / RUN) else directory)
 
 
 # --- others' --------------------------------------------------------------------------------------
@@ -213,7 +220,7 @@ def _cleared(leftover: Leftover) -> str:
 
 # --- resuming -------------------------------------------------------------------------------------
 
-_AGAIN = "Run without `resume=True`, which removes it and starts afresh."
+_AGAIN = "Without `resume=True`, the run removes it and starts afresh."
 
 
 def to_resume(found: list[Leftover], identity: Mapping[str, str]) -> Leftover | None:
@@ -260,10 +267,11 @@ def _reason(name: str, before: object, now: object) -> str:
 def take_over(leftover: Leftover, directory: Path, owner: Owner, identity: Mapping[str, str]) -> None:
     """Make a dead run's directory this run's own, under this run's name. Raises OSError.
 
-    The new name keeps a run away that was only suspended: it finds nothing at its own.
+    The new name keeps a run away that was only suspended: it finds nothing at its own. Until the directory
+    names this run, another one sees the dead run in it, and can resume it.
     """
-    _describe(leftover.directory, owner, identity)
     os.rename(leftover.directory, directory)
+    _describe(directory, owner, identity)
     for path in directory.glob(f"{_PUBLISHING}*"):
         remove_file(path)
     os.makedirs(directory / RESULT, exist_ok=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ckpt_surgery.core.errors import (
+    DestinationError,
     Interrupted,
     Problem,
     StorageError,
@@ -150,6 +151,12 @@ def publish(staging: Staging, overwrite: bool) -> None:
     """
     product, directory = staging.product, staging.directory
     with storage_errors(directory):
+        if not leftovers.is_own(directory, staging.owner.run):
+            raise DestinationError(
+                f"{path_text(directory)} was taken over or removed during this run",
+                hint="Nothing was published. A run is taken for dead when it gives no sign of life for two "
+                "minutes.",
+            )
         if product != staging.work:
             check_alone(product)
         interruptibly(partial(_sync, staging))

@@ -90,9 +90,10 @@ def _system() -> tuple[str, str]:
     """Boot id and process namespace of this process; empty where the system has none."""
     if sys.platform == "darwin":
         return _boot_session(), _MACOS
-    namespace = _PROC / "self/ns/pid"
     try:
-        return _line(_PROC / "sys/kernel/random/boot_id"), os.readlink(namespace)
+        if os.readlink(_PROC / "self") != str(os.getpid()):  # it describes another namespace's processes
+            return "", ""
+        return _line(_PROC / "sys/kernel/random/boot_id"), os.readlink(_PROC / "self/ns/pid")
     except OSError:
         return "", ""
 
@@ -125,8 +126,10 @@ def _start_time_of_proc(pid: int) -> str:
 
     The name in parentheses can contain anything, so fields are counted from its end; the state follows it.
     """
-    state, *fields = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split() or ["X"]
-    return "" if state in "ZX" else fields[18]
+    found = _line(_PROC / f"{pid}/stat").rpartition(")")[2].split()
+    if not found:  # it has ended, or is hidden: it belongs to somebody else, see `hidepid` in proc(5)
+        return _RUNNING if _exists(pid) else ""
+    return "" if found[0] in "ZX" else found[19]
 
 
 def _start_time_of_ps(pid: int) -> str:
