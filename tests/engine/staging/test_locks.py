@@ -1,17 +1,21 @@
 """Whose lock it is, whether its run is dead, and what is done about it."""
 
+import errno
+import fcntl
+import json
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ckpt_surgery.core.errors import DestinationError
-from ckpt_surgery.engine.staging import local, owners
+from ckpt_surgery.engine.staging import heartbeat, local, locks, owners, renaming
 from tests.support.directories import names
-from tests.support.generations import NEW, age, fill, found, lock_of, put, write_lock
+from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, write_lock
 
 
 def test_a_living_run_is_not_disturbed(tmp_path: Path) -> None:
@@ -48,7 +52,8 @@ def test_a_dead_runs_lock_and_leftovers_are_taken_over(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-ELSEWHERE = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pid": 1}
+NOW = 1_700_000_000
+ELSEWHERE: dict[str, object] = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pid": 1}
 
 
 @pytest.mark.parametrize(
@@ -64,22 +69,41 @@ ELSEWHERE = {"host": "elsewhere", "boot": "another", "namespace": "pid:[1]", "pi
         ({"namespace": "pid:[1]"}, 121, True),
         ({"boot": "", "namespace": "", "started": "1"}, 0, False),  # a system that does not tell
         ({"boot": "", "namespace": ""}, 121, True),
-        (ELSEWHERE, 119 - 10, False),  # ten seconds for a machine that is busy
+        (ELSEWHERE, 119, False),
         (ELSEWHERE, 121, True),
         (ELSEWHERE, -1000, False),  # the clock was set back
     ],
 )
 def test_whether_a_lock_is_dead(
-    tmp_path: Path, changes: dict[str, object], silent: float, dead: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], silent: float, dead: bool
 ) -> None:
-    write_lock(tmp_path / "out", silent, **changes)
+    write_lock(tmp_path / "out", **changes)
+    os.utime(lock_of(tmp_path / "out"), (NOW - silent, NOW - silent))
+    monkeypatch.setattr(heartbeat, "_now", lambda lock: NOW)
     if dead:
         assert len(put(tmp_path / "out", NEW)) == 1
         assert names(tmp_path) == ["out"]
     else:
-        with pytest.raises(DestinationError, match="remove the lock file"):
-            put(tmp_path / "out", NEW)
+        for attempt in (lambda: put(tmp_path / "out", NEW), lambda: locks.check(lock_of(tmp_path / "out"))):
+            with pytest.raises(DestinationError, match="remove the lock file") as caught:
+                attempt()
+            assert f"(last sign of life {max(0, silent)} s ago)" in str(caught.value)
         assert names(tmp_path) == [lock_of(tmp_path / "out").name]
+
+
+def test_when_a_lock_that_cannot_be_judged_is_taken_over_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lock(tmp_path / "out", **ELSEWHERE)
+    os.utime(lock_of(tmp_path / "out"), (NOW - 30, NOW - 30))
+    monkeypatch.setattr(heartbeat, "_now", lambda lock: NOW)
+    with pytest.raises(DestinationError) as caught:
+        put(tmp_path / "out", NEW)
+    assert str(caught.value) == (
+        f"{lock_of(tmp_path / 'out')}: process 1 on elsewhere is writing this destination "
+        "(last sign of life 30 s ago)\n  Wait until it is done. If it has ended, which cannot be seen from "
+        "here, its lock will be taken over 90 s from now; if you are sure of it, remove the lock file."
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
@@ -92,72 +116,160 @@ def test_a_lock_that_was_left_half_written(tmp_path: Path, text: str) -> None:
     assert "left behind unfinished" in notice
 
 
-def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert owners._start_time(child.pid) == ""
-    assert owners._start_time(os.getpid()) != ""
+def test_a_lock_that_may_not_be_read_is_judged_by_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lock(tmp_path / "out", started="1")
+    real = os.open
+
+    def refused(path: Any, *arguments: Any, **keywords: Any) -> int:
+        if path == lock_of(tmp_path / "out"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return real(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(DestinationError, match="another run is writing"):
+        locks.check(lock_of(tmp_path / "out"))
+    age(lock_of(tmp_path / "out"), 121)
+    locks.check(lock_of(tmp_path / "out"))
 
 
-# --- without /proc --------------------------------------------------------------------------------
+# --- how it is made -------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["ps", "no ps"])
-def without_proc(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """As on macOS, where ps(1) tells of processes; and as where not even that is there."""
-    (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(owners, "_PROC", tmp_path / "empty")
-    monkeypatch.setattr(owners, "_system", lambda: ("B00", "macos"))
-    if request.param == "no ps":
-        monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    elif shutil.which("ps") is None:
-        fake_ps(tmp_path / "bin", monkeypatch)
+@pytest.fixture(params=["exclusive rename", "hard link", "neither"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the file system offers for a file that must not replace another."""
+    if request.param != "exclusive rename":
+        monkeypatch.setattr(renaming, "_rename_in_one_step", refusing(errno.EINVAL))
+    if request.param == "neither":
+        monkeypatch.setattr(os, "link", refusing(errno.EPERM))
     return str(request.param)
 
 
-def fake_ps(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ps(1) for machines that lack it: state and start of a process, from Linux's /proc."""
-    directory.mkdir()
-    (directory / "ps").write_text(
-        f"#!{sys.executable}\nimport sys\n"
-        "fields = open(f'/proc/{sys.argv[-1]}/stat').read().rpartition(')')[2].split()\n"
-        "print(fields[0] + '+', ' Sun Nov 22', fields[19])\n"
-    )
-    (directory / "ps").chmod(0o755)
-    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+def refusing(number: int) -> Callable[..., None]:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
 
 
-def test_without_proc_a_living_run_is_not_disturbed(tmp_path: Path, without_proc: str) -> None:
-    write_lock(tmp_path / "out")
-    with pytest.raises(DestinationError, match=f"process {os.getpid()}"):
-        put(tmp_path / "out", NEW)
+@pytest.mark.usefixtures("way")
+def test_a_lock_is_taken_once_and_released_by_its_run(tmp_path: Path) -> None:
+    lock, first, second = lock_of(tmp_path / "out"), run(1), run(2)
+    assert locks.acquire(lock, first) == locks.Taken()
+    with pytest.raises(DestinationError, match=r"is writing this destination \(last sign of life 0 s ago\)"):
+        locks.acquire(lock, second)
+    assert json.loads(lock.read_bytes()) == owners.to_json(first)
+    locks.release(lock, second)
+    assert names(tmp_path) == [lock.name]
+    locks.release(lock, first)
+    assert names(tmp_path) == []
+    locks.release(lock, first)
 
 
-def test_without_proc_a_dead_run_is_noticed(tmp_path: Path, without_proc: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
-        pass
-    write_lock(tmp_path / "out", pid=child.pid)
-    assert len(put(tmp_path / "out", NEW)) == 1
-    assert found(tmp_path / "out") == NEW
+def run(number: int) -> owners.Owner:
+    return owners.this_process(f"{number:016x}")
 
 
-def test_without_proc_another_process_of_the_same_number(tmp_path: Path, without_proc: str) -> None:
-    """Only ps tells the two apart; without it the run counts as alive."""
-    write_lock(tmp_path / "out", started="Sat Jan  1 00:00:00 2000")
-    if without_proc == "ps":
+@pytest.mark.usefixtures("way")
+def test_a_dead_runs_lock_is_taken_over(tmp_path: Path) -> None:
+    write_lock(tmp_path / "out", started="1", run="a" * 16)
+    lock = lock_of(tmp_path / "out")
+    taken = locks.acquire(lock, run(1))
+    assert taken.ended == "a" * 16
+    assert "has ended without finishing" in taken.notices[0]
+    assert json.loads(lock.read_bytes()) == owners.to_json(run(1))
+    assert names(tmp_path) == [lock.name]
+
+
+@pytest.mark.usefixtures("way")
+def test_a_lock_that_another_run_has_just_taken_over_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found it dead, and the file system cannot keep them apart."""
+    lock = lock_of(tmp_path / "out")
+    write_lock(tmp_path / "out", started="1")
+    real = locks._take_away
+
+    def late(lock: Path, sign: heartbeat.Sign) -> bool:
+        monkeypatch.setattr(locks, "_take_away", real)
+        locks.acquire(lock, run(2))
+        return real(lock, sign)
+
+    monkeypatch.setattr(locks, "_take_away", late)
+    monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOTSUP))
+    with pytest.raises(DestinationError, match="is writing this destination"):
+        locks.acquire(lock, run(1))
+    assert json.loads(lock.read_bytes()) == owners.to_json(run(2))
+    assert names(tmp_path) == [lock.name]
+
+
+def test_a_lock_that_was_renewed_while_it_was_judged_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run was suspended for long, on another machine, and goes on right now."""
+    lock = lock_of(tmp_path / "out")
+    write_lock(tmp_path / "out", silent=1000, **ELSEWHERE)
+    before, real = lock.read_bytes(), locks._take_away
+
+    def late(lock: Path, sign: heartbeat.Sign) -> bool:
+        os.utime(lock)
+        return real(lock, sign)
+
+    monkeypatch.setattr(locks, "_take_away", late)
+    with pytest.raises(DestinationError, match="process 1 on elsewhere is writing"):
+        locks.acquire(lock, run(1))
+    assert lock.read_bytes() == before
+    assert names(tmp_path) == [lock.name]
+
+
+def test_a_directory_that_another_program_has_locked_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_GUARD_TRIES", 2)
+    write_lock(tmp_path / "out", started="1")
+    handle = os.open(tmp_path, os.O_RDONLY)  # as another process would have it
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         assert len(put(tmp_path / "out", NEW)) == 1
-    else:
-        with pytest.raises(DestinationError, match="remove the lock file"):
-            put(tmp_path / "out", NEW)
+    finally:
+        os.close(handle)
 
 
-def test_without_proc_a_lock_that_was_made_without_ps(tmp_path: Path, without_proc: str) -> None:
-    write_lock(tmp_path / "out", started="running")
-    with pytest.raises(DestinationError, match=f"process {os.getpid()}"):
-        put(tmp_path / "out", NEW)
+# --- before publication ---------------------------------------------------------------------------
 
 
-def test_without_proc_a_process_that_waits_to_be_reaped(without_proc: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert owners._start_time(child.pid) == ("" if without_proc == "ps" else "running")
+def test_a_lock_that_a_person_removed_is_taken_again(tmp_path: Path) -> None:
+    lock, owner = lock_of(tmp_path / "out"), run(1)
+    locks.confirm(lock, owner)
+    assert json.loads(lock.read_bytes()) == owners.to_json(owner)
+    locks.confirm(lock, owner)
+    assert names(tmp_path) == [lock.name]
+
+
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
+def test_a_run_whose_lock_was_removed_by_hand_still_publishes(tmp_path: Path, one_file: bool) -> None:
+    with local.staged(tmp_path / "out", one_file) as staging:
+        fill(staging.product, NEW) if not one_file else fill_file(staging.product, NEW)
+        lock_of(tmp_path / "out").unlink()
+        local.publish(staging, overwrite=False)
+        lock_of(tmp_path / "out").unlink()  # and again: after publication that is no error
+    assert staging.notices == ()
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_run_whose_lock_another_one_has_does_not_publish(tmp_path: Path) -> None:
+    put(tmp_path / "out", OLD)
+    with pytest.raises(DestinationError) as caught, local.staged(tmp_path / "out") as staging:
+        fill(staging.work, NEW)
+        write_lock(tmp_path / "out", **ELSEWHERE)
+        local.publish(staging, overwrite=True)
+    assert caught.value.exit_code == 4
+    assert str(caught.value).startswith(
+        f"{lock_of(tmp_path / 'out')}: process 1 on elsewhere has taken over this destination during this run"
+    )
+    assert "Nothing was published." in str(caught.value)
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == [lock_of(tmp_path / "out").name, "out"]

@@ -1,0 +1,180 @@
+"""Whether a process has ended, on systems that tell it in different ways."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.engine.staging import owners
+from tests.support.generations import NEW, found, put, write_lock
+
+HERE = owners.this_process("0123456789abcdef")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({}, False),
+        ({"run": "f" * 16}, False),  # another run of this process
+        ({"host": "renamed"}, False),
+        ({"started": "1"}, True),  # its number was given to another process
+        ({"started": "running"}, False),  # its start time was unknown
+        ({"boot": "another", "started": "1"}, None),
+        ({"namespace": "pid:[1]", "started": "1"}, None),
+        ({"boot": "", "namespace": "", "started": "1"}, None),
+    ],
+)
+def test_whether_a_process_has_ended(changes: dict[str, Any], ended: bool | None) -> None:
+    assert owners.has_ended(replace(HERE, **changes)) is ended
+
+
+def test_nothing_is_known_on_systems_without_boot_ids_or_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "_system", lambda: ("", ""))
+    assert owners.has_ended(replace(HERE, boot="", namespace="", started="1")) is None
+
+
+def test_a_proc_of_another_namespace_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the directory of the machine is mounted in a container."""
+    real = tmp_path / "sys/kernel/random/boot_id"
+    real.parent.mkdir(parents=True)
+    real.write_text("abc\n")
+    (tmp_path / "self").symlink_to(str(os.getpid()))
+    (tmp_path / str(os.getpid()) / "ns").mkdir(parents=True)
+    (tmp_path / "self/ns/pid").symlink_to("pid:[7]")
+    monkeypatch.setattr(owners, "_PROC", tmp_path)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert owners._system() == ("abc", "pid:[7]")
+    (tmp_path / "self").unlink()
+    (tmp_path / "self").symlink_to("1")
+    assert owners._system() == ("", "")
+
+
+@pytest.mark.parametrize("told", [b"5A0F-12", None])
+def test_macos_tells_its_boot_session(monkeypatch: pytest.MonkeyPatch, told: bytes | None) -> None:
+    def sysctlbyname(name: bytes, text: Any, size: Any, new: None, length: ctypes.c_size_t) -> int:
+        assert (name, new, length.value) == (b"kern.bootsessionuuid", None, 0)
+        if told is None:
+            return -1
+        text.value = told
+        return 0
+
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(sysctlbyname=sysctlbyname))
+    assert owners._system() == ((told or b"").decode(), "macos")
+    assert owners.has_ended(replace(HERE, boot="5A0F-12", namespace="macos")) is (False if told else None)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"owner": {}},
+        asdict(HERE) | {"more": 1},
+        asdict(HERE) | {"pid": "1"},
+        asdict(HERE) | {"pid": True},
+        asdict(HERE) | {"pid": 0},
+        asdict(HERE) | {"pid": 2**40},
+        asdict(HERE) | {"host": None},
+    ],
+    ids=str,
+)
+def test_what_is_no_owner(document: object) -> None:
+    assert owners.from_json(document) is None
+
+
+def test_an_owner_as_json() -> None:
+    assert owners.from_json(owners.to_json(HERE)) == HERE
+    assert owners.parsed(b"[" * 100_000) is None
+
+
+def test_a_process_that_is_hidden_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other users' processes are where /proc was mounted with `hidepid`."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/stat").write_text("1 (x) R")
+    monkeypatch.setattr(owners, "_PROC", tmp_path)
+    assert owners._start_time(os.getpid()) == "running"
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        pass
+    assert owners._start_time(child.pid) == ""
+
+
+def test_a_process_that_waits_to_be_reaped_is_dead(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert owners._start_time(child.pid) == ""
+    assert owners._start_time(os.getpid()) != ""
+
+
+# --- without /proc --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["ps", "no ps"])
+def without_proc(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As on macOS, where ps(1) tells of processes; and as where not even that is there."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(owners, "_PROC", tmp_path / "empty")
+    monkeypatch.setattr(owners, "_system", lambda: ("B00", "macos"))
+    if request.param == "no ps":
+        monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    elif shutil.which("ps") is None:
+        fake_ps(tmp_path / "bin", monkeypatch)
+    return str(request.param)
+
+
+def fake_ps(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ps(1) for machines that lack it: state and start of a process, from Linux's /proc."""
+    directory.mkdir()
+    (directory / "ps").write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        "fields = open(f'/proc/{sys.argv[-1]}/stat').read().rpartition(')')[2].split()\n"
+        "print(fields[0] + '+', ' Sun Nov 22', fields[19])\n"
+    )
+    (directory / "ps").chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=os.pathsep)
+
+
+def test_without_proc_a_living_run_is_not_disturbed(tmp_path: Path, without_proc: str) -> None:
+    write_lock(tmp_path / "out")
+    with pytest.raises(DestinationError, match=f"process {os.getpid()}"):
+        put(tmp_path / "out", NEW)
+
+
+def test_without_proc_a_dead_run_is_noticed(tmp_path: Path, without_proc: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        pass
+    write_lock(tmp_path / "out", pid=child.pid)
+    assert len(put(tmp_path / "out", NEW)) == 1
+    assert found(tmp_path / "out") == NEW
+
+
+def test_without_proc_another_process_of_the_same_number(tmp_path: Path, without_proc: str) -> None:
+    """Only ps tells the two apart; without it the run counts as alive."""
+    write_lock(tmp_path / "out", started="Sat Jan  1 00:00:00 2000")
+    if without_proc == "ps":
+        assert len(put(tmp_path / "out", NEW)) == 1
+    else:
+        with pytest.raises(DestinationError, match="remove the lock file"):
+            put(tmp_path / "out", NEW)
+
+
+def test_without_proc_a_lock_that_was_made_without_ps(tmp_path: Path, without_proc: str) -> None:
+    write_lock(tmp_path / "out", started="running")
+    with pytest.raises(DestinationError, match=f"process {os.getpid()}"):
+        put(tmp_path / "out", NEW)
+
+
+def test_without_proc_a_process_that_waits_to_be_reaped(without_proc: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert owners._start_time(child.pid) == ("" if without_proc == "ps" else "running")
