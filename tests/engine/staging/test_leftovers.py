@@ -1,0 +1,425 @@
+"""Temporary directories of other runs: what is resumed, what is removed, and what is left alone."""
+
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import (
+    DestinationError,
+    Interrupted,
+    PlanError,
+    SourceError,
+    StorageError,
+    SurgeryError,
+)
+from ckpt_surgery.engine.staging import heartbeat, leftovers, local, renaming
+from tests.support.directories import names
+from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put
+
+IDENTITY = {"version": "1.0", "plan": "abc", "sources": "def"}
+
+
+def stopped() -> Interrupted:
+    return Interrupted(signal.SIGTERM, "stopped by SIGTERM")
+
+
+def ended_by(failure: BaseException, destination: Path, tasks: int = 2, **options: Any) -> Path:
+    """Let a run fail after some tasks; returns its temporary directory."""
+    with pytest.raises(type(failure)) as caught, local.staged(destination, identity=IDENTITY) as staging:
+        begin_work(staging, tasks)
+        raise failure
+    assert caught.value is failure
+    return staging.directory
+
+
+def begin_work(staging: local.Staging, tasks: int) -> None:
+    (staging.work / "d").mkdir()
+    (staging.work / "d" / "data").write_text(NEW)
+    (staging.directory / "journal-0.jsonl").write_text('{"task": 1}\n' * tasks)
+
+
+def go_on(
+    destination: Path, identity: Mapping[str, str] = IDENTITY, overwrite: bool = False
+) -> local.Staging:
+    """Resume what `ended_by` has begun, or begin it, and publish it."""
+    with local.staged(destination, identity=identity, resume=True) as staging:
+        if not staging.resumed:
+            begin_work(staging, 2)
+        (staging.work / "_METADATA").write_text(NEW)
+        local.publish(staging, overwrite)
+    return staging
+
+
+# --- resuming -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failure", [stopped(), StorageError("no space"), KeyboardInterrupt()], ids=repr)
+def test_an_ended_run_is_resumed(tmp_path: Path, failure: BaseException) -> None:
+    """In the same process, which is alive, as a notebook is."""
+    kept = ended_by(failure, tmp_path / "out")
+    assert names(tmp_path) == [kept.name]
+    told = str(failure) + "".join(getattr(failure, "__notes__", ()))
+    assert f"what was written is kept in {kept}: 2 finished tasks" in told
+    assert "`resume=True`" in told
+    staging = go_on(tmp_path / "out")
+    assert staging.resumed
+    assert staging.directory != kept  # a run that was only suspended does not find it
+    assert staging.notices == ()
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "tasks"),
+    [(SourceError("damaged"), 2), (ZeroDivisionError(), 2), (stopped(), 0), (StorageError("full"), 0)],
+    ids=repr,
+)
+def test_what_is_not_worth_keeping_is_removed(tmp_path: Path, failure: BaseException, tasks: int) -> None:
+    ended_by(failure, tmp_path / "out", tasks)
+    assert names(tmp_path) == []
+
+
+def test_the_message_of_an_interrupted_run(tmp_path: Path) -> None:
+    put(tmp_path / "out", OLD)
+    failure = stopped()
+    kept = ended_by(failure, tmp_path / "out", tasks=1)
+    assert str(failure) == (
+        "stopped by SIGTERM\n\n"
+        f"nothing was published: {tmp_path / 'out'} is as it was before\n\n"
+        f"what was written is kept in {kept}: 1 finished task\n"
+        "  Run the same again with `resume=True` to go on from there."
+    )
+
+
+def test_what_is_resumed_is_there_and_is_the_runs_own(tmp_path: Path) -> None:
+    ended_by(stopped(), tmp_path / "out")
+    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+        assert (staging.work / "d" / "data").read_text() == NEW
+        assert (staging.directory / "journal-0.jsonl").read_text() == '{"task": 1}\n' * 2
+        sign = heartbeat.read(staging.directory / "run.json")
+        assert sign is not None
+        assert sign.owner == staging.owner
+        assert staging.directory.name.endswith(staging.owner.run)
+        with pytest.raises(DestinationError, match="is writing this destination"):
+            put(tmp_path / "out", NEW)
+
+
+def test_a_resumed_run_can_be_ended_and_resumed_again(tmp_path: Path) -> None:
+    ended_by(stopped(), tmp_path / "out")
+    for _ in range(2):
+        with (
+            pytest.raises(StorageError, match="is kept in"),
+            local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging,
+        ):
+            assert staging.resumed
+            raise StorageError("no space")
+        assert names(tmp_path) == [staging.directory.name]
+    assert go_on(tmp_path / "out").resumed
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
+def test_overwriting_is_resumed(tmp_path: Path, one_file: bool) -> None:
+    put(tmp_path / "out", OLD, one_file=one_file)
+    with pytest.raises(StorageError), local.staged(tmp_path / "out", one_file) as staging:
+        (staging.directory / "journal-0.jsonl").write_text("x\n")
+        raise StorageError("no space")
+    assert found(tmp_path / "out") == OLD
+    with local.staged(tmp_path / "out", one_file, resume=True) as staging:
+        assert staging.resumed
+        (fill_file if one_file else fill)(staging.product, NEW)
+        local.publish(staging, overwrite=True)
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def test_with_nothing_there_it_starts_afresh(tmp_path: Path) -> None:
+    staging = go_on(tmp_path / "out")
+    assert not staging.resumed
+    assert staging.notices == (f"there is nothing to resume for {tmp_path / 'out'}: this run starts afresh",)
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"version": "1.1"}, "version 1.0 wrote it, this is 1.1"),
+        ({"plan": "x"}, "it was written with another recipe, other options or another budget of memory"),
+        ({"sources": "x"}, "the sources have changed since it was written"),
+        ({"more": "x"}, "its more is None, this run's is x"),
+    ],
+)
+def test_a_run_that_did_something_else_is_not_resumed(
+    tmp_path: Path, changes: Mapping[str, str], says: str
+) -> None:
+    kept = ended_by(stopped(), tmp_path / "out")
+    with pytest.raises(PlanError) as caught:
+        go_on(tmp_path / "out", IDENTITY | changes)
+    assert caught.value.exit_code == 2
+    assert str(caught.value) == (
+        f"{kept} cannot be resumed: {says}\n  Without `resume=True`, the run removes it and starts afresh."
+    )
+    assert names(tmp_path) == [kept.name]
+    assert go_on(tmp_path / "out").resumed
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"owner": 1, "identity": 2}', None])
+def test_a_directory_that_does_not_say_what_it_is(tmp_path: Path, text: str | None) -> None:
+    """As after a power cut: it counts as a living run's for two minutes, and is not resumed."""
+    kept = ended_by(stopped(), tmp_path / "out")
+    described = kept / "run.json"
+    if text is None:
+        described.unlink()
+        os.utime(kept)
+    else:
+        described.write_text(text)
+    with pytest.raises(DestinationError, match=r"it can be resumed \d+ s from now") as waiting:
+        go_on(tmp_path / "out")
+    assert waiting.value.exit_code == 4
+    age(kept if text is None else described, 121)
+    with pytest.raises(PlanError, match=r"its run.json cannot be read"):
+        go_on(tmp_path / "out")
+    (notice,) = put(tmp_path / "out", NEW)
+    assert notice == f"removed {kept}, which an unfinished run left behind"
+    assert names(tmp_path) == ["out"]
+
+
+def test_of_two_the_newest_is_resumed_and_the_other_removed(tmp_path: Path) -> None:
+    older = ended_by(stopped(), tmp_path / "out")
+    older.rename(tmp_path / "elsewhere")
+    newer = ended_by(stopped(), tmp_path / "out", tasks=5)
+    (tmp_path / "elsewhere").rename(older)
+    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+        assert (staging.directory / "journal-0.jsonl").read_text().count("\n") == 5
+        assert not newer.exists()
+        assert staging.notices == (f"removed {older}, which an unfinished run left behind",)
+
+
+def test_what_has_no_finished_task_is_not_resumed(tmp_path: Path) -> None:
+    kept = ended_by(stopped(), tmp_path / "out")
+    (kept / "journal-0.jsonl").write_text("")
+    staging = go_on(tmp_path / "out", {"plan": "another"})
+    assert not staging.resumed
+    assert len(staging.notices) == 2
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_directory_that_cannot_be_taken_over_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ended_by(stopped(), tmp_path / "out")
+
+    def full(handle: int, text: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
+        lock_written = os.write
+        patch.setattr(os, "write", lambda *a: lock_written(*a) if b"identity" not in a[1] else full(*a))
+        go_on(tmp_path / "out")
+    assert not kept.exists()
+    assert len(names(tmp_path)) == 1
+    assert go_on(tmp_path / "out").resumed
+    assert names(tmp_path) == ["out"]
+
+
+# --- other runs that live -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_living_runs_directory_is_left_alone_without_its_lock(tmp_path: Path, resume: bool) -> None:
+    """A person removed the lock, and started a second run: it alone publishes."""
+    with pytest.raises(DestinationError) as caught, local.staged(tmp_path / "out") as first:
+        fill(first.work, "first")
+        lock_of(tmp_path / "out").unlink()
+        with local.staged(tmp_path / "out", resume=resume) as second:
+            told = f"left {first.directory}, where process {os.getpid()} on {first.owner.host} may be writing"
+            assert second.notices[-1].startswith(told)
+            assert found(first.work) == "first"
+            fill(second.work, "second")
+            with pytest.raises(DestinationError, match="has taken over this destination"):
+                local.publish(first, overwrite=False)
+            local.publish(second, overwrite=False)
+        local.publish(first, overwrite=False)
+    assert "another program created it" in str(caught.value)
+    assert found(tmp_path / "out") == "second"
+    assert names(tmp_path) == ["out"]
+
+
+def test_while_a_run_may_be_alive_its_directory_is_not_resumed(tmp_path: Path) -> None:
+    with local.staged(tmp_path / "out", identity=IDENTITY) as first:
+        begin_work(first, 2)
+        lock_of(tmp_path / "out").unlink()
+        with pytest.raises(DestinationError, match=r"may be writing there.*\n  Wait until it is done\."):
+            go_on(tmp_path / "out")
+        assert names(tmp_path) == [first.directory.name]
+
+
+def test_another_machines_directory_is_removed_after_two_silent_minutes(tmp_path: Path) -> None:
+    kept = ended_by(stopped(), tmp_path / "out")
+    document = json.loads((kept / "run.json").read_bytes())
+    document["owner"] |= {"boot": "another", "host": "elsewhere"}
+    (kept / "run.json").write_text(json.dumps(document))
+    (notice,) = put(tmp_path / "out", NEW)
+    assert f"left {kept}, where process" in notice
+    assert kept.is_dir()
+    age(kept / "run.json", 121)
+    assert put(tmp_path / "out", NEW, overwrite=True) == (
+        f"removed {kept}, which an unfinished run left behind",
+    )
+
+
+def test_a_directory_that_another_run_took_over_is_neither_published_nor_removed(tmp_path: Path) -> None:
+    """As where this run was suspended, on another machine, and goes on later."""
+    with (
+        pytest.raises(DestinationError, match="was taken over or removed"),
+        local.staged(tmp_path / "out") as first,
+    ):
+        fill(first.work, NEW)
+        text = (first.directory / "run.json").read_text().replace(first.owner.run, "f" * 16)
+        (first.directory / "run.json").write_text(text)
+        local.publish(first, overwrite=False)
+    assert names(tmp_path) == [first.directory.name]
+
+
+# --- what is left ---------------------------------------------------------------------------------
+
+
+def test_short_lived_files_are_removed_and_what_is_nobodys_is_left(tmp_path: Path) -> None:
+    (tmp_path / ".out.ckpt-surgery-lock-0123abcd").write_text("")
+    (tmp_path / ".out.ckpt-surgery-0123456789abcdef").write_text("a file, which no run makes")
+    (tmp_path / ".out.ckpt-surgery-notes").mkdir()
+    assert put(tmp_path / "out", NEW) == ()
+    assert names(tmp_path) == [".out.ckpt-surgery-0123456789abcdef", ".out.ckpt-surgery-notes", "out"]
+
+
+def test_what_cannot_be_removed_does_not_stop_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As another user's directory, in one that all may write to."""
+    kept = ended_by(stopped(), tmp_path / "out")
+
+    def refused(directory: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patch:
+        real = leftovers.remove
+        patch.setattr(leftovers, "remove", lambda d: refused(d) if d == kept else real(d))
+        (notice,) = put(tmp_path / "out", NEW)
+    assert notice == (
+        f"could not remove {kept}, which an unfinished run left behind (Operation not permitted)"
+    )
+    assert found(tmp_path / "out") == NEW
+
+
+def test_what_is_removed_in_part_is_never_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ended_by(stopped(), tmp_path / "out")
+
+    def refused(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
+        patch.setattr(leftovers, "_remove_tree", refused)
+        leftovers.remove(kept)
+    assert names(kept) == ["result", "run.json"]
+    assert not go_on(tmp_path / "out").resumed
+
+
+# --- between the rename and the end ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
+def test_what_was_published_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, one_file: bool, stepwise: bool
+) -> None:
+    """A run that dies right after the rename leaves its journal, and perhaps the old checkpoint."""
+    if stepwise:
+        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
+    if before:
+        put(tmp_path / "out", before, one_file=one_file)
+    with monkeypatch.context() as patch, local.staged(tmp_path / "out", one_file) as staging:
+        (staging.directory / "journal-0.jsonl").write_text("x\n")
+        (fill_file if one_file else fill)(staging.product, NEW)
+        local.publish(staging, overwrite=True)
+        patch.setattr(local, "_end", lambda *_: None)
+    (kept,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
+    leftovers.give_up(kept)
+    lock_of(tmp_path / "out").unlink()
+    with local.staged(tmp_path / "out", one_file, resume=True) as staging:
+        assert not staging.resumed
+        assert list(staging.work.iterdir()) == []
+        assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def unsupported(source: Path, target: Path, way: renaming.Way) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_old_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path, resume: bool) -> None:
+    put(tmp_path / "out", OLD)
+    kept = ended_by(stopped(), tmp_path / "out")
+    (tmp_path / "out").rename(kept / "old")
+    with local.staged(tmp_path / "out", identity=IDENTITY, resume=resume) as staging:
+        assert found(tmp_path / "out") == OLD
+        assert staging.resumed == resume
+        assert staging.notices[0] == (
+            f"put {tmp_path / 'out'} back, which a run had moved aside before it ended"
+        )
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == ["out"]
+
+
+# --- after publication ----------------------------------------------------------------------------
+
+
+def failing(what: str, error: BaseException) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    fail.__name__ = what
+    return fail
+
+
+@pytest.mark.parametrize("name", ["_remove_tree", "read"])
+def test_what_cannot_be_removed_after_publication_is_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    put(tmp_path / "out", OLD)
+    with monkeypatch.context() as patch, local.staged(tmp_path / "out") as staging:
+        fill(staging.work, NEW)
+        local.publish(staging, overwrite=True)
+        patch.setattr(leftovers, name, failing(name, OSError(errno.EIO, "Input/output error")))
+    assert staging.notices == (
+        f"{tmp_path / 'out'} is complete; {staging.directory} is left (Input/output error); "
+        "the next run removes it",
+    )
+    assert found(tmp_path / "out") == NEW
+    assert put(tmp_path / "out", "next", overwrite=True) == (
+        f"removed {staging.directory}, which an unfinished run left behind",
+    )
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("failure", [stopped(), SurgeryError("internal")], ids=repr)
+def test_a_failure_after_publication_says_that_the_destination_is_complete(
+    tmp_path: Path, failure: SurgeryError
+) -> None:
+    failure = (
+        type(failure)(*failure.args) if not isinstance(failure, Interrupted) else Interrupted(15, "stop")
+    )
+    with (
+        pytest.raises(SurgeryError, match="out itself is new and complete"),
+        local.staged(tmp_path / "out") as staging,
+    ):
+        (staging.directory / "journal-0.jsonl").write_text("x\n")
+        fill(staging.work, NEW)
+        local.publish(staging, overwrite=True)
+        raise failure
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
