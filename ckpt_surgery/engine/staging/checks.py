@@ -98,8 +98,8 @@ def replaced_by(destination: Path) -> Path | None:
     """
     if exists(destination):
         return destination
-    destination = absolute(destination)
-    return moved_aside(destination) if destination.parent.is_dir() else None
+    with storage_errors(destination):
+        return moved_aside(absolute(destination))
 
 
 def state_of(destination: Path) -> str | None:

@@ -30,6 +30,7 @@ from ckpt_surgery.storage.paths import exists, path_text
 RUN = "run.json"
 RESULT = "result"
 _PUBLISHING = "publishing-"
+_RUN_ID = "[0-9a-f]{16}"
 
 
 def directory_of(destination: Path, run: str) -> Path:
@@ -147,7 +148,7 @@ def leftovers(destination: Path, lock: Path, ended: str) -> list[Leftover]:
 
     `ended` names a run that is known to have ended. Raises OSError.
     """
-    found = (_examined(path, destination, lock, ended) for path in _named(destination, "[0-9a-f]{16}"))
+    found = (_examined(path, destination, lock, ended) for path in _named(destination, _RUN_ID))
     return sorted(filter(None, found), key=lambda one: one.sign.found.st_ctime_ns, reverse=True)
 
 
@@ -178,12 +179,11 @@ def _published(directory: Path, destination: Path) -> bool:
 
 
 def moved_aside(destination: Path) -> Path | None:
-    """Where a run that was killed while it replaced the destination has left the old checkpoint.
-
-    None where there is no such thing. Raises OSError.
-    """
-    found = (directory / ASIDE for directory in _named(destination, "[0-9a-f]{16}"))
-    return next((path for path in found if exists(path)), None)
+    """The old checkpoint that a run has moved aside, and not put back. Raises OSError."""
+    if not destination.parent.is_dir():
+        return None
+    asides = (directory / ASIDE for directory in _named(destination, _RUN_ID))
+    return next(filter(exists, asides), None)
 
 
 def put_back(found: list[Leftover], destination: Path) -> list[str]:

@@ -13,8 +13,6 @@ from ckpt_surgery.core.errors import (
     UsageError,
 )
 from ckpt_surgery.engine.staging import checks
-from ckpt_surgery.engine.staging.leftovers import directory_of
-from ckpt_surgery.engine.staging.publishing import ASIDE
 
 
 @pytest.mark.parametrize(
@@ -174,10 +172,10 @@ def test_the_state_of_what_a_killed_run_moved_aside(tmp_path: Path) -> None:
     """The next run puts it back, and must then find it in the state in which it was checked."""
     out = holder(tmp_path / "out")
     state = checks.state_of(out)
-    moved = directory_of(out, "0" * 16) / ASIDE
-    moved.parent.mkdir()
-    out.rename(moved)
-    assert checks.replaced_by(out) == moved
+    aside = tmp_path / ".out.ckpt-surgery-0123456789abcdef" / "old"
+    aside.parent.mkdir()
+    out.rename(aside)
+    assert checks.replaced_by(out) == aside
     assert checks.state_of(out) == state
     with pytest.raises(DestinationError, match="exists already"):
         checks.check_paths([], out, overwrite=False)
