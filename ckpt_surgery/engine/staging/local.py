@@ -169,10 +169,9 @@ def publish(staging: Staging, overwrite: bool) -> None:
         try:
             add_record(staging.destination, directory)
         except OSError as error:
-            reason = error.strerror or error
-            staging.notices += (
-                f"{path_text(record_of(staging.destination))} could not be written ({reason})",
-            )
+            record = path_text(record_of(staging.destination))
+            reason = f"its record {record} could not be written ({error.strerror or error})"
+            staging.notices += (f"{path_text(staging.destination)} is complete; {reason}",)
 
 
 def _sync(staging: Staging) -> None:

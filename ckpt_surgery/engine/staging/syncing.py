@@ -44,9 +44,9 @@ def interruptibly(work: Callable[[], None], seconds: float = math.inf) -> bool:
         finally:
             over.set()
 
-    threading.Thread(target=body, name="sync", daemon=True).start()
     until = time.monotonic() + seconds
     try:
+        threading.Thread(target=body, name="sync", daemon=True).start()
         while not over.wait(POLL) and time.monotonic() < until:
             pass
     finally:

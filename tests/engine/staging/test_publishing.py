@@ -1,0 +1,139 @@
+"""The rename that publishes, and the record beside the destination."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.core.errors import DestinationError, StorageError
+from ckpt_surgery.engine.staging import local, publishing, renaming, syncing
+from tests.support.directories import names
+from tests.support.generations import NEW, OLD, fill_file, found, put
+
+RECORD = "out.npz.ckpt_surgery.json"
+
+
+def put_recorded(destination: Path, generation: str, overwrite: bool = False) -> local.Staging:
+    """Publish one file with a record beside it."""
+    with local.staged(destination, one_file=True) as staging:
+        fill_file(staging.product, generation)
+        (staging.directory / RECORD).write_text(f"the record of {generation}")
+        local.publish(staging, overwrite)
+    return staging
+
+
+def record_at(directory: Path) -> str | None:
+    path = directory / RECORD
+    return path.read_text() if path.exists() else None
+
+
+def test_a_record_is_published_beside_the_file(tmp_path: Path) -> None:
+    put_recorded(tmp_path / "out.npz", OLD)
+    assert record_at(tmp_path) == "the record of old"
+    put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
+    assert found(tmp_path / "out.npz") == NEW
+    assert record_at(tmp_path) == "the record of new"
+    assert names(tmp_path) == ["out.npz", RECORD]
+
+
+def test_a_checkpoint_without_a_record_is_not_left_with_the_old_ones(tmp_path: Path) -> None:
+    put_recorded(tmp_path / "out.npz", OLD)
+    put(tmp_path / "out.npz", NEW, overwrite=True, one_file=True)
+    assert names(tmp_path) == ["out.npz"]
+
+
+def test_the_record_of_a_checkpoint_that_is_gone_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_text("the record of something else")
+    put(tmp_path / "out.npz", NEW, one_file=True)
+    assert names(tmp_path) == ["out.npz"]
+
+
+def test_what_is_no_file_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / RECORD).mkdir()
+    put(tmp_path / "out.npz", NEW, one_file=True)
+    assert names(tmp_path) == ["out.npz", RECORD]
+
+
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
+def test_at_no_moment_is_a_checkpoint_beside_the_record_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stepwise: bool
+) -> None:
+    """Nor is any of it before all of it is durable."""
+    put_recorded(tmp_path / "out.npz", OLD)
+    seen: list[tuple[str | None, str | None]] = []
+    synced: list[str] = []
+    real_sync, one_step, plain = syncing._sync, renaming._rename_in_one_step, os.rename
+
+    def look() -> None:
+        state = (found(tmp_path / "out.npz"), record_at(tmp_path))
+        if not seen or seen[-1] != state:
+            seen.append(state)
+
+    def sync(path: Path, flags: int) -> None:
+        synced.append(path.name)
+        real_sync(path, flags)
+
+    def rename_in_one_step(source: Path, target: Path, way: renaming.Way) -> None:
+        look()
+        if stepwise:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        one_step(source, target, way)
+        look()
+
+    def rename(source: Path, target: Path) -> None:
+        look()
+        if Path(target).name == RECORD:
+            assert RECORD in synced
+            assert synced[-2:] == [tmp_path.name, "result"]
+        plain(source, target)
+        look()
+
+    monkeypatch.setattr(syncing, "_sync", sync)
+    monkeypatch.setattr(renaming, "_rename_in_one_step", rename_in_one_step)
+    monkeypatch.setattr(os, "rename", rename)
+    put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
+    absent: list[tuple[str | None, str | None]] = [(None, None)] if stepwise else []
+    assert seen == [
+        (OLD, "the record of old"),
+        (OLD, None),
+        *absent,
+        (NEW, None),
+        (NEW, "the record of new"),
+    ]
+    assert synced[-1] == tmp_path.name
+
+
+def test_the_old_record_stays_where_the_rename_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_recorded(tmp_path / "out.npz", OLD)
+    with pytest.raises(DestinationError, match="another program created it"):
+        put_recorded(tmp_path / "out.npz", NEW)
+    assert (found(tmp_path / "out.npz"), record_at(tmp_path)) == (OLD, "the record of old")
+
+    def refused(product: Path, destination: Path, aside: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(publishing, "exchange", refused)
+    with pytest.raises(StorageError, match="Input/output error"):
+        put_recorded(tmp_path / "out.npz", NEW, overwrite=True)
+    assert (found(tmp_path / "out.npz"), record_at(tmp_path)) == (OLD, "the record of old")
+    assert names(tmp_path) == ["out.npz", RECORD]
+
+
+def test_a_record_that_cannot_be_put_in_place_is_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = os.rename
+
+    def rename(source: Path, target: Path) -> None:
+        if Path(target).name == RECORD:
+            raise OSError(errno.EIO, "Input/output error")
+        plain(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    staging = put_recorded(tmp_path / "out.npz", NEW)
+    assert staging.notices == (
+        f"{tmp_path / 'out.npz'} is complete; its record {tmp_path / RECORD} could not be written "
+        "(Input/output error)",
+    )
+    assert names(tmp_path) == ["out.npz"]
