@@ -1,7 +1,9 @@
 """Publication across processes: kills, signals, races."""
 
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_surgery.engine.staging import local
 from tests.support.directories import names
-from tests.support.generations import NEW, OLD, found, put, write_lock
+from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put, write_lock
 
 CHILD = textwrap.dedent(
     """
-    import os, select, signal, sys
+    import os, select, shutil, signal, sys
     from pathlib import Path
     import ckpt_surgery
     from ckpt_surgery.engine import signals
@@ -30,21 +33,27 @@ CHILD = textwrap.dedent(
     one_file = destination.suffix == ".bin"
 
     def run():
-        with signals.interruptible(), local.staged(destination, one_file) as staging:
+        with signals.interruptible(), local.staged(destination, one_file, resume=mode == "resume") as staging:
+            if staging.resumed:
+                print("resumed")
+                shutil.rmtree(staging.work)
+                staging.work.mkdir()
             if one_file:
                 staging.product.write_text((generation + "\\n") * 3)
             else:
                 (staging.work / "d").mkdir()
                 (staging.work / "d" / "data").write_text(generation)
                 (staging.work / "_METADATA").write_text(generation)
+            if mode in ("die", "lines", "tasks", "resume"):
+                (staging.directory / "journal-0.jsonl").write_text("{}\\n")
             if mode == "wait":
                 print("staged", flush=True)
                 sys.stdin.readline()
-            if mode == "stay":
+            if mode in ("stay", "tasks"):
                 print("staged", flush=True)
                 while not select.select([sys.stdin], [], [], 0.01)[0]:
                     pass
-            local.publish(staging, overwrite=mode in ("lines", "die", "late"))
+            local.publish(staging, overwrite=mode in ("lines", "die", "late", "resume"))
         for notice in staging.notices:
             print(notice)
 
@@ -157,6 +166,112 @@ def test_of_two_runs_the_first_wins(tmp_path: Path, child: Child) -> None:
     assert names(tmp_path) == ["out"]
 
 
+def told(process: "subprocess.Popen[str]") -> str:
+    """The next line that a child prints: it has come so far."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("name", ["out", "out.bin"])
+def test_what_a_run_has_done_is_resumed(
+    tmp_path: Path, child: Child, number: signal.Signals, name: str
+) -> None:
+    put(tmp_path / name, OLD, one_file=name == "out.bin")
+    first = child(tmp_path / name, "tasks", "first")
+    told(first)
+    first.send_signal(number)
+    code, _, err = finish(first)
+    assert code == (143 if number == signal.SIGTERM else -9)
+    if number == signal.SIGTERM:
+        (kept,) = tmp_path.glob(".*")
+        assert f"{tmp_path / name} is as it was before" in err
+        assert f"what was written is kept in {kept}: 1 finished task\n" in err
+    assert found(tmp_path / name) == OLD
+    code, out, _ = finish(child(tmp_path / name, "resume", "second"))
+    assert code == 0
+    assert out.startswith("resumed\n")
+    assert found(tmp_path / name) == "second"
+    assert names(tmp_path) == [name]
+
+
+def test_a_stopped_run_is_alive(tmp_path: Path, child: Child) -> None:
+    first = child(tmp_path / "out", "stay", "first")
+    told(first)
+    first.send_signal(signal.SIGSTOP)
+    for file in [*tmp_path.glob(".*/run.json"), lock_of(tmp_path / "out")]:
+        age(file, 1000)
+    code, _, err = finish(child(tmp_path / "out", "plain", "second"))
+    assert code == 4
+    assert f"process {first.pid} on" in err
+    first.send_signal(signal.SIGCONT)
+    assert finish(first, "go\n")[0] == 0
+    assert found(tmp_path / "out") == "first"
+
+
+@pytest.mark.parametrize("changes", [{"boot": "another"}, {"namespace": "pid:[1]"}], ids=str)
+def test_another_machine_of_the_same_name(tmp_path: Path, child: Child, changes: dict[str, str]) -> None:
+    """Its runs live while they give signs of life, and not two minutes longer."""
+    first = child(tmp_path / "out", "tasks", "first")
+    told(first)
+    seen_from_elsewhere(tmp_path, **changes)
+    code, _, err = finish(child(tmp_path / "out", "plain", "second"))
+    assert code == 4
+    assert "its lock will be taken over" in err
+    (directory,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
+    assert (directory / "result" / "_METADATA").read_text() == "first"
+    for file in (directory / "run.json", lock_of(tmp_path / "out")):
+        age(file, 121)
+    code, out, _ = finish(child(tmp_path / "out", "plain", "second"))
+    assert code == 0
+    assert "has ended without finishing" in out
+    assert found(tmp_path / "out") == "second"
+    code, _, err = finish(first, "go\n")
+    assert code == 4
+    assert "was taken over or removed during this run" in err
+    assert found(tmp_path / "out") == "second"
+    assert names(tmp_path) == ["out"]
+
+
+def seen_from_elsewhere(directory: Path, **changes: str) -> None:
+    """Rewrite lock and directory of a run as if another machine had made them."""
+    for file in [*directory.glob(".*/run.json"), *directory.glob(".*-lock")]:
+        document = json.loads(file.read_text())
+        document.get("owner", document).update(changes)
+        file.write_text(json.dumps(document))
+
+
+def test_a_lock_that_is_removed_by_hand(tmp_path: Path, child: Child) -> None:
+    """Without anybody else, the run publishes; a second run leaves the first one's directory alone."""
+    first = child(tmp_path / "out", "stay", "first")
+    told(first)
+    lock_of(tmp_path / "out").unlink()
+    second = child(tmp_path / "out", "stay", "second")
+    told(second)
+    assert len(list(tmp_path.glob(".out.ckpt-surgery-????????????????"))) == 2
+    code, _, err = finish(first, "go\n")
+    assert code == 4
+    assert f"process {second.pid} on" in err
+    assert "has taken over this destination" in err
+    code, out, _ = finish(second, "go\n")
+    assert code == 0
+    assert f"process {first.pid} on" in out
+    assert found(tmp_path / "out") == "second"
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.slow
+def test_two_runs_at_a_time_many_times(tmp_path: Path, child: Child) -> None:
+    """Never is there a mix of both, and at least one succeeds."""
+    for i in range(20):
+        runs = [child(tmp_path / "out", "late" if i % 2 else "lines", f"{i}.{n}", "100000") for n in range(2)]
+        codes = [finish(run)[0] for run in runs]
+        assert set(codes) <= {0, 4, 143}
+        assert set(codes) & {0, 143}
+        assert found(tmp_path / "out") in (f"{i}.0", f"{i}.1")
+        assert names(tmp_path) == ["out"]
+
+
 def test_many_runs_at_a_dead_lock(tmp_path: Path, child: Child) -> None:
     write_lock(tmp_path / "out", started="1")
     runs = [child(tmp_path / "out", "plain", str(i)) for i in range(4)]
@@ -174,7 +289,7 @@ def test_a_full_disk_from_the_first_byte_on(tmp_path: Path, child: Child) -> Non
 
 
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("call", [0, 1, 2, 5, 8, 10, 11, 12, 13, 15])
+@pytest.mark.parametrize("call", [0, 1, 3, 6, 9, 12, 15, 18, 21, 24, 27])
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_a_system_call(
     tmp_path: Path, child: Child, before: str | None, call: int, name: str
@@ -183,7 +298,7 @@ def test_killed_at_a_system_call(
         put(tmp_path / name, before, one_file=name == "out.bin")
     code, _, _ = finish(child(tmp_path / name, "die", NEW, str(call)))
     assert code in (0, -signal.SIGKILL)
-    after_a_kill(tmp_path / name, {before, NEW})
+    after_a_kill(tmp_path / name, {before, NEW}, resume=call % 2 == 1)
 
 
 @pytest.mark.parametrize("name", ["out", "out.bin"])
@@ -197,7 +312,7 @@ def test_killed_at_many_random_lines(tmp_path: Path, child: Child, seed: int) ->
     kill_at_random_lines(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)
 
 
-LINES = 200
+LINES = 330
 """Lines of the package that a run takes, about."""
 
 
@@ -208,12 +323,19 @@ def kill_at_random_lines(destination: Path, child: Child, times: int, seed: int)
         process = child(destination, "lines", str(i), str(chance.randrange(LINES)))
         code, _, err = finish(process)
         assert code in (0, -signal.SIGKILL), err
-        after_a_kill(destination, {str(i), "next"})
+        after_a_kill(destination, {str(i), "next"}, resume=i % 2 == 1)
 
 
-def after_a_kill(destination: Path, allowed: set[str | None]) -> None:
+def after_a_kill(destination: Path, allowed: set[str | None], resume: bool = False) -> None:
+    """What every run leaves is put in order by the next one, whether it resumes or begins anew."""
     assert found(destination) in allowed
     assert len(names(destination.parent)) <= 3  # the destination, a lock, a temporary directory
-    put(destination, "next", overwrite=True, one_file=destination.suffix == ".bin")
+    one_file = destination.suffix == ".bin"
+    with local.staged(destination, one_file, resume=resume) as staging:
+        if staging.resumed:
+            shutil.rmtree(staging.work)
+            staging.work.mkdir()
+        (fill_file if one_file else fill)(staging.product, "next")
+        local.publish(staging, overwrite=True)
     assert found(destination) == "next"
     assert names(destination.parent) == [destination.name]
