@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ckpt_surgery.cli.streams import is_absent
 from ckpt_surgery.core.errors import Place, Problem, StorageError
 from ckpt_surgery.core.text import shown
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STDOUT = "-"
+PUBLISHED = "published"
+"""Name of the destination in the context's `meta`, from the moment when it is published."""
 
 _ARGUMENT = re.compile(r"`(\w+)=([^`]+)`")
 _PARAM = re.compile(r'\{"(\w+)": (.+)\}')
@@ -88,7 +91,14 @@ def expect_arrays() -> None:
 
 
 def open_terminal(settings: Settings, json_to: str | None = None) -> Terminal:
-    """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`."""
+    """The consoles for a command; stdout is left to the JSON document where `json_to` is `-`.
+
+    Raises StorageError where the document would be lost, because stdout is closed.
+    """
+    if json_to == STDOUT and is_absent(sys.stdout):
+        raise StorageError(
+            "standard output is closed, so the JSON document cannot be written", hint="Name a file for it."
+        )
     stream = sys.stderr if json_to == STDOUT else sys.stdout
     text = _console(stream, settings, settings.quiet)
     return Terminal(text, _console(sys.stderr, settings, False), settings)

@@ -16,9 +16,10 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
-from ckpt_surgery.cli.console import Settings, print_error, problem_text
+from ckpt_surgery.cli.console import PUBLISHED, Settings, print_error, problem_text
 from ckpt_surgery.cli.options import global_options
-from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
+from ckpt_surgery.cli.streams import guard, unwritten
+from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError, out_of_memory
 from ckpt_surgery.core.text import did_you_mean, shown
 
 PROGRAM = "ckpt-surgery"
@@ -62,6 +63,8 @@ class Commands(click.Group):
         if ctx.obj is None:
             ctx.obj = Settings()
         code = self._code(ctx)
+        if code >= 0 and (lost := unwritten()) is not None:
+            code = -_report(_lost(lost), ctx)
         ctx.exit(1 if ctx.meta[PROGRAM] and code < 0 else abs(code))
 
     def _code(self, ctx: click.Context) -> int:
@@ -69,30 +72,44 @@ class Commands(click.Group):
         try:
             return int(super().invoke(ctx) or 0)
         except SurgeryError as error:
-            return -_report(error, ctx.obj)
+            return -_report(error, ctx)
         except click.ClickException as error:
             error.show()
             return -error.exit_code
         except KeyboardInterrupt:
-            print_error("interrupted", ctx.obj)
+            _tell("interrupted", ctx)
             ctx.exit(KEYBOARD_INTERRUPT)
-        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
-            raise  # click ends the program; a reader that has closed the pipe needs no message
+        except (click.exceptions.Exit, click.Abort):
+            raise  # click ends the program
         except OSError as error:
-            _traceback(ctx.obj)
             file = "" if error.filename is None else f"{error.filename}: "
-            print_error(shown(f"{file}{error.strerror or error}"), ctx.obj)
+            _tell(shown(f"{file}{error.strerror or error}"), ctx)
             return -StorageError.exit_code
+        except MemoryError as error:
+            return -_report(out_of_memory(error), ctx)
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
-            _traceback(ctx.obj)
-            print_error(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx.obj)
+            _tell(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx)
             return -INTERNAL
 
 
-def _report(error: SurgeryError, settings: Settings) -> int:
-    _traceback(settings)
-    print_error("\n\n".join(map(problem_text, error.problems)), settings)
+def _report(error: SurgeryError, ctx: click.Context) -> int:
+    _tell("\n\n".join(map(problem_text, error.problems)), ctx)
     return 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
+
+
+def _tell(message: str, ctx: click.Context) -> None:
+    """Print an error, and what is at the destination where it was published before the error."""
+    _traceback(ctx.obj)
+    published = ctx.meta.get(PUBLISHED)
+    after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
+    print_error(message + after, ctx.obj)
+
+
+def _lost(error: OSError) -> StorageError:
+    return StorageError(
+        f"standard output cannot be written: {error.strerror}",
+        hint="Free some space, or send the output elsewhere.",
+    )
 
 
 def _traceback(settings: Settings) -> None:
@@ -116,6 +133,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The program: runs `sys.argv` and exits."""
+    guard()
     # Plans of large checkpoints have millions of small values and no cycles, so that collecting garbage
     # finds nothing. `expect_arrays` turns it on again.
     gc.disable()
@@ -132,18 +150,13 @@ def main() -> NoReturn:
 def leave(code: int | str | None) -> NoReturn:
     """End the program without freeing its values one by one, which takes a tenth of the time of a large plan.
 
-    The interpreter ends as usual where threads still run or output cannot be written.
+    The interpreter ends as usual where threads still run.
     """
-    if not isinstance(code, int) or threading.active_count() > 1 or not _flushed():
+    lost = unwritten()
+    if code == 0 and lost is not None:  # the text of `--help`
+        print_error(problem_text(_lost(lost).problems[0]), Settings())
+        code = StorageError.exit_code
+    sys.stderr.flush()
+    if not isinstance(code, int) or threading.active_count() > 1:
         sys.exit(code)
     os._exit(code)
-
-
-def _flushed() -> bool:
-    """Whether all output is written. If it is not, the interpreter's usual end reports the error."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        return False
-    return True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ckpt_surgery.cli.console import Terminal, expect_arrays, reuse_memory, write_document
+from ckpt_surgery.cli.console import PUBLISHED, Terminal, expect_arrays, reuse_memory, write_document
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
@@ -42,6 +42,7 @@ class Report:
         reuse_memory()
         with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
             result = run(progress=progress, on_plan=self._start)
+            click.get_current_context().meta[PUBLISHED] = result.destination
         self._finish(result)
         return self._code(result.plan)
 

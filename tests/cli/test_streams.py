@@ -1,0 +1,129 @@
+"""Standard streams that are closed, full, or read by a program that leaves early, with real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tests.support.command_line import run
+
+FULL = "> /dev/full"
+LOST = (
+    "Error: standard output cannot be written: No space left on device\n"
+    "  Free some space, or send the output elsewhere.\n"
+)
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "help": ["--help"],
+    "version": ["--version"],
+    "recipes": ["recipes"],
+    "schema": ["schema"],
+    "lint": ["lint", "r.yaml"],
+    "inspect": ["inspect", "m.safetensors", "--full"],
+    "diff": ["diff", "m.safetensors", "m.safetensors"],
+    "plan": ["plan", "r.yaml", "m.safetensors", "--full"],
+    "apply": ["apply", "r.yaml", "m.safetensors", "out.npz", "--full", "--overwrite"],
+    "convert": ["convert", "m.safetensors", "out.npz", "--full", "--overwrite"],
+}
+WRITES = ("apply", "convert")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A directory with a checkpoint of so many leaves that their list overflows every buffer."""
+    save_file({f"w{i * 7919 % 977}x{i}": np.arange(2.0) for i in range(2000)}, tmp_path / "m.safetensors")
+    (tmp_path / "r.yaml").write_text("version: 1\n")
+    return tmp_path
+
+
+def shell(redirection: str, arguments: Sequence[str], here: Path) -> subprocess.CompletedProcess[str]:
+    """Run the program as a shell does that redirects its streams."""
+    package = str(Path(__file__).parents[2])
+    return subprocess.run(
+        ["bash", "-c", f'"$@" {redirection}', "bash", sys.executable, "-m", "ckpt_surgery", *arguments],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": package, "COLUMNS": "100"},
+        check=False,
+    )
+
+
+def test_every_command_takes_part() -> None:
+    listed = run("--help").stdout.partition("Commands:\n")[2].split("\n")
+    assert {line.split()[0] for line in listed if line} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_closed_streams_change_nothing(name: str, here: Path) -> None:
+    done = shell(">&- 2>&-", COMMANDS[name], here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (here / "out.npz").exists() is (name in WRITES)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_device_is_told_and_stops_no_run(name: str, here: Path) -> None:
+    done = shell(FULL, COMMANDS[name], here)
+    told = LOST + ("\nout.npz itself is new and complete\n" if name in WRITES else "")
+    assert (done.returncode, done.stderr) == (5, told)
+    if name in WRITES:
+        assert len(np.load(here / "out.npz").files) == 2000
+
+
+@pytest.mark.parametrize("name", ["help", "inspect", "plan", "convert"])
+def test_a_reader_that_leaves_ends_nothing(name: str, here: Path) -> None:
+    done = shell("| head -n 1; exit ${PIPESTATUS[0]}", COMMANDS[name], here)
+    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
+    assert (here / "out.npz").exists() is (name == "convert")
+
+
+def test_one_stream_alone(here: Path) -> None:
+    """Errors do not move to the other one, and exit codes stay."""
+    for redirection, told in ((">&-", "Error: missing does not exist"), ("2>&-", ""), ("2> /dev/full", "")):
+        done = shell(redirection, ["inspect", "missing"], here)
+        assert (done.returncode, done.stdout, done.stderr.split("\n")[0]) == (2, "", told)
+    done = shell("2> /dev/full", ["convert", "m.safetensors", "out.npz"], here)
+    assert (done.returncode, done.stdout.split("\n")[-2].split()[0]) == (0, "done")
+
+
+def test_a_document_that_is_lost(here: Path) -> None:
+    convert = ["convert", "m.safetensors", "out.npz", "--json", "-", "-q"]
+    done = shell(FULL, convert, here)
+    assert (done.returncode, done.stderr) == (5, f"{LOST}\nout.npz itself is new and complete\n")
+    done = shell(FULL, [*convert, "--overwrite", "--detailed-exitcode"], here)
+    assert (done.returncode, "complete" in done.stderr) == (1, True)
+    done = shell("| head -c 1; exit ${PIPESTATUS[0]}", [*convert, "--overwrite"], here)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
+    (here / "out.npz").unlink()
+    done = shell(">&-", convert, here)
+    assert done.returncode == 5
+    assert done.stderr == (
+        "Error: standard output is closed, so the JSON document cannot be written\n  Name a file for it.\n"
+    )
+    assert not (here / "out.npz").exists()
+    done = shell("2>&-", convert, here)
+    assert (done.returncode, json.loads(done.stdout)["destination"]) == (0, "out.npz")
+
+
+def test_no_file_of_a_checkpoint_gets_the_number_of_a_closed_stream(here: Path) -> None:
+    """Nothing that a library prints can come to lie in it."""
+    script = (
+        "import os, sys; from ckpt_surgery.cli import streams; streams.guard(); "
+        "sys.exit(os.open('m.safetensors', os.O_RDONLY))"
+    )
+    done = subprocess.run(
+        ["bash", "-c", '"$@" <&- >&- 2>&-', "bash", sys.executable, "-c", script], cwd=here, check=False
+    )
+    assert done.returncode > 2
+
+
+def test_text_that_the_encoding_lacks_is_escaped(here: Path) -> None:
+    arguments = ["env", "PYTHONIOENCODING=ascii", sys.executable, "-m", "ckpt_surgery", *COMMANDS["plan"]]
+    done = subprocess.run(arguments, cwd=here, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2,000 leaves \\u2192 2,000" in done.stdout
