@@ -14,6 +14,7 @@ from typing import Unpack
 from ckpt_surgery import sharing
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
@@ -180,6 +181,7 @@ def _applied(
     return Result(done, time.monotonic() - started, dst, notices, sharing.shared(files))
 
 
+@memory_errors("write the checkpoint")
 def _carry_out(
     prepared: Prepared, where: Publication, manner: "_Manner"
 ) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
@@ -31,6 +32,7 @@ class Inspection:
     """Statistics by key text, of every leaf with an array; None where no values were read."""
 
 
+@memory_errors("inspect the checkpoint")
 def inspect(
     path: PathLike,
     *,
@@ -51,6 +53,7 @@ def inspect(
     return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves, found)
 
 
+@memory_errors("compare the checkpoints")
 def diff(
     a: PathLike,
     b: PathLike,

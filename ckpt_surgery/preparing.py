@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.destinations import Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
@@ -63,6 +64,7 @@ def prepared_for(
     return replace(prepared, replaces=replaced)
 
 
+@memory_errors("make the plan")
 def prepare(request: Request) -> Prepared:
     """The plan that is asked for, with the open sources that it is made from.
 

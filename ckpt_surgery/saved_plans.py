@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from ckpt_surgery.core.errors import PlanError, UsageError
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.destinations import destination
@@ -84,6 +85,7 @@ def saved_request(request: Request) -> SavedRequest | None:
     return SavedRequest(path, saved, options, memory, workers, request.allow_hooks)
 
 
+@memory_errors("open the saved plan")
 def opened_again(request: SavedRequest) -> Prepared:
     """The plan over its sources, which are opened again. Reads metadata only, and no recipe.
 

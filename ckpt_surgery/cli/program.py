@@ -19,7 +19,8 @@ from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.console import PUBLISHED, Settings, print_error, problem_text
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.streams import guard, unwritten
-from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError, out_of_memory
+from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.text import did_you_mean, shown
 
 PROGRAM = "ckpt-surgery"
@@ -70,7 +71,8 @@ class Commands(click.Group):
     def _code(self, ctx: click.Context) -> int:
         """The exit code; negative where it is an error's."""
         try:
-            return int(super().invoke(ctx) or 0)
+            with memory_errors("go on"):
+                return int(super().invoke(ctx) or 0)
         except SurgeryError as error:
             return -_report(error, ctx)
         except click.ClickException as error:
@@ -85,8 +87,6 @@ class Commands(click.Group):
             file = "" if error.filename is None else f"{error.filename}: "
             _tell(shown(f"{file}{error.strerror or error}"), ctx)
             return -StorageError.exit_code
-        except MemoryError as error:
-            return -_report(out_of_memory(error), ctx)
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
             _tell(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx)
             return -INTERNAL

@@ -62,10 +62,10 @@ def guard() -> None:
 
 
 def _guarded(stream: TextIO | None, number: int) -> Any:
-    absent = stream is None  # so Python says that it is closed
-    found = open(number, "w", encoding="utf-8", closefd=False) if stream is None else stream
-    found.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
-    return Stream(found, absent)
+    if stream is None:  # so Python says that it is closed
+        return Stream(open(number, "w", encoding="utf-8", closefd=False), absent=True)
+    stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+    return Stream(stream)
 
 
 def is_absent(stream: TextIO) -> bool:

@@ -107,19 +107,6 @@ class OutOfMemoryError(SurgeryError):
     exit_code = 1
 
 
-def out_of_memory(error: MemoryError, what: str = "", hint: str | None = None) -> OutOfMemoryError:
-    """The error to raise where the system gives no more memory; `what` was being done.
-
-    NumPy says how much it asked for.
-    """
-    asked = f": {error}" if str(error) else ""
-    while_ = f" while {what}" if what else ""
-    return OutOfMemoryError(
-        f"there is not enough memory{while_}{asked}",
-        hint=hint or "Close other programs, or run where there is more memory.",
-    )
-
-
 class VerificationError(SurgeryError):
     """A checkpoint that was written reads back differently."""
 

@@ -11,6 +11,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import values_crc
 from ckpt_surgery.core.errors import Interrupted, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
 from ckpt_surgery.engine.executors import threads
@@ -49,7 +50,7 @@ def run(
     writer = sink.attach(HERE)
     notes = None if journal is None else Journal(journal, writer.flush)
     tracker = Tracker(plan, progress)
-    worker = _Worker(plan, sources, sink, writer)
+    worker = _Worker(plan, sources, sink, writer, memory)
 
     def work(batch: Sequence[Task]) -> None:
         for task in batch:
@@ -75,8 +76,10 @@ def run(
 class _Worker:
     """Does one task at a time. Safe to use from several threads."""
 
-    def __init__(self, plan: Plan, sources: Mapping[str, Source], sink: Sink, writer: Writer):
+    def __init__(self, plan: Plan, sources: Mapping[str, Source], sink: Sink, writer: Writer, memory: int):
         self._steps = plan.steps
+        self._memory = memory
+        """The run's budget in bytes, for messages."""
         self._sources = sources
         self._outputs = sink.outputs
         self._writer = writer
@@ -88,7 +91,7 @@ class _Worker:
         """
         raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]
-        with _about(step):
+        with _about(step), memory_errors("write it", self._memory):
             if output.stored is not None:
                 adoption = self._writer.adopt(output, known.chunks)
                 return Done(Finished(chunks=adoption.chunks), adoption.files)

@@ -81,7 +81,7 @@ class HookCall(Function):
         with _ONE_AT_A_TIME:
             try:
                 whole = np.asarray(self.hooks.function(self.function)(*given))
-            except Interrupted:
+            except (Interrupted, MemoryError):
                 raise
             except (Exception, SystemExit) as error:
                 raise DataError(_failure(self.function, self.hooks.file, error)) from error
@@ -142,7 +142,7 @@ class HookFile:
         sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
         try:
             exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
-        except Interrupted:
+        except (Interrupted, MemoryError):
             raise
         except (Exception, SystemExit) as error:
             raise PlanError(f"the hooks do not load: {_load_failure(self.file, error)}") from error
@@ -182,7 +182,7 @@ class HookFile:
     def _called(self, name: str, arguments: Sequence[Any]) -> Any:
         try:
             return self.functions[name](*arguments)
-        except Interrupted:
+        except (Interrupted, MemoryError):
             raise
         except (Exception, SystemExit) as error:
             raise FunctionError(_failure(name, self.file, error)) from error

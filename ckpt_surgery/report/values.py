@@ -9,6 +9,7 @@ compressed chunk can only be decoded whole). Arithmetic is done on pieces of `PI
 
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
@@ -46,7 +48,10 @@ def value_differences(a: Source, b: Source, memory: int) -> Comparison:
     """
     left, right = a.leaves(), b.leaves()
     pairs = [(left[key], right[key]) for key in left if key in right and _comparable(left[key], right[key])]
-    found = [_compared(a, b, x, y, memory) for x, y in pairs]
+    found = []
+    for x, y in pairs:
+        with _reading(x, memory):
+            found.append(_compared(a, b, x, y, memory))
     return Comparison(
         tuple(one for one in found if isinstance(one, ValueDifference)),
         tuple(one for one in found if isinstance(one, Uncompared)),
@@ -127,9 +132,14 @@ def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics
     if not _numeric(leaf):
         return Unread(_why_no_numbers(source, leaf, memory), damaged=False)
     try:
-        return _statistics_of(source, leaf, memory)
+        with _reading(leaf, memory):
+            return _statistics_of(source, leaf, memory)
     except SourceError as error:
         return Unread(_without_key(leaf, error), damaged=True)
+
+
+def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:
+    return memory_errors(f"read `{shown(leaf.key.text)}`", memory)
 
 
 def _why_no_numbers(source: Source, leaf: Leaf, memory: int) -> str:

@@ -1,0 +1,30 @@
+"""What is raised where the system gives no more memory: what was being done, and with which budget."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ckpt_surgery.core.errors import OutOfMemoryError
+from ckpt_surgery.core.text import bytes_text, shown
+
+_WITH_BUDGET = (
+    'Run where more memory is free, or lower the budget (`memory="512MiB"`) or the number of threads '
+    "(`workers=1`)."
+)
+_WITHOUT = "Run where more memory is free."
+
+
+@contextmanager
+def memory_errors(action: str, budget: int | None = None) -> Iterator[None]:
+    """Turn MemoryError into OutOfMemoryError. It says what there was not enough memory to do: `action`.
+
+    `budget`: bytes that the run may use, where a budget decides how much is done at a time.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        asked = f" ({shown(str(error))})" if str(error) else ""  # NumPy says for which array
+        limit = "" if budget is None else f", with a budget of {bytes_text(budget)}"
+        raise OutOfMemoryError(
+            f"there is not enough memory to {action}{limit}{asked}",
+            hint=_WITHOUT if budget is None else _WITH_BUDGET,
+        ) from error

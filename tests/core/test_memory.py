@@ -1,0 +1,32 @@
+"""What is said where there is no more memory."""
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.errors import OutOfMemoryError, SourceError
+from ckpt_surgery.core.memory import memory_errors
+
+
+def test_numpy_says_how_much_and_the_budget_is_named() -> None:
+    with pytest.raises(OutOfMemoryError) as caught, memory_errors("read `a`", 2 << 30):
+        np.empty(1 << 60, np.int8)
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "there is not enough memory to read `a`, with a budget of 2.00 GiB "
+        "(Unable to allocate 1.00 EiB for an array with shape (1152921504606846976,) and data type int8)"
+    )
+    assert problem.hint == (
+        'Run where more memory is free, or lower the budget (`memory="512MiB"`) or the number of threads '
+        "(`workers=1`)."
+    )
+    assert caught.value.exit_code == 1
+
+
+def test_without_a_budget_and_other_errors() -> None:
+    with pytest.raises(OutOfMemoryError) as caught, memory_errors("make the plan"):
+        raise MemoryError
+    assert (
+        str(caught.value) == "there is not enough memory to make the plan\n  Run where more memory is free."
+    )
+    with pytest.raises(SourceError, match="damaged"), memory_errors("make the plan"):
+        raise SourceError("damaged")
