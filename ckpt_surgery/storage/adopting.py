@@ -21,9 +21,10 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, Adoption, LinkMode, Output
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
-from ckpt_surgery.storage.failures import DAMAGED, storage_error, storage_errors
+from ckpt_surgery.storage.failures import DAMAGED, OF_WRITING, storage_error, storage_errors, unreadable
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
+from ckpt_surgery.storage.paths import path_text
 
 NONE_REPLACED = ReplacedFiles()
 """No format is known to replace its files."""
@@ -107,7 +108,7 @@ class AdoptedFiles:
         with self._lock:
             if real in self._linked:
                 return None
-            with _errors(file):
+            with _errors(file, self._directory / _name_for(real)):
                 brought = self._link(real, worker)
             self._linked.add(real)
         return brought
@@ -214,7 +215,7 @@ def copy_chunk(
 
     Raises SourceError where the source's file is gone or too short, StorageError.
     """
-    with _errors(chunk.file), destination.open("r+b", buffering=0) as writer:
+    with _errors(chunk.file, destination), destination.open("r+b", buffering=0) as writer:
         if known is not None and _crc_of(writer, places) == known:
             return known
         crc, at = 0, 0
@@ -223,7 +224,7 @@ def copy_chunk(
                 _write_all(writer.fileno(), memoryview(chunk.inline)[at : at + length], offset)
                 at += length
             return bytes_crc(chunk.inline)
-        with Path(chunk.file).open("rb", buffering=0) as reader:
+        with _reader(Path(chunk.file)) as reader:
             for offset, length in places:
                 crc = _copy_bytes(reader, chunk.offset + at, length, writer, offset, crc)
                 at += length
@@ -247,14 +248,18 @@ def _crc_of(file: FileIO, places: Sequence[tuple[int, int]]) -> int:
 def _copy_bytes(reader: FileIO, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
     """Copy bytes between files; returns the CRC-32C of what was before and of them.
 
-    Raises OSError, and EOFError where the source is too short.
+    Raises OSError of the file that is written, StorageError where the source cannot be read, and EOFError
+    where it is too short.
     """
     buffer = memoryview(bytearray(min(PIECE, length)))
     done = 0
     while done < length:
         raise_if_cancelled()
-        reader.seek(offset + done)
-        count = reader.readinto(buffer[: length - done])
+        try:
+            reader.seek(offset + done)
+            count = reader.readinto(buffer[: length - done])
+        except OSError as error:
+            raise unreadable(os.fspath(reader.name), error) from error
         if not count:
             raise EOFError(f"{reader.name} ends at byte {offset + done}")
         crc = bytes_crc(buffer[:count], crc)
@@ -266,6 +271,14 @@ def _copy_bytes(reader: FileIO, offset: int, length: int, writer: FileIO, at: in
     return crc
 
 
+def _reader(path: Path) -> FileIO:
+    """A file to read. Raises SourceError where it is gone, StorageError where it may not be read."""
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise unreadable(os.fspath(path), error) from error
+
+
 def _write_all(descriptor: int, data: memoryview, at: int) -> None:
     while data:
         count = os.pwrite(descriptor, data, at)
@@ -275,7 +288,7 @@ def _write_all(descriptor: int, data: memoryview, at: int) -> None:
 def _copy_file(source: Path, destination: Path) -> int:
     """Copy a whole file; returns the CRC-32C of its bytes. Raises OSError."""
     length = source.stat().st_size
-    with source.open("rb", buffering=0) as reader, destination.open("xb", buffering=0) as writer:
+    with _reader(source) as reader, destination.open("xb", buffering=0) as writer:
         return _copy_bytes(reader, 0, length, writer, 0, 0)
 
 
@@ -291,7 +304,7 @@ def _check_space(path: Path, source: str, size: int, reason: str) -> None:
 
 
 @contextmanager
-def _errors(source: str) -> Iterator[None]:
+def _errors(source: str, destination: Path) -> Iterator[None]:
     """Turns what the system refuses into StorageError, or SourceError where the source's file is at fault."""
     try:
         yield
@@ -300,6 +313,8 @@ def _errors(source: str) -> Iterator[None]:
     except OSError as error:
         if source:
             data_file(source)  # raises an error that says more if the file is gone
+        if error.errno in OF_WRITING:
+            raise storage_error(path_text(destination), error) from error
         raise storage_error(
             f"{shown(source) or 'Stored bytes'} could not be linked or copied", error
         ) from error

@@ -72,6 +72,10 @@ _HINTS = {
 }
 
 
+OF_WRITING = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
+"""Numbers of errors that, where bytes are copied, are those of the file that is written."""
+
+
 def storage_error(what: str, error: OSError) -> StorageError:
     """The error to raise where the system refuses to write; `what` is a path, or says what failed."""
     reason = error.strerror or str(error) or type(error).__name__
