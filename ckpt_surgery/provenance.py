@@ -111,7 +111,8 @@ def _record(source: Source, loaded: LoadedRecipe | None) -> tuple[dict[str, Any]
     warnings = [NO_RECORD] if RECORD in source.metadata and not before else []
     recipes = dict(before.get(RECIPES, {}))
     if loaded is not None:
-        name = loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path)
+        # Some readers refuse names in JSON that are not Unicode, as those of files may be.
+        name = shown(loaded.path if loaded.path.startswith(PREFIX) else os.path.basename(loaded.path))
         recipes.pop(name, None)
         recipes[name] = {"sha256": loaded.sha256, "params": dict(loaded.params)}
     try:

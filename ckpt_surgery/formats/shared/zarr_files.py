@@ -19,7 +19,7 @@ from ckpt_surgery.core.manifests import (
     Chunk,
     Manifest,
 )
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import is_unicode, shown
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_metadata import UNKNOWN, ZarrArray, parse_array
 from ckpt_surgery.storage.failures import DAMAGED
@@ -128,11 +128,16 @@ def file_array(files: Files, directory: str) -> StoredArray:
 
 
 def check_reachable(path: str, error: type[SourceError] | type[UsageError] = SourceError) -> None:
-    """Raise an error where TensorStore's file driver would understand a path differently."""
+    """Raise an error where TensorStore's file driver cannot take a path, or would take it for another one."""
     if "\\" in path:
         raise error(
             f"{shown(path)} has a backslash in it, which TensorStore reads as `/`",
             hint="Choose a name without one.",
+        )
+    if not is_unicode(path):
+        raise error(
+            f"{shown(path)} is not a name in UTF-8, and TensorStore opens no others",
+            hint="Rename it, or the directory that is not.",
         )
 
 
