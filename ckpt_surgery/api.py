@@ -8,17 +8,15 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 
-from ckpt_surgery import sharing
+from ckpt_surgery import document_paths, sharing
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
-from ckpt_surgery.document_paths import check_documents
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.journal import journal_of
 from ckpt_surgery.engine.staging import local
@@ -28,10 +26,9 @@ from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import prepare, prepared_for
+from ckpt_surgery.preparing import prepare, prepared_for, with_recipe
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
 from ckpt_surgery.resuming import identity_of
-from ckpt_surgery.storage import failures
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,9 @@ def plan(
     DestinationError or StorageError where nothing could be published at `dst`.
     """
     request = requested(recipe, sources, dst, options)
-    check_documents([out], [*request.inputs, request.recipe_path, request.dst])
+    if out is not None:
+        request = with_recipe(request)
+        document_paths.check_documents([out], document_paths.named_in(request))
     if request.dst is None:
         prepared = prepare(request)
     else:
@@ -88,9 +87,7 @@ def plan(
         plan_it = functools.partial(prepare, request)
         prepared = prepared_for(where, request.inputs, [request.recipe_path], plan_it, overwrite)
     if out is not None:
-        document = _document(prepared)
-        with failures.storage_errors(Path(out)):
-            Path(out).write_bytes(document)
+        document_paths.write_document(out, _document(prepared))
     return prepared.plan
 
 

@@ -1,18 +1,153 @@
-"""Where the JSON documents of commands may be written."""
+"""The JSON documents of commands: where they may be written, and how.
 
-from collections.abc import Sequence
+A document replaces nothing that its command reads or writes: no file of a checkpoint, wherever it lies, and
+neither the recipe nor its hooks nor a saved plan; and it is put into no checkpoint.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.engine.staging.checks import check_document
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import recipe_path
+from ckpt_surgery.replacing import RECORD_FILE
+from ckpt_surgery.requests import Request, is_plan_file
+from ckpt_surgery.storage.failures import storage_error
+from ckpt_surgery.storage.listing import exists, is_directory, real_path
+from ckpt_surgery.storage.paths import path_text
+
+if TYPE_CHECKING:
+    from ckpt_surgery.planner.document import SavedPlan
 
 
-def check_documents(documents: Sequence[PathLike | None], paths: Sequence[PathLike | None]) -> None:
-    """Refuse documents that would be written over one another, or over or into one of the paths.
+@dataclass(frozen=True)
+class CheckpointPath:
+    """A checkpoint that a command reads or writes, and how it is to be read."""
 
-    Raises UsageError. None, as a document or a path, stands for one that was not given.
+    path: str
+    format: str | None = None
+    step: int | None = None
+    item: str | None = None
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a command reads and writes, but for its documents."""
+
+    checkpoints: Sequence[CheckpointPath]
+    files: Sequence[str] = ()
+    """Paths of all else: recipe, hooks, saved plan."""
+
+
+# --- where ------------------------------------------------------------------------------------------------
+
+
+def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
+    """Refuse documents that cannot be written, or would be over one another, or over or into what is named.
+
+    None stands for a document that was not asked for. Raises UsageError, and StorageError where the system
+    would refuse to write.
     """
     files = [Path(document) for document in documents if document is not None]
-    others = [Path(path) for path in paths if path is not None]
     for i, file in enumerate(files):
-        check_document(file, [*others, *files[:i]])
+        check_document(file, [*files[:i], *map(Path, _paths(named))])
+        for checkpoint in named.checkpoints:
+            if os.path.lexists(file) or _beside(file, checkpoint.path):
+                check_document(file, map(Path, _files(checkpoint)), into=False)
+
+
+def _paths(named: Named) -> Iterator[str]:
+    """Paths that a document is neither written over nor into, as far as their names tell."""
+    yield from named.files
+    for checkpoint in named.checkpoints:
+        yield checkpoint.path
+        yield f"{checkpoint.path.rstrip(os.sep)}.{RECORD_FILE}"
+        if not is_directory(checkpoint.path):
+            directory = os.path.dirname(checkpoint.path)
+            yield from (os.path.join(directory, name) for name in (CONFIG, ADAPTER_CONFIG))
+
+
+def _beside(file: Path, checkpoint: str) -> bool:
+    """Whether a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
+    return not is_directory(checkpoint) and real_path(str(file.parent)) == real_path(
+        os.path.dirname(checkpoint) or os.curdir
+    )
+
+
+def _files(checkpoint: CheckpointPath) -> list[str]:
+    """The files of a checkpoint, wherever they lie; none where there is no checkpoint that can be opened."""
+    for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
+        try:
+            source = formats.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
+            return list(source.files())
+        except (SourceError, UsageError):
+            pass  # the command says what is wrong, and writes nothing
+    return []
+
+
+def named_in(request: Request) -> Named:
+    """What a plan reads and writes, also where the plan was saved before.
+
+    Raises UsageError for a saved plan that cannot be carried out.
+    """
+    recipe = request.recipe
+    saved = _saved_plan(recipe) if isinstance(recipe, str) and is_plan_file(recipe) else None
+    checkpoints = [
+        *(CheckpointPath(path, request.src_format, request.step, request.item) for path in request.sources),
+        *(CheckpointPath(path) for path in (request.target, request.dst) if path is not None),
+    ]
+    files = [] if request.recipe_path is None else [recipe_path(request.recipe_path)]
+    if isinstance(recipe, LoadedRecipe) and recipe.recipe.hooks is not None:
+        files.append(os.path.join(recipe.directory, recipe.recipe.hooks))
+    if saved is not None:
+        checkpoints += [CheckpointPath(i.path, i.format, i.step, i.item) for i in saved.inputs]
+        checkpoints += [] if saved.destination.path is None else [CheckpointPath(saved.destination.path)]
+        files += [] if saved.recipe.hooks is None else [saved.recipe.hooks.file]
+    return Named(checkpoints, files)
+
+
+def _saved_plan(path: str) -> "SavedPlan | None":
+    from ckpt_surgery.planner.document import read_plan_file  # imports what only saved plans need
+
+    return read_plan_file(path)
+
+
+# --- how --------------------------------------------------------------------------------------------------
+
+
+def write_document(path: PathLike, data: bytes) -> None:
+    """Write a whole document: a file that is there already is replaced in one step, or stays as it is.
+
+    Where the path is a link, the file that it leads to is replaced. Raises StorageError.
+    """
+    place = Path(os.path.realpath(path))
+    new = place.with_name(f".ckpt-surgery-{secrets.token_hex(8)}")
+    try:
+        _write_new(new, data)
+        if exists(str(place)):
+            os.chmod(new, stat.S_IMODE(os.stat(place).st_mode))
+        os.replace(new, place)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        if isinstance(error, OSError):
+            raise storage_error(path_text(place), error) from error
+        raise
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Make a file that did not exist; its bytes are on the disk when this returns. Raises OSError."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

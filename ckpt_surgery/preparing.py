@@ -64,6 +64,16 @@ def prepared_for(
     return replace(prepared, replaces=replaced)
 
 
+def with_recipe(request: Request) -> Request:
+    """The request with its recipe read; unchanged where it has none, or one that was read before.
+
+    Raises RecipeError.
+    """
+    if not isinstance(request.recipe, str):
+        return request
+    return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
+
+
 @memory_errors("make the plan")
 def prepare(request: Request) -> Prepared:
     """The plan that is asked for, with the open sources that it is made from.

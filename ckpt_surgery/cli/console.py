@@ -1,12 +1,10 @@
 """Where output goes. Text from recipes and checkpoints is escaped, and never interpreted as markup."""
 
-import errno
 import gc
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ckpt_surgery.cli.streams import is_absent
@@ -160,7 +158,7 @@ def _shown_place(place: Place | None) -> Place | None:
 
 
 def write_document(document: Mapping[str, Any], target: str) -> None:
-    """One JSON document, to stdout (`-`) or to a file. Raises StorageError."""
+    """One JSON document, to stdout (`-`) or to a file, which is replaced in one step. Raises StorageError."""
     from ckpt_surgery.core.documents import json_text
 
     text = json_text(document)
@@ -168,8 +166,6 @@ def write_document(document: Mapping[str, Any], target: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    try:
-        Path(target).write_text(text, encoding="ascii")
-    except OSError as error:
-        reason = errno.errorcode.get(error.errno or 0, type(error).__name__)
-        raise StorageError(f"{shown(target)} cannot be written: {error.strerror} ({reason})") from error
+    from ckpt_surgery import document_paths
+
+    document_paths.write_document(target, text.encode("ascii"))

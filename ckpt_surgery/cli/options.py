@@ -3,14 +3,17 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ckpt_surgery.cli.console import STDOUT, Settings
-from ckpt_surgery.core.arguments import PathLike, parse_size
+from ckpt_surgery.core.arguments import parse_size
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
+
+if TYPE_CHECKING:
+    from ckpt_surgery.requests import ConvertOptions, PlanOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -90,11 +93,43 @@ def document_path(ctx: click.Context, param: click.Parameter, value: str | None)
     return value
 
 
-def check_documents(documents: Sequence[str | None], paths: Sequence[PathLike | None]) -> None:
-    """Refuse documents that would be written over one another, or over or into one of the paths."""
-    from ckpt_surgery import document_paths
+def file_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Accept what `document_path` accepts, except `-`."""
+    if value == STDOUT:
+        raise click.BadParameter("a saved plan is a file; `-` is none", ctx, param)
+    return document_path(ctx, param, value)
 
-    document_paths.check_documents([None if d == STDOUT else d for d in documents], paths)
+
+def check_documents(
+    documents: Sequence[str | None],
+    recipe: Any,
+    sources: tuple[str, ...],
+    dst: str | None,
+    options: "PlanOptions | ConvertOptions",
+) -> None:
+    """Refuse documents that would be written over one another, or over or into what a plan names.
+
+    The arguments are those of `api.plan`.
+    """
+    files = [document for document in documents if document not in (None, STDOUT)]
+    if files:
+        from ckpt_surgery import document_paths
+        from ckpt_surgery.requests import requested
+
+        named = document_paths.named_in(requested(recipe, sources, dst, options))
+        document_paths.check_documents(files, named)
+
+
+def check_document_beside(document: str | None, *checkpoints: str, **chosen: Any) -> None:
+    """Refuse a document that would be written over or into one of the checkpoints that a command reads.
+
+    `chosen`: the format, step and item that all of them are read with.
+    """
+    if document not in (None, STDOUT):
+        from ckpt_surgery import document_paths
+
+        read = [document_paths.CheckpointPath(path, **chosen) for path in checkpoints]
+        document_paths.check_documents([document], document_paths.Named(read))
 
 
 def _update(ctx: click.Context, settings: Settings) -> None:

@@ -186,11 +186,24 @@ def test_a_document_that_cannot_be_written_is_refused_first(
     assert calls == []
 
 
-def test_a_document_that_cannot_be_written_after_all(library, recipe, plain):
-    library("plan", plain)
-    done = run("plan", recipe, "a", "--json", "/dev/full")
+def test_a_document_that_cannot_be_written_after_all(library, recipe, plain, tmp_path):
+    (tmp_path / "gone").mkdir()
+
+    def planned(*paths, **options):
+        (tmp_path / "gone").rmdir()
+        return plain
+
+    library("plan", planned)
+    done = run("plan", recipe, "a", "--json", tmp_path / "gone" / "x.json")
     assert done.exit_code == 5
-    assert "Error: /dev/full cannot be written: No space left on device (ENOSPC)" in done.stderr
+    assert f"Error: {tmp_path}/gone/x.json: No such file or directory" in done.stderr
+
+
+def test_a_document_that_is_a_device_is_refused_first(library, recipe, plain):
+    calls = library("plan", plain)
+    done = run("plan", recipe, "a", "--json", "/dev/full")
+    assert (done.exit_code, calls) == (2, [])
+    assert "Error: /dev/full: is no regular file\n  Name a file; `-` stands for" in done.stderr
 
 
 @pytest.mark.parametrize(("fixture", "code"), [("plain", 0), ("tower", 2)])

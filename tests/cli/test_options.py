@@ -11,8 +11,10 @@ import ckpt_surgery
 from ckpt_surgery.cli.console import Settings
 from ckpt_surgery.cli.options import (
     Command,
+    check_document_beside,
     check_documents,
     document_path,
+    file_path,
     global_options,
     memory_option,
     plan_options,
@@ -134,9 +136,17 @@ def test_documents_that_cannot_be_written_are_refused(
 def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source may be called `-`: only a file could be written over it."""
     monkeypatch.chdir(tmp_path)
-    check_documents(["-", None, "-"], ["-"])
+    check_documents(["-", None, "-"], None, ("-",), None, {})
+    check_document_beside("-", "-")
+    check_document_beside(None, "x")
     with pytest.raises(UsageError, match="a document cannot be written over or into"):
-        check_documents(["x"], ["x"])
+        check_documents([None, "x"], None, ("x",), None, {})
+    with pytest.raises(UsageError, match="a document cannot be written over or into"):
+        check_document_beside("x", "y", "x", format=None)
+    context, param = click.Context(click.Command("x")), click.Option(["--out"])
+    with pytest.raises(click.BadParameter, match="a saved plan is a file; `-` is none"):
+        file_path(context, param, "-")
+    assert file_path(context, param, "x") == "x"
 
 
 @pytest.mark.parametrize(

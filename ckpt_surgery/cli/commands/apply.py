@@ -62,7 +62,7 @@ def command(
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     else:
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
-    check_documents([json_to], [recipe, *sources, options.get("target"), dst])
+    check_documents([json_to], loaded or recipe, sources, dst, options)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))

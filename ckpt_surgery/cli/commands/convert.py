@@ -41,7 +41,7 @@ def command(
     """
     from ckpt_surgery import api
 
-    check_documents([json_to], [src, dst])
+    check_documents([json_to], None, (src,), dst, options)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(None, src, dst=dst, overwrite=overwrite, **options))

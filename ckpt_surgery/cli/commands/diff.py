@@ -7,7 +7,7 @@ import click
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     Command,
-    check_documents,
+    check_document_beside,
     full_option,
     global_options,
     json_option,
@@ -50,7 +50,7 @@ def command(
     from ckpt_surgery.cli.render import difference_lines, warning_lines
     from ckpt_surgery.report.differences import difference_json
 
-    check_documents([json_to], [a, b])
+    check_document_beside(json_to, a, b, step=step, item=item)
     if values:
         expect_arrays()
     found = ckpt_surgery.diff(a, b, step=step, item=item, values=values, memory=memory)

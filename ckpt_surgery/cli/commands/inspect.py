@@ -5,7 +5,7 @@ import click
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
     Command,
-    check_documents,
+    check_document_beside,
     full_option,
     global_options,
     json_option,
@@ -46,7 +46,7 @@ def command(
     from ckpt_surgery.cli.render import inspection_lines, statistics_lines
     from ckpt_surgery.report.leaves import Unread, inspect_json
 
-    check_documents([json_to], [path])
+    check_document_beside(json_to, path, format=format, step=step, item=item)
     if stats:
         expect_arrays()
     found = ckpt_surgery.inspect(path, step=step, item=item, format=format, stats=stats)

@@ -8,7 +8,7 @@ from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.options import (
     Command,
     check_documents,
-    document_path,
+    file_path,
     global_options,
     overwrite_option,
     plan_options,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @recipe_options
 @plan_options
 @overwrite_option
-@click.option("--out", callback=document_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
+@click.option("--out", callback=file_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
 @global_options
 @click.pass_context
 def command(
@@ -53,6 +53,6 @@ def command(
 
     loaded = read_recipe(recipe, options.pop("set", None) or ())
     sources, dst = split_paths(loaded.recipe.sources, paths)
-    check_documents([json_to, out], [recipe, *sources, options.get("target"), dst])
+    check_documents([json_to, out], loaded, sources, dst, options)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options))

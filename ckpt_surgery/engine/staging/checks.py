@@ -155,20 +155,37 @@ def _check_parent(destination: Path) -> None:
         raise StorageError(f"{path_text(parent)}: cannot be written to", hint="Check its permissions.")
 
 
-def check_document(document: Path, others: Iterable[Path]) -> None:
-    """Refuse to write a document (a saved plan, JSON) over or into another path of the command.
+def check_document(document: Path, others: Iterable[Path], into: bool = True) -> None:
+    """Refuse to write a document (a saved plan, JSON) over another path of the command, or into it.
 
-    The others are the inputs and the destination; they need not exist. Raises UsageError, and StorageError
-    where the document's directory is read-only.
+    The others need not exist; without `into` they are files. An existing document is replaced if it is a
+    regular file that may be written. Raises UsageError, and StorageError where the system would refuse.
     """
     with storage_errors(document):
+        if "\0" in os.fspath(document):
+            raise UsageError(f"{path_text(document)}: no file can be called so", hint="Choose another name.")
         _check_parent(document)
         for other in others:
-            if same_place(document, other) or lies_in(document, other):
+            if same_place(document, other) or (into and lies_in(document, other)):
                 raise UsageError(
                     f"{path_text(document)}: a document cannot be written over or into {path_text(other)}",
                     hint="Name a file elsewhere.",
                 )
+        _check_replaced(document)
+
+
+def _check_replaced(document: Path) -> None:
+    """Raise UsageError where there is something that is no regular file, StorageError for a read-only one."""
+    if not exists(document):
+        return
+    if document.is_dir():
+        raise UsageError(f"{path_text(document)}: is a directory", hint="Name a file.")
+    if document.exists() and not document.is_file():
+        raise UsageError(
+            f"{path_text(document)}: is no regular file", hint="Name a file; `-` stands for standard output."
+        )
+    if document.exists() and not os.access(document, os.W_OK):
+        raise StorageError(f"{path_text(document)}: may not be written", hint="Check its permissions.")
 
 
 def check_space(destination: Path, bytes_needed: int) -> None:
