@@ -77,6 +77,8 @@ class NodeReader:
         self._kinds = kinds
         self._external = external
         self._shared: list[Node] = []
+        self._reads: dict[tuple[str, str], Read] = {}
+        """One node for each leaf: what a value uses twice is read once."""
 
     def share(self, document: Any) -> None:
         """Add the next entry of the table of shared values."""
@@ -92,7 +94,9 @@ class NodeReader:
                     )
                 return self._shared[document]
             case ["leaf", str(source), str(key)]:
-                return Read(source, self._leaf(source, key))
+                if (source, key) not in self._reads:
+                    self._reads[source, key] = Read(source, self._leaf(source, key))
+                return self._reads[source, key]
             case [str(kind), dict(fields), *inputs]:
                 if depth == DEEPEST:
                     raise FunctionError(f"functions are nested deeper than {DEEPEST} levels")
