@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 
 import ckpt_surgery
 from ckpt_surgery import api, checking, destinations, preparing, saved_plans
-from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.core.errors import DestinationError, PlanError, SurgeryError, UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
@@ -33,11 +33,12 @@ from ckpt_surgery.requests import requested
 from ckpt_surgery.storage.listing import data_file
 from tests.support import checkpoints
 from tests.support.checkpoints import LAYOUTS, random
+from tests.support.command_line import run
 from tests.support.comparing import assert_same
-from tests.support.directories import copy_of
+from tests.support.directories import copy_of, state_of
 from tests.support.memory import MemoryEncoder
 from tests.support.models import ARRAYS
-from tests.support.plans import COMPUTED, links_on
+from tests.support.plans import COMPUTED, links_on, sealed
 from tests.support.reading import values
 
 Checkpoint = Callable[[str], Path]
@@ -81,10 +82,11 @@ def decided(plan: Plan) -> list[object]:
     ]
 
 
-def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+def edited(path: Path, change: Callable[[dict[str, Any]], None], forged: bool = True) -> Path:
+    """Change a plan's file; if `forged`, with the digest that goes with the change."""
     document = json.loads(path.read_text())
     change(document["saved"])
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(sealed(document) if forged else document))
     return path
 
 
@@ -341,7 +343,7 @@ def test_a_source_may_be_mounted_elsewhere(
     def move(saved: dict[str, Any]) -> None:
         saved["inputs"][0]["path"] = str(tmp_path / "there")
 
-    edited(tmp_path / "plan.json", move)
+    edited(tmp_path / "plan.json", move, forged=False)
     api.apply(tmp_path / "plan.json", dst=tmp_path / "out")
     assert_same(values(formats.open_source(str(tmp_path / "out"))), values_of(tmp_path / "there"))
 
@@ -399,18 +401,43 @@ def put(document: Any, place: str, value: object) -> None:
 
 WRONG: list[tuple[str, object, str]] = [
     ("memory", -1, "saved.memory: Expected `int` >= 1"),
+    ("memory", 0, "saved.memory: Expected `int` >= 1"),
+    ("memory", 2**63, "saved.memory: "),
+    ("memory", 10**400, "saved.memory: "),
+    ("memory", None, "saved.memory: Expected `int`, got `null`"),
+    ("memory", float("nan"), "saved.memory: Expected `int`, got `float`"),
     ("memory", "2GiB", "saved.memory: Expected `int`, got `str`"),
     ("workers", -3, "saved.workers: Expected `int` >= 1"),
     ("workers", 2.5, "saved.workers: Expected `int`, got `float`"),
+    ("workers", 10**9, "saved.workers: Expected `int` <= 4096"),
+    ("workers", True, "saved.workers: Expected `int`, got `bool`"),
+    ("overwrite", True, "saved: Object contains unknown field `overwrite`"),
     ("evil", 1, "saved: Object contains unknown field `evil`"),
     ("version", 3, "saved.version: Expected `str | null`, got `int`"),
     ("version", None, "was saved by version unknown of the tool"),
     ("inputs", [], "saved.inputs: Expected `array` of length >= 1"),
     ("inputs", DELETE, "saved: Object missing required field `inputs`"),
     ("inputs.0.fingerprint", "0", "source changed since the plan was made"),
+    ("inputs.0.path", "model", "saved.inputs[0].path: 'model' is not an absolute path"),
+    ("inputs.0.path", "", "saved.inputs[0].path: '' is not an absolute path"),
+    ("inputs.0.path", "/a\0b", "saved.inputs[0].path: '/a\\x00b' is not an absolute path"),
+    ("inputs.0.path", "/nowhere/x", "/nowhere/x does not exist"),
+    ("inputs.0.step", -1, "saved.inputs[0].step: Expected `int` >= 0"),
     ("inputs.0.format", "pickle", "There is no format `pickle`"),
     ("inputs.0.step", 3, "no steps or items"),
     ("inputs.0.name", "sauce", "outputs[0].value: there is no source `source`; did you mean `sauce`?"),
+    ("destination.path", "out", "saved.destination.path: 'out' is not an absolute path"),
+    ("destination.path", "", "saved.destination.path: '' is not an absolute path"),
+    ("destination.path", "/a\0b", "saved.destination.path: '/a\\x00b' is not an absolute path"),
+    ("destination.path", ["/a"], "saved.destination.path: Expected `str | null`, got `array`"),
+    ("destination.overwrite", True, "saved.destination: Object contains unknown field `overwrite`"),
+    ("destination.step", -1, "saved.destination.step: Expected `int` >= 0"),
+    ("destination.step", 10**18, "saved.destination.step: Expected `int` <= 999999999999999999"),
+    ("destination.item", "../x", "`../x` cannot be the name of an item"),
+    ("destination.item", "", "`` cannot be the name of an item"),
+    ("recipe.sha256", "f" * 63, "saved.recipe.sha256: Expected `str` matching regex"),
+    ("recipe.hooks", {"file": "hooks.py", "sha256": "0" * 64}, "saved.recipe.hooks.file: 'hooks.py' is not"),
+    ("rules.0.line", 2**31, "saved.rules[0].line: Expected `int` <= "),
     ("destination.format", "pickle", "There is no format `pickle`"),
     ("destination.format", "torch", "The format `torch` can be read but not written"),
     ("destination.zarr", 4, "saved.destination.zarr: Invalid enum value 4"),
@@ -487,6 +514,83 @@ def test_every_field_is_checked(place: str, value: object, says: str, small: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("key", [["..", "x"], ["", "x"], [".", "x"], ["a/../../x"], ["/etc", "x"], ["a\0b"]])
+def test_keys_that_lead_out_of_the_destination_are_refused(
+    key: list[str], model: Path, tmp_path: Path
+) -> None:
+    """Each component of a key is a directory of a zarr group."""
+    api.plan(None, model, format="zarr", out=tmp_path / "plan.json")
+    edited(tmp_path / "plan.json", lambda saved: put(saved, "outputs.0.key", key))
+    before = state_of(tmp_path)
+    with pytest.raises(SurgeryError):
+        api.apply(tmp_path / "plan.json", dst=tmp_path / "in.zarr")
+    assert state_of(tmp_path) == before
+
+
+def test_a_plan_brings_no_permission_to_replace(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    api.plan(None, model, dst=out, out=tmp_path / "plan.json")
+    api.apply(tmp_path / "plan.json")
+    api.plan(None, model, dst=out, overwrite=True, out=tmp_path / "again.json")
+    before = state_of(tmp_path)
+    for name in ("plan.json", "again.json"):
+        with pytest.raises(DestinationError, match=r"out\.npz: exists already"):
+            api.apply(tmp_path / name)
+    assert state_of(tmp_path) == before
+    api.apply(tmp_path / "again.json", overwrite=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("model/model.safetensors", "the destination is the source itself"),
+        ("model", "it holds the source"),
+        ("model/model.safetensors/x", "the destination lies inside the source"),
+        ("plan.json", "which this run reads|exists already"),
+        (".", "it holds the source"),
+    ],
+)
+def test_a_destination_that_a_plan_names_is_checked_as_any_other(
+    path: str, says: str, overwrite: bool, model: Path, tmp_path: Path
+) -> None:
+    api.plan(None, model, dst=tmp_path / "out", out=tmp_path / "plan.json")
+    named = os.path.normpath(tmp_path / path)
+    edited(tmp_path / "plan.json", lambda saved: put(saved, "destination.path", named))
+    before = state_of(tmp_path)
+    with pytest.raises(SurgeryError, match=says) as caught:
+        api.apply(tmp_path / "plan.json", overwrite=overwrite)
+    assert caught.value.exit_code in (2, 4)
+    assert state_of(tmp_path) == before
+
+
+def test_the_summary_says_where_a_plan_has_written(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    api.plan(None, model, dst=out, out=tmp_path / "plan.json")
+    done = run("apply", tmp_path / "plan.json", "--json", tmp_path / "done.json")
+    assert done.exit_code == 0, done.stderr
+    assert f" · {out}" in done.stdout.splitlines()[-1]
+    assert json.loads((tmp_path / "done.json").read_text())["destination"] == str(out)
+
+
+def test_what_a_plan_says_cannot_move_the_cursor(
+    model: Path, recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    api.plan(recipe(TWICE_TURNED), model, out=tmp_path / "plan.json")
+    evil = "evil\x1b[2J\r\u202e"
+
+    def paint(saved: dict[str, Any]) -> None:
+        saved["recipe"]["path"] = saved["params"][0]["name"] = saved["dropped"][0]["why"] = evil
+        saved["params"][0]["value"] = saved["params"][0]["note"] = saved["rules"][0]["path"] = evil
+        saved["warnings"], saved["outputs"][0]["key"] = [evil], [evil]
+
+    edited(tmp_path / "plan.json", paint)
+    done = run("apply", tmp_path / "plan.json", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "evil\\x1b" in done.stdout
+    assert not {"\x1b", "\r", "\u202e"} & set(done.output)
+
+
 def test_stored_bytes_that_are_none_are_refused(small: Path, tmp_path: Path) -> None:
     def claim(saved: dict[str, Any]) -> None:
         saved["outputs"][2] |= {"transfer": "link", "chunks": None, "block": None}
@@ -540,13 +644,9 @@ def places(document: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place, *(found for key, value in inner for found in places(value, (*place, key)))]
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(data=st.data())
-def test_whatever_the_file_says_is_a_plan_or_refused(
-    data: st.DataObject, small: Path, tmp_path: Path
-) -> None:
-    whole = json.loads(small.read_text())
-    document = copy.deepcopy(whole)
+def mutated(document: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
+    """A copy in which one to three members are dropped or changed."""
+    document = copy.deepcopy(document)
     for _ in range(data.draw(st.integers(1, 3))):
         *containers, last = data.draw(st.sampled_from(places(document["saved"])[1:]))
         inner = document["saved"]
@@ -556,8 +656,22 @@ def test_whatever_the_file_says_is_a_plan_or_refused(
             inner[last] = copy.deepcopy(data.draw(JUNK))  # it may be changed again
         else:
             del inner[last]
+    return document
+
+
+FUZZED = settings(
+    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@FUZZED
+@given(data=st.data())
+def test_whatever_the_file_says_is_a_plan_or_refused(
+    data: st.DataObject, small: Path, tmp_path: Path
+) -> None:
+    """Also with the digest that goes with it."""
     hostile = tmp_path / "hostile.json"
-    hostile.write_text(json.dumps(document))
+    hostile.write_text(json.dumps(sealed(mutated(json.loads(small.read_text()), data))))
     try:
         plan = opened_again(hostile, tmp_path / "out").plan
     except SurgeryError as error:
@@ -565,6 +679,57 @@ def test_whatever_the_file_says_is_a_plan_or_refused(
         assert len(str(error)) < 2000
         return
     assert sum(task.nbytes for task in make_tasks(plan)) == plan.costs.bytes_out
+
+
+@pytest.fixture
+def planned(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A saved plan with a destination, which is a file."""
+    api.plan(recipe(TWICE_TURNED), model, dst=tmp_path / "out.npz", out=tmp_path / "plan.json")
+    return tmp_path / "plan.json"
+
+
+@FUZZED
+@given(data=st.data(), overwrite=st.booleans())
+def test_a_changed_plan_is_refused_or_the_plan_that_was_saved(
+    data: st.DataObject, overwrite: bool, planned: Path, tmp_path: Path
+) -> None:
+    whole = json.loads(planned.read_text())
+    (tmp_path / "hostile.json").write_text(json.dumps(mutated(whole, data)))
+    before = state_of(tmp_path)
+    try:
+        result = api.apply(tmp_path / "hostile.json", overwrite=overwrite)
+    except SurgeryError as error:
+        assert error.exit_code in (1, 2)
+        assert state_of(tmp_path) == before
+        return
+    assert result.destination == str(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as found:
+        assert_same(
+            dict(found),
+            {f"c/{key[2:]}": value for key, value in ARRAYS.items() if key[:2] == "a/"}
+            | {"turned": ARRAYS["a/kernel"].T + 1},
+        )
+    (tmp_path / "out.npz").unlink()
+    assert state_of(tmp_path) == before
+
+
+@FUZZED
+@given(data=st.data(), overwrite=st.booleans())
+def test_a_forged_plan_writes_at_the_destination_only(
+    data: st.DataObject, overwrite: bool, planned: Path, tmp_path: Path
+) -> None:
+    whole = json.loads(planned.read_text())
+    (tmp_path / "hostile.json").write_text(json.dumps(sealed(mutated(whole, data))))
+    (tmp_path / "in").mkdir(exist_ok=True)
+    before, out = state_of(tmp_path), tmp_path / "in" / "other.npz"
+    try:
+        api.apply(tmp_path / "hostile.json", dst=out, overwrite=overwrite)
+    except SurgeryError as error:
+        assert error.exit_code in (1, 2)
+    else:
+        out.unlink()
+    assert state_of(tmp_path) == before
+    assert os.listdir(tmp_path / "in") == []
 
 
 def test_link_modes_are_those_of_the_command_line(

@@ -5,6 +5,7 @@ what will be done: every output with its chunks, its transfer and its value, eve
 The manifests of stored bytes are not in it, because they follow from the values.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import LinkMode
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import value_json
@@ -37,8 +38,19 @@ T = TypeVar("T")
 SAVED = "saved"
 """The member of a plan's file that is read back."""
 
+MOST_BYTES = 2**63 - 1
+MOST_WORKERS = 4096
+MOST_STEP = 10**18 - 1
+"""Largest number of a step: Orbax's names of steps are read up to 18 digits."""
+LONGEST_RECIPE = 2**20
+"""Characters of a recipe at most, and so of a line or a column in it."""
+
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+Bytes = Annotated[int, Meta(ge=1, le=MOST_BYTES)]
+StepNumber = Annotated[int, Meta(ge=0, le=MOST_STEP)]
+Position = Annotated[int, Meta(ge=1, le=LONGEST_RECIPE + 1)]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,14 +62,14 @@ class HooksForm(_Form, frozen=True):
 
     file: str
     """Absolute path."""
-    sha256: str
+    sha256: Sha256
 
 
 class RecipeForm(_Form, frozen=True):
     """The recipe that the plan was made from, which is not read again."""
 
     path: str
-    sha256: str
+    sha256: Sha256
     hooks: HooksForm | None = None
 
 
@@ -70,7 +82,7 @@ class InputForm(_Form, frozen=True):
     format: str
     fingerprint: str
     """Changes with the checkpoint's files, wherever they lie."""
-    step: int | None = None
+    step: StepNumber | None = None
     item: str | None = None
 
 
@@ -79,11 +91,12 @@ class DestinationForm(_Form, frozen=True):
 
     format: str
     path: str | None = None
-    step: Count | None = None
+    """Absolute path; None if the plan was made without a destination."""
+    step: StepNumber | None = None
     item: str | None = None
     zarr: Literal[2, 3] = 3
     structure_file: bool = False
-    shard_size: Positive | None = None
+    shard_size: Bytes | None = None
     link_mode: LinkMode = LinkMode.AUTO
 
 
@@ -92,17 +105,17 @@ class PlaceForm(_Form, frozen=True):
 
     file: str
     path: str
-    line: Positive
-    column: Positive
+    line: Position
+    column: Position
     text: str
-    width: Positive = 1
+    width: Position = 1
 
 
 class RuleForm(_Form, frozen=True):
     """A rule that decided about outputs."""
 
     path: str
-    line: Positive
+    line: Position
     value: PlaceForm | None = None
     """Place of the rule's `value`, at which errors that depend on the values of arrays point."""
 
@@ -160,9 +173,9 @@ class SavedPlan(_Form, frozen=True):
     recipe: RecipeForm
     inputs: Annotated[list[InputForm], Meta(min_length=1)]
     destination: DestinationForm
-    memory: Positive
+    memory: Bytes
     """Budget in bytes."""
-    workers: Positive
+    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)]
     metadata: str
     """The custom metadata as JSON text: in files it may have values that strict JSON lacks, such as NaN."""
     params: list[ParamForm]
@@ -172,6 +185,8 @@ class SavedPlan(_Form, frozen=True):
     outputs: list[OutputForm]
     dropped: list[DroppedForm]
     warnings: list[str]
+    sha256: str = ""
+    """Digest of all else (`seal`), by which a file that was damaged or changed is recognized."""
 
 
 class _Version(msgspec.Struct):
@@ -193,13 +208,20 @@ def saved_plan(
     plan: Plan, destination: DestinationOptions, memory: int, workers: int, hooks: HookFile | None
 ) -> SavedPlan:
     """The document of a plan. Raises UsageError where something in it cannot be written."""
+    for name, value, most in (
+        ("workers", workers, MOST_WORKERS),
+        ("memory", memory, MOST_BYTES),
+        ("dst_step", destination.step or 0, MOST_STEP),
+    ):
+        if value > most:
+            raise UsageError(f"`{name}`: a saved plan can have {most} at most, not {value}")
     found = [*(step.rule for step in plan.steps), *(gone.rule for gone in plan.dropped)]
     rules = {rule: number for number, rule in enumerate(dict.fromkeys(filter(None, found)))}
     try:
         shared, values = nodes_json([step.value for step in plan.steps], known_kinds(hooks))
     except FunctionError as error:
         raise UsageError(*error.problems) from error
-    return SavedPlan(
+    saved = SavedPlan(
         version=VERSION,
         recipe=RecipeForm(plan.recipe, plan.recipe_sha256, _hooks_form(hooks)),
         inputs=[
@@ -220,6 +242,18 @@ def saved_plan(
         ],
         warnings=list(plan.warnings),
     )
+    return msgspec.structs.replace(saved, sha256=seal(saved))
+
+
+def seal(saved: SavedPlan) -> str:
+    """SHA-256, hexadecimal, of all that a saved plan says but the paths of its inputs, which may change."""
+    inputs = [msgspec.structs.replace(form, path="") for form in saved.inputs]
+    rest = msgspec.structs.replace(saved, inputs=inputs, sha256="")
+    try:
+        text = msgspec.json.encode(rest)
+    except UnicodeEncodeError:  # as in `plan_file`
+        text = json.dumps(msgspec.to_builtins(rest)).encode()
+    return hashlib.sha256(text).hexdigest()
 
 
 def known_kinds(hooks: HookFile | None) -> Mapping[str, type[Function]]:
@@ -275,7 +309,8 @@ def plan_file(plan: Plan, saved: SavedPlan) -> bytes:
 def read_plan_file(path: PathLike) -> SavedPlan | None:
     """A saved plan; None where the file is something else (a recipe, most likely).
 
-    Raises UsageError for a plan of another version of the tool, and for what no `plan --out` wrote.
+    Raises UsageError for a plan of another version of the tool, for what no `plan --out` wrote, and for a
+    plan that was changed since, but for the paths of its inputs.
     """
     try:
         text = Path(path).read_bytes()
@@ -295,9 +330,28 @@ def read_plan_file(path: PathLike) -> SavedPlan | None:
             hint="Make the plan again with this version, or carry it out with that one.",
         )
     try:
-        return _decoded(text, _WholeFile).saved
+        saved = _decoded(text, _WholeFile).saved
     except (ValueError, RecursionError) as error:
         raise _malformed(path, error) from error
+    _check_paths(path, saved)
+    if saved.sha256 != seal(saved):
+        raise UsageError(
+            f"{shown(os.fspath(path))}: the plan was changed after it was saved, or is damaged",
+            hint="Make the plan again. Only the `path` of an input may be changed, to where it lies now.",
+        )
+    return saved
+
+
+def _check_paths(path: PathLike, saved: SavedPlan) -> None:
+    """Refuse paths that depend on the working directory, or that no file can have. Raises UsageError."""
+    paths = {f"inputs[{number}].path": form.path for number, form in enumerate(saved.inputs)}
+    if saved.destination.path is not None:
+        paths["destination.path"] = saved.destination.path
+    if saved.recipe.hooks is not None:
+        paths["recipe.hooks.file"] = saved.recipe.hooks.file
+    for field, named in paths.items():
+        if "\0" in named or not os.path.isabs(named):
+            raise not_saved(path, f"{SAVED}.{field}", f"{abridged(named)} is not an absolute path")
 
 
 def _decoded(text: bytes, form: type[T]) -> T:

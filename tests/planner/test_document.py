@@ -33,7 +33,7 @@ from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import plan_json
 from tests.support.leaves import array_leaf
-from tests.support.plans import plan_of
+from tests.support.plans import plan_of, sealed
 
 DESTINATION = DestinationOptions(None, "orbax", None, None, 3, False, None, LinkMode.AUTO)
 RECIPE = """version: 1
@@ -65,7 +65,7 @@ def rewritten(path: Path, **members: Any) -> Path:
     """A plan's file with other members of `saved`."""
     text = json.loads(plan_file(PLAN, saved()))
     text["saved"] |= members
-    path.write_text(json.dumps(text))
+    path.write_text(json.dumps(sealed(text)))
     return path
 
 
@@ -252,14 +252,66 @@ def test_another_version_is_told_before_anything_else_is_read(tmp_path: Path) ->
         ({"memory": 0}, "saved.memory: Expected `int` >= 1"),
         ({"surprise": 1}, "saved: Object contains unknown field `surprise`"),
         ({"outputs": [{}]}, "saved.outputs[0]: Object missing required field `key`"),
-        ({"recipe": {"path": "r", "sha256": ""}, "rules": 3}, "saved.rules: Expected `array`, got `int`"),
+        (
+            {"recipe": {"path": "r", "sha256": "0" * 64}, "rules": 3},
+            "saved.rules: Expected `array`, got `int`",
+        ),
     ],
 )
 def test_a_malformed_member_is_told_by_its_place(members: dict[str, Any], says: str, tmp_path: Path) -> None:
     path = rewritten(tmp_path / "plan.json", **members)
     with pytest.raises(UsageError) as caught:
         read_plan_file(path)
-    assert str(caught.value) == f"{path}: not a plan that was saved: {says}\n  Make the plan again."
+    assert str(caught.value).startswith(f"{path}: not a plan that was saved: {says}")
+    assert str(caught.value).endswith("\n  Make the plan again.")
+
+
+def changed(path: Path, **members: Any) -> Path:
+    """A plan's file with other members of `saved`, and the digest that it had."""
+    text = json.loads(plan_file(PLAN, saved()))
+    text["saved"] |= members
+    path.write_text(json.dumps(text))
+    return path
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"memory": 1001},
+        {"metadata": '{"loss": NaN}'},
+        {"warnings": []},
+        {"destination": {"format": "orbax", "path": "/elsewhere"}},
+        {"shared": [["leaf", "source", "w"]]},
+        {"sha256": "0" * 64},
+        {"sha256": ""},
+    ],
+)
+def test_a_plan_that_was_changed_is_told(members: dict[str, Any], tmp_path: Path) -> None:
+    path = changed(tmp_path / "plan.json", **members)
+    with pytest.raises(UsageError, match="the plan was changed after it was saved, or is damaged"):
+        read_plan_file(path)
+
+
+def test_the_path_of_an_input_may_be_changed_and_the_file_be_formatted(tmp_path: Path) -> None:
+    (given,) = document(saved())["inputs"]
+    moved = {**given, "path": "/new"}
+    path = changed(tmp_path / "plan.json", inputs=[dict(reversed(moved.items()))])
+    told = read_plan_file(path)
+    assert told is not None
+    assert [form.path for form in told.inputs] == ["/new"]
+    assert msgspec.structs.replace(told, inputs=saved().inputs) == saved()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"workers": 5000}, "`workers`: a saved plan can have 4096 at most, not 5000"),
+        ({"memory": 2**63}, "`memory`: a saved plan can have"),
+    ],
+)
+def test_what_could_not_be_read_back_is_not_saved(options: dict[str, int], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        saved_plan(PLAN, DESTINATION, **{"memory": 1000, "workers": 2, "hooks": None, **options})  # type: ignore[arg-type]
 
 
 def test_messages_about_a_plan_s_file_can_be_printed() -> None:
