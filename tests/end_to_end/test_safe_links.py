@@ -1,0 +1,218 @@
+"""What shares its bytes with a source and what does not, where sources are rewritten in place afterwards."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery import api, destinations
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.protocols import LinkMode
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.storage import linking
+from tests.support.checkpoints import random
+from tests.support.command_line import run
+from tests.support.comparing import assert_same
+from tests.support.libraries import ORIGINS
+from tests.support.plans import transfers_of
+from tests.support.reading import read
+from tests.support.recipes import write_recipe
+
+FIRST = {f"layer_{i}": random((64, 32), i) for i in range(3)}
+SECOND = {key: value + 1 for key, value in FIRST.items()}
+NBYTES = 3 * 64 * 32 * 4
+REWRITTEN = ("flax", "npz", "safetensors", "tensorflow", "torch")
+"""Formats of one large data file, which programs open and write anew."""
+REPLACED = ("orbax", "t5x", "zarr3")
+
+
+@pytest.fixture(autouse=True)
+def no_reflinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on ext4."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(destinations, "can_reflink", lambda *_: False)
+    monkeypatch.setattr(linking, "reflink", refuse)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Callable[[str], Path]:
+    """A checkpoint of a format, as its own library writes it."""
+
+    def save(name: str) -> Path:
+        (tmp_path / "in").mkdir()
+        return ORIGINS[name].save(FIRST, tmp_path / "in" / f"model{ORIGINS[name].suffix}")
+
+    return save
+
+
+def rewrite(path: Path) -> None:
+    """Every file of a checkpoint, in place: with the same size and other bytes."""
+    for file in [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]:
+        with file.open("r+b") as opened:
+            changed = bytes(byte ^ 1 for byte in opened.read())
+            opened.seek(0)
+            opened.write(changed)
+
+
+def same_files(one: Path, other: Path) -> list[Path]:
+    """Files below `one` that are hard links to files below `other`."""
+    inodes = {path.stat().st_ino for path in other.rglob("*") if path.is_file()}
+    return [path for path in one.rglob("*") if path.is_file() and path.stat().st_ino in inodes]
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_source_that_is_rewritten_in_place_does_not_change_the_result(
+    name: str, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = model(name)
+    result = api.convert(source, tmp_path / "out", format="orbax")
+    costs = result.plan.costs
+    assert (costs.bytes_linked, costs.bytes_copied, costs.bytes_linkable) == (0, NBYTES, NBYTES)
+    assert (result.shared, result.notices) == ((), ())
+    assert same_files(tmp_path / "out", tmp_path / "in") == []
+    rewrite(source)
+    assert_same(read(tmp_path / "out"), FIRST)
+
+
+@pytest.mark.parametrize("name", [*REWRITTEN, *REPLACED])
+def test_hard_links_are_made_and_told_where_they_are_asked_for(
+    name: str, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = model(name)
+    result = api.convert(source, tmp_path / "out", format="orbax", link_mode="hardlink")
+    assert (result.plan.costs.bytes_linked, result.plan.costs.bytes_linkable) == (NBYTES, 0)
+    for file in result.shared:
+        mine, theirs = tmp_path / "out" / file.name, Path(file.source)
+        assert os.path.samefile(mine, theirs)
+        assert (file.size, file.modified) == (theirs.stat().st_size, theirs.stat().st_mtime_ns)
+        assert (file.how, file.crc32c) == (LinkMode.HARDLINK, None)
+    found = {tmp_path / "out" / file.name for file in result.shared}
+    assert sorted(found) == sorted(same_files(tmp_path / "out", tmp_path / "in")) != []
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_formats_whose_writers_replace_files_are_linked_by_themselves(
+    name: str, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = model(name)
+    result = api.convert(source, tmp_path / "out", format="orbax")
+    assert (result.plan.costs.bytes_linked, result.plan.costs.bytes_linkable) == (NBYTES, 0)
+    assert len(result.shared) == len(same_files(tmp_path / "out", tmp_path / "in")) > 0
+    assert_same(read(tmp_path / "out"), read(source))
+
+
+@pytest.mark.parametrize("way", ["cache", "read-only"])
+def test_files_of_any_format_are_linked_where_nothing_rewrites_them(
+    way: str, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    source = model("safetensors")
+    if way == "cache":
+        snapshot = tmp_path / "in" / "models--a--b" / "snapshots" / "0f"
+        snapshot.mkdir(parents=True)
+        (tmp_path / "in" / "models--a--b" / "blobs").mkdir()
+        source.rename(tmp_path / "in" / "models--a--b" / "blobs" / "e3")
+        (snapshot / source.name).symlink_to("../../blobs/e3")
+        source = snapshot / source.name
+    else:
+        source.chmod(0o444)
+    result = api.convert(source, tmp_path / "out", format="orbax")
+    assert result.plan.costs.bytes_linked == NBYTES
+    (file,) = result.shared
+    assert file.source == str(source.resolve())
+
+
+def test_sources_are_looked_at_one_by_one(model: Callable[[str], Path], tmp_path: Path) -> None:
+    """Of two sources, and a value that is made of both."""
+    source = model("orbax")
+    other = ORIGINS["safetensors"].save(SECOND, tmp_path / "in" / "x.safetensors")
+    recipe = write_recipe(
+        tmp_path,
+        "version: 1\nsources: [one, two]\nunmatched: drop\nrules:\n"
+        "- {match: '(.*)', to: 'one/${g[1]}', source: one}\n"
+        "- {match: '(.*)', to: 'two/${g[1]}', source: two}\n",
+    )
+    result = api.apply(recipe, source, other, dst=tmp_path / "out")
+    assert transfers_of(result.plan) == {
+        **{f"one/{key}": "link" for key in FIRST},
+        **{f"two/{key}": "copy" for key in FIRST},
+    }
+    assert result.plan.costs.bytes_linkable == NBYTES
+    assert {Path(file.source).is_relative_to(source) for file in result.shared} == {True}
+    rewrite(other)
+    assert_same(
+        read(tmp_path / "out"),
+        {f"one/{k}": v for k, v in FIRST.items()} | {f"two/{k}": v for k, v in SECOND.items()},
+    )
+
+
+# --- what people see --------------------------------------------------------------------------------------
+
+
+def test_the_plan_says_what_hard_links_would_save(model: Callable[[str], Path], tmp_path: Path) -> None:
+    source, recipe = model("npz"), write_recipe(tmp_path, "version: 1\n")
+    told = "24.0 KiB are copied because programs rewrite such files in place; `--link-mode hardlink` links"
+    done = run("plan", recipe, source, tmp_path / "out", "--json", tmp_path / "plan.json")
+    assert told in " ".join(done.stdout.split())
+    summary = json.loads((tmp_path / "plan.json").read_text())["summary"]
+    assert (summary["bytes_linked"], summary["bytes_copied"], summary["bytes_linkable"]) == (
+        *(0, NBYTES),
+        NBYTES,
+    )
+    done = run("plan", recipe, source, tmp_path / "out", "--link-mode", "hardlink")
+    assert "(24.0 KiB linked)" in done.stdout
+    assert "rewrite" not in done.stdout
+
+
+def test_shared_files_are_told_with_their_source(model: Callable[[str], Path], tmp_path: Path) -> None:
+    source = model("npz")
+    given = ("convert", source, tmp_path / "out", "--format", "orbax", "--json", tmp_path / "done.json")
+    done = run(*given, "--link-mode", "hardlink")
+    assert done.exit_code == 0, done.output
+    told = f"1 file is shared with {source} (hard links): do not rewrite it in place done"
+    assert told in " ".join(done.stdout.split())
+    (shared,) = json.loads((tmp_path / "done.json").read_text())["shared"]
+    assert os.path.samefile(tmp_path / "out" / shared.pop("file"), source)
+    assert shared == {"source": str(source), "size": source.stat().st_size, "mode": "hardlink"}
+    done = run(*given, "--overwrite")
+    assert "hard links" not in done.stdout
+    assert json.loads((tmp_path / "done.json").read_text())["shared"] == []
+
+
+# --- saved plans ------------------------------------------------------------------------------------------
+
+
+def test_a_saved_plan_that_counted_on_reflinks_copies_where_there_are_none(
+    model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = model("npz")
+    with monkeypatch.context() as patch:
+        patch.setattr(destinations, "can_reflink", lambda *_: True)
+        planned = api.plan(None, source, out=tmp_path / "plan.json")
+    assert planned.costs.bytes_linked == NBYTES
+    plans: list[Plan] = []
+    result = api.apply(tmp_path / "plan.json", dst=tmp_path / "out", on_plan=plans.append)
+    assert plans == [result.plan] == [replace(plans[0], costs=api.plan(None, source).costs)]
+    assert result.shared == ()
+    rewrite(source)
+    assert_same(read(tmp_path / "out"), FIRST)
+
+
+def test_a_saved_plan_that_copies_is_not_made_to_link(model: Callable[[str], Path], tmp_path: Path) -> None:
+    source = model("npz")
+    given: dict[str, Any] = {"dst": tmp_path / "out", "link_mode": "hardlink"}
+    planned = api.plan(None, source, out=tmp_path / "plan.json")
+    with pytest.raises(UsageError) as caught:
+        api.apply(tmp_path / "plan.json", **given)
+    assert str(caught.value) == (
+        f"{tmp_path / 'plan.json'} was made to copy 24.0 KiB that could be linked\n"
+        '  Make the plan again with `link_mode="hardlink"`.'
+    )
+    assert api.apply(tmp_path / "plan.json", dst=tmp_path / "out").plan.costs == planned.costs
