@@ -440,7 +440,7 @@ def test_a_case_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monkey
     options = bench.parse(["--size", "1MB", "--runs", "1", "--scratch", str(tmp_path)])
     found = bench.run_case("scan", options)
     assert [(line.who, line.is_peer, line.size) for line in found] == [
-        ("ckpt-surgery", False, 0.001),
+        ("ckpt-surgery --link-mode hardlink", False, 0.001),
         ("ckpt-surgery --link-mode copy", False, 0.001),
         ("safetensors, NumPy, Orbax save", True, 0.001),
     ]
