@@ -47,11 +47,11 @@ class ReplacedFiles:
     def _is_replaced(self, real: str) -> bool:
         """What the format says of the innermost checkpoint that a file lies in."""
         path = real
-        while path not in self.checkpoints:
-            path, below = os.path.dirname(path), path
-            if path == below:
-                return False
-        return self.checkpoints[path]
+        while path:
+            if path in self.checkpoints:
+                return self.checkpoints[path]
+            path = path.rpartition(os.sep)[0]
+        return False
 
 
 def _is_cached(real: str) -> bool:
