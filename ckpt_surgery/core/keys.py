@@ -41,8 +41,14 @@ class Key:
 _DIGITS = re.compile(r"(\d+)")
 
 
-def natural_order(text: str) -> tuple[tuple[int, int, str], ...]:
+def natural_order(text: str) -> tuple[tuple[int, int, str, str], ...]:
     """A sort key that puts `layer_2` before `layer_10`."""
     return tuple(
-        (0, int(token), token) if i % 2 else (1, 0, token) for i, token in enumerate(_DIGITS.split(text))
+        _number_order(token) if i % 2 else (1, 0, token, "") for i, token in enumerate(_DIGITS.split(text))
     )
+
+
+def _number_order(digits: str) -> tuple[int, int, str, str]:
+    """A sort key for a number of any length: Python makes no integers of more than 4,300 digits."""
+    significant = digits.lstrip("0")
+    return (0, len(significant), significant, digits)

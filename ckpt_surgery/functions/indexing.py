@@ -32,6 +32,10 @@ Item = int | tuple[int | None, int | None, int | None] | EllipsisType | None
 """One item of a subscript: an index, a slice as (start, stop, step), `...`, or None for a new axis."""
 
 
+MOST_LISTED = 1 << 20
+"""Number of indices up to which they are listed. Of more, all elements between them are taken for used."""
+
+
 class _Gather(Function):
     """Base class of functions whose result has, along each axis, elements at certain indices of the input."""
 
@@ -242,6 +246,19 @@ class Repeat(_Gather):
             for i, positions in enumerate(selection)
         )
 
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        axis = axis_of(self.axis, ins[0].ndim, self.name)
+        used = _repeated(selection[axis], self.repeats)
+        return [(0, (*selection[:axis], used, *selection[axis + 1 :]))]
+
+
+def _repeated(positions: Positions, repeats: int) -> Positions:
+    """The distinct indices of elements that repeats, at these indices, come from."""
+    if isinstance(positions, range) and (positions.step <= repeats or len(positions) > MOST_LISTED):
+        low, high = bounds(positions)
+        return range(low // repeats, -(-high // repeats)) if high else range(0)
+    return distinct(as_array(positions) // max(1, repeats))
+
 
 @dataclass(frozen=True)
 class Tile(_Gather):
@@ -269,6 +286,18 @@ class Tile(_Gather):
 
     def picks(self, selection: Selection, shape: Shape) -> tuple[Positions, ...]:
         return tuple(map(_wrapped, selection, shape))
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, tuple(map(_of_one_copy, selection, ins[0].shape)))]
+
+
+def _of_one_copy(positions: Positions, length: int) -> Positions:
+    """The distinct indices into one copy of an axis, for indices into repeated copies."""
+    if isinstance(positions, range):
+        every = positions.step == 1 and len(positions) >= length
+        if every or (len(positions) > MOST_LISTED and positions[0] // length != positions[-1] // length):
+            return range(length)
+    return distinct(_wrapped(positions, length))
 
 
 def _wrapped(positions: Positions, length: int) -> Positions:

@@ -95,7 +95,8 @@ class Stack(Function):
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axis = axis_of(self.axis, len(selection), self.name)
         part = (*selection[:axis], *selection[axis + 1 :])
-        return [(i, part) for place, i in self.by_place(len(ins)).items() if place in selection[axis]]
+        chosen = selection[axis] if isinstance(selection[axis], range) else set(selection[axis].tolist())
+        return [(i, part) for place, i in self.by_place(len(ins)).items() if place in chosen]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         axis = axis_of(self.axis, len(region.starts), self.name)
@@ -118,6 +119,8 @@ class Stack(Function):
         """The inputs that a region contains, as (index along the new axis, input number), by index."""
         by_place = self.by_place(inputs)
         places = range(region.starts[axis], region.stops[axis])
+        if len(places) > inputs:  # an axis that `count` makes long, most of it filled
+            return sorted((place, i) for place, i in by_place.items() if place in places)
         return [(place, by_place[place]) for place in places if place in by_place]
 
     def _length(self, inputs: int) -> int:
@@ -129,8 +132,9 @@ class Stack(Function):
         length = max(places) + 1 if self.count is None else self.count
         if max(places) >= length:
             raise FunctionError(f"`stack`: an array has the index {max(places)}, but `count` is {length}")
-        missing = sorted(set(range(length)) - set(places))
-        if missing and self.fill is None:
+        if length > inputs and self.fill is None:
+            given = set(places)
+            missing = list(itertools.islice((i for i in range(length) if i not in given), MOST_INDICES + 1))
             raise FunctionError(
                 f"`stack`: there is no array for the index {_named(missing)} of 0 to {length - 1}",
                 hint="Give `fill=0`, or another number, to fill the gap.",

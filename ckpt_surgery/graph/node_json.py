@@ -17,7 +17,15 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import fields_json, function_of
-from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
+from ckpt_surgery.graph.nodes import (
+    MOST_FUNCTIONS,
+    Apply,
+    Node,
+    Read,
+    functions_of,
+    inputs_first,
+    too_many_functions,
+)
 
 LEAF = "leaf"
 """Kind of a leaf. No function has this kind."""
@@ -79,13 +87,21 @@ class NodeReader:
         self._shared: list[Node] = []
         self._reads: dict[tuple[str, str], Read] = {}
         """One node for each leaf: what a value uses twice is read once."""
+        self._functions = 0
 
     def share(self, document: Any) -> None:
         """Add the next entry of the table of shared values."""
-        self._shared.append(self.node(document))
+        self._shared.append(self._node(document))
 
-    def node(self, document: Any, depth: int = 0) -> Node:
-        """The node that a VALUE describes."""
+    def node(self, document: Any) -> Node:
+        """The value of an output, which a VALUE describes."""
+        node = self._node(document)
+        self._functions += functions_of(node, frozenset(), MOST_FUNCTIONS - self._functions)
+        if self._functions > MOST_FUNCTIONS:
+            raise FunctionError(too_many_functions("up to this one, the outputs are computed from"))
+        return node
+
+    def _node(self, document: Any, depth: int = 0) -> Node:
         match document:
             case int() if type(document) is int:
                 if not 0 <= document < len(self._shared):
@@ -100,7 +116,7 @@ class NodeReader:
             case [str(kind), dict(fields), *inputs]:
                 if depth == DEEPEST:
                     raise FunctionError(f"functions are nested deeper than {DEEPEST} levels")
-                return self._applied(kind, fields, [self.node(child, depth + 1) for child in inputs])
+                return self._applied(kind, fields, [self._node(child, depth + 1) for child in inputs])
         raise FunctionError('a value must be ["leaf", SOURCE, KEY], [KIND, {…}, VALUE, …] or a number')
 
     def _leaf(self, source: str, key: str) -> Leaf:

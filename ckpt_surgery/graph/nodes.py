@@ -7,7 +7,7 @@ because thousands of passes make graphs that are thousands of levels deep.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,10 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.dtypes import Rounded
 from ckpt_surgery.functions.sizes import check_size
+
+MOST_FUNCTIONS = 1 << 22
+"""Limit on the functions that the values of a plan are made of, each counted with its inputs: on all that are
+made while planning, and on the sum over outputs of what each of them is computed from."""
 
 
 @frozen(eq=False)
@@ -197,3 +201,29 @@ def relinked(node: Node) -> Manifest | None:
             manifests.append(manifest)
         known[id(apply)] = apply.function.relink(manifests)
     return known[id(node)]
+
+
+def functions_of(value: Node, bases: Set[int], most: int = MOST_FUNCTIONS) -> int:
+    """The number of functions that a value is made of, with their inputs and the indices in their fields.
+
+    Each counts once. Nodes with the identities `bases` are left out, with all below them. If there are more
+    than `most`, the rest is not counted.
+    """
+    if not isinstance(value, Apply) or id(value) in bases:
+        return 0
+    seen = {id(value)}
+    stack = [value]
+    count = 0
+    while stack and count <= most:
+        node = stack.pop()
+        count += 1 + len(node.inputs) + sum(len(v) for v in vars(node.function).values() if type(v) is tuple)
+        for child in node.inputs:
+            if isinstance(child, Apply) and id(child) not in seen and id(child) not in bases:
+                seen.add(id(child))
+                stack.append(child)
+    return count
+
+
+def too_many_functions(start: str) -> str:
+    """The message for what has more functions than MOST_FUNCTIONS. `start`: the start of the sentence."""
+    return f"{start} more than {MOST_FUNCTIONS:,} functions and their inputs"

@@ -15,7 +15,7 @@ from ckpt_surgery.language.calls import called
 from ckpt_surgery.language.operators import compared, truth
 from ckpt_surgery.language.scope import CallUse, ExpressionError, Scope, Unavailable
 from ckpt_surgery.language.spans import Span
-from ckpt_surgery.language.values import MAX_STRING, listed, told
+from ckpt_surgery.language.values import listed, told
 from ckpt_surgery.language.vocabulary import call_problem, unknown_name
 
 Evaluator = Callable[[Scope], Any]
@@ -178,7 +178,7 @@ def count(pattern: Evaluator, span: Span) -> Evaluator:
 
 
 def _counted(scope: Scope, pattern: Any) -> int:
-    if not isinstance(pattern, str) or len(pattern) > MAX_STRING:
+    if not isinstance(pattern, str):
         raise FunctionError(f"`count` takes a regular expression as text, not {told(pattern)}")
     if scope.count is None:
         raise FunctionError("`count` has no keys to count here")

@@ -18,11 +18,14 @@ from ckpt_surgery.language.prefilters import quick_length
 from ckpt_surgery.language.scope import ExpressionError
 
 REGEX_SECONDS = 1.0
-"""Limit on the processor time of all matches of one pattern."""
+"""Limit on the processor time of all matches: of one pattern, and of all patterns of a plan together."""
 SECONDS_PER_MATCH = 1e-4
-"""Seconds that each match adds to that limit."""
+"""Seconds that each match adds to the limit of its pattern."""
+SECONDS_PER_MATCH_OF_OTHERS = 1e-5
+"""Seconds that each match adds to the limit of all patterns, beyond what those of one pattern add: several
+times what a usual match takes."""
 UNMEASURED_SECONDS = 0.1
-"""Wall time after which processor time is measured."""
+"""Wall time of all matches after which processor time is measured."""
 SHORTEST_TIMEOUT = 0.005
 """Seconds; a shorter timeout would stop too many matches that would have ended."""
 MAX_PATTERN = 2000
@@ -115,31 +118,65 @@ Clock = Callable[[], float]
 """Gives seconds since an arbitrary moment."""
 
 
-class Watch:
-    """Bounds the processor time of matches that belong together, such as those of one rule on all keys.
+class MatchingTime:
+    """The time of all matches of a plan, on a clock that all its patterns share.
 
     Work of other threads, and waiting on a busy or suspended machine, does not count. Reading the thread's
     clock takes longer than most matches. The wall clock never shows less, so it alone is read as long as it
-    shows that little time has passed.
+    shows that little time has passed, and nothing is judged by it.
     """
 
     def __init__(self, wall: Clock = time.perf_counter, processor: Clock = time.thread_time):
-        self._clock = wall
+        self.clock = wall
+        self.seconds = 0.0
+        """What the matches have taken; of processor time, from the moment on at which that is measured."""
         self._processor = processor
-        self._enough = UNMEASURED_SECONDS
+        self._matches = 0
+        self._most = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether the clock shows processor time."""
+        return self.clock is self._processor
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the matches so far may take: as many as those of one pattern alone, and few more."""
+        if not self.exact:
+            return UNMEASURED_SECONDS
+        others = SECONDS_PER_MATCH_OF_OTHERS * (self._matches - self._most)
+        return REGEX_SECONDS + SECONDS_PER_MATCH * self._most + others
+
+    def begin(self, of_pattern: int) -> None:
+        """Count a match. `of_pattern`: the number of matches of its pattern so far."""
+        self._matches += 1
+        self._most = max(self._most, of_pattern)
+
+    def add(self, seconds: float) -> None:
+        """Count the time of a match. Once it is too long for the wall clock, the other clock is read."""
+        self.seconds += seconds
+        if not self.exact and self.seconds > UNMEASURED_SECONDS:
+            self.clock, self.seconds = self._processor, 0.0
+
+
+class Watch:
+    """Bounds the processor time of matches that belong together, such as those of one rule on all keys."""
+
+    def __init__(self, matching: MatchingTime | None = None):
+        """`matching`: the time of all matches of the plan, which is bounded too."""
+        self._matching = matching or MatchingTime()
         self._seconds = 0.0
         self._matches = 0
 
     def fullmatch(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
         """The match of the whole text, or None. Raises RecipeError when the time is used up."""
         self._matches += 1
+        self._matching.begin(self._matches)
         if len(text) > quick_length(pattern):
             return self._timed(pattern, text)
-        started = self._clock()
+        started = self._matching.clock()
         found = pattern.fullmatch(text)
-        self._seconds += self._clock() - started
-        if self._seconds > self._enough:
-            self._check(self._seconds, text)
+        self._add(self._matching.clock() - started, text)
         return found
 
     def _timed(self, pattern: regex.Pattern[str], text: str) -> regex.Match[str] | None:
@@ -149,32 +186,46 @@ class Watch:
         """
         timeout = SHORTEST_TIMEOUT
         while True:
-            timeout = max(2 * timeout, 1.1 * (self._limit() - self._seconds))
-            started = self._clock()
+            timeout = max(2 * timeout, 1.1 * self._left())
+            clock = self._matching.clock
+            started = clock()
             try:
                 found = pattern.fullmatch(text, timeout=timeout)
             except TimeoutError:
-                self._check(self._seconds + self._clock() - started, text)
+                if self._matching.exact:
+                    self._check(clock() - started, text)
+                else:
+                    self._matching.add(clock() - started)
             else:
-                self._seconds += self._clock() - started
-                self._check(self._seconds, text)
+                self._add(clock() - started, text)
                 return found
 
+    def _add(self, seconds: float, text: str) -> None:
+        """Count the time of a match that ended. Raises RecipeError if it was too long."""
+        if self._matching.exact:
+            self._check(seconds, text)
+            self._seconds += seconds
+        self._matching.add(seconds)
+
+    def _left(self) -> float:
+        """Seconds that the next match may take."""
+        of_all = self._matching.limit - self._matching.seconds
+        return min(of_all, self._limit() - self._seconds) if self._matching.exact else of_all
+
     def _limit(self) -> float:
-        exact = self._clock is self._processor
-        return self._enough + (SECONDS_PER_MATCH * self._matches if exact else 0)
+        return REGEX_SECONDS + SECONDS_PER_MATCH * self._matches
 
     def _check(self, seconds: float, text: str) -> None:
-        """If the wall clock shows too much, switch to the thread's clock; if that does too, raise
-        RecipeError."""
-        if seconds <= self._limit():
-            return
-        if self._clock is not self._processor:
-            self._clock, self._enough, self._seconds = self._processor, REGEX_SECONDS, 0.0
-            return
+        """Raise RecipeError if the matches take too long with one more that takes this long."""
         keys = f"{self._matches} keys, the last of them " if self._matches > 1 else ""
-        took = f"took more than {self._limit():.2g} s of processor time"
-        raise RecipeError(
-            f"the regular expression {took} on {keys}`{shown(text)}`",
-            hint="Nested repeats such as (a+)+ take exponential time; write the pattern without nesting.",
-        )
+        on = f"on {keys}`{shown(text)}`"
+        if self._seconds + seconds > self._limit():
+            took = f"took more than {self._limit():.2g} s of processor time"
+            raise RecipeError(f"the regular expression {took} {on}", hint=_NESTED)
+        limit = self._matching.limit
+        if self._matching.seconds + seconds > limit:
+            took = f"took more than {limit:.2g} s of processor time"
+            raise RecipeError(f"the regular expressions together {took}, this one {on}", hint=_NESTED)
+
+
+_NESTED = "Nested repeats such as (a+)+ take exponential time; write the pattern without nesting."

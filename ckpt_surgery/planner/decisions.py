@@ -6,6 +6,7 @@ The problems of a pass are raised together at its end, because later passes woul
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import partial
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
@@ -17,6 +18,7 @@ from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
+from ckpt_surgery.planner.limits import Limits
 from ckpt_surgery.planner.passes import run_pass
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.target import Target, target_leaves
@@ -38,7 +40,8 @@ def decide(
         for name, listing in listings.items()
     }
     first = next(iter(trees))
-    run = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees)]
+    limits = Limits()
+    run = [(i, p) for i, p in enumerate(loaded.recipe.passes) if _applies(loaded, i, p, trees, limits)]
     passes = run or [(0, Pass(rules=()))]
     drops: list[Drop] = []
     unused: list[Drop] = []
@@ -47,7 +50,7 @@ def decide(
     named_target = target_leaves(target)
     for index, pass_ in passes:
         problems = Problems(loaded, index)
-        evaluator = Evaluator(loaded.names, trees, named_target, problems)
+        evaluator = Evaluator(loaded.names, trees, named_target, problems, limits)
         last = index == passes[-1][0]
         done = run_pass(pass_, loaded.recipe.unmatched, evaluator, target if last else None, settled, last)
         problems.raise_all()
@@ -92,14 +95,17 @@ def _check_hooks(loaded: LoadedRecipe) -> None:
         raise PlanError(Problem(message, loaded.place(("hooks",)), hint))
 
 
-def _applies(loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, Tree]) -> bool:
+def _applies(
+    loaded: LoadedRecipe, index: int, pass_: Pass, trees: Mapping[str, Tree], limits: Limits
+) -> bool:
     """Whether a pass runs. Its `when` sees the sources as given, not what the passes before make of them."""
     if pass_.when is None:
         return True
     names = {**loaded.names, **names_of_sources(trees)}
     first = next(iter(trees.values()))
     try:
-        return truth(pass_.when.evaluate(Scope(names, "", lambda pattern: count_of(pattern, first))))
+        counted = partial(count_of, tree=first, matching=limits.matching)
+        return truth(pass_.when.evaluate(Scope(names, "", counted)))
     except SurgeryError as error:
         span = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         place = loaded.place(("passes", index, "when"), *span)

@@ -2,24 +2,28 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import regex
 
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import Array
+from ckpt_surgery.graph.nodes import Apply, Array
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.operators import truth
-from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
 from ckpt_surgery.language.scope import SOURCES, Groups, Leaves, Scope, Unavailable
 from ckpt_surgery.language.templates import Component, Template
 from ckpt_surgery.planner.entries import Entry, Tree, array_of, computed, container_paths, key_of
+from ckpt_surgery.planner.limits import MOST_COUNTED, Limits, check_leaves
 from ckpt_surgery.planner.problems import Field, Problems
+
+Ranges = list[tuple[str, Sequence[Any]]]
+"""The `for` variables of a rule, each with its values."""
 
 Names = Mapping[str, Any]
 """What an expression sees by name."""
@@ -59,9 +63,9 @@ def names_of_sources(trees: Mapping[str, Tree]) -> dict[str, Any]:
     return {**{name: SourceLeaves(name, tree) for name, tree in trees.items()}, SOURCES: tuple(trees)}
 
 
-def count_of(pattern: str, tree: Tree) -> int:
+def count_of(pattern: str, tree: Tree, matching: MatchingTime) -> int:
     """`count('regex')`: how many keys of a tree the pattern matches."""
-    compiled, watch = compile_pattern(pattern), Watch()
+    compiled, watch = compile_pattern(pattern), Watch(matching)
     known = literals(compiled)
     return sum(known.fit(text) and watch.fullmatch(compiled, text) is not None for text in tree)
 
@@ -72,6 +76,12 @@ def x_of(entry: Entry) -> Array | Unavailable:
         return array_of(entry)
     except SurgeryError as error:
         return Unavailable(error.problems[0].message, error.problems[0].hint)
+
+
+def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
+    """The values of the `for` variables, in every combination."""
+    named = [[(name, value) for value in values] for name, values in ranges]
+    return map(dict, itertools.product(*named))
 
 
 class Evaluator:
@@ -86,13 +96,16 @@ class Evaluator:
         trees: Mapping[str, Tree],
         target: "SourceLeaves | Unavailable",
         problems: Problems,
+        limits: Limits,
     ):
         """Prepare the names that expressions see.
 
         `constants`: params, tables, configs and hooks by name. `trees`: the entries of each source, by source
-        name; the pass transforms the first tree. `target`: what the name `target` stands for.
+        name; the pass transforms the first tree. `target`: what the name `target` stands for. `limits`: what
+        the passes before have made.
         """
         self.trees = trees
+        self.limits = limits
         self.first = next(iter(trees))
         """The name of the source whose tree the pass transforms."""
         self.lists = container_paths([trees[self.first]])
@@ -101,8 +114,13 @@ class Evaluator:
         sources = names_of_sources(trees)
         self._leaves = {name: sources[name] for name in trees}
         self.names: Names = {**constants, **sources, "target": target}
-        self._watches: dict[int, Watch] = defaultdict(Watch)
+        self._watches: dict[int, Watch] = defaultdict(lambda: Watch(limits.matching))
         self._counts: dict[str, int] = {}
+        self._ranges: dict[tuple[int, int], Ranges | None] = {}
+        self._given = {
+            id(e.value) for tree in trees.values() for e in tree.values() if type(e.value) is Apply
+        }
+        """The identities of the functions that the passes before have made."""
 
     def sources_of(self, rule: Rule) -> list[str]:
         """The sources whose leaves a rule reads, in the order in which it names them."""
@@ -126,9 +144,13 @@ class Evaluator:
         try:
             return self._watches[rule].fullmatch(pattern, text)
         except SurgeryError as error:
-            self.problems.at(rule, field, error)
-            self.problems.raise_all()  # it would take as long on every other key
-            raise
+            self.stop(rule, field, error)  # it would take as long on every other key
+
+    def stop(self, rule: int, field: Field, error: SurgeryError, key: str | None = None) -> NoReturn:
+        """End planning at once, with this problem and all that were noted: for what grows without bound."""
+        self.problems.at(rule, field, error, key)
+        self.problems.raise_all()
+        raise error
 
     def names_at(self, match: regex.Match[str], key: str) -> dict[str, Any]:
         """What expressions see at a key that a rule matches: the named groups, `g` for all groups, and `key`.
@@ -157,9 +179,16 @@ class Evaluator:
             self.problems.at(rule, ("when",), error, key)
             return None
 
-    def combinations(self, index: int, rule: Rule, names: Names, key: str) -> list[dict[str, Any]] | None:
-        """The values of the `for` variables, in every combination."""
-        ranges = []
+    def ranges(self, index: int, rule: Rule, names: Names, key: str, owner: object) -> Ranges | None:
+        """The values of each `for` variable, for one claim or one rule, the `owner`. They are kept."""
+        known = (index, id(owner))
+        if known not in self._ranges:
+            self._ranges[known] = self._evaluated_ranges(index, rule, names, key)
+        return self._ranges[known]
+
+    def _evaluated_ranges(self, index: int, rule: Rule, names: Names, key: str) -> Ranges | None:
+        ranges: Ranges = []
+        count = 1
         for name, expression in (rule.for_ or {}).items():
             values = self.evaluate(index, ("for", name), expression, names, key)
             if values is FAILED:
@@ -167,8 +196,24 @@ class Evaluator:
             if not isinstance(values, Sequence) or isinstance(values, str):
                 self.problems.at(index, ("for", name), "`for` needs a list or a `range(n)`", key)
                 return None
-            ranges.append([(name, value) for value in values])
-        return [dict(combination) for combination in itertools.product(*ranges)]
+            count *= len(values) or 1
+            self.check_made(index, ("for", name), count)
+            ranges.append((name, values))
+        return [(name, ()) for name, _ in ranges] if any(not values for _, values in ranges) else ranges
+
+    def check_made(self, rule: int, field: Field, count: int) -> None:
+        """End planning if this many outputs are more than a plan can have."""
+        try:
+            check_leaves(count, "the rules of this pass up to here make")
+        except SurgeryError as error:
+            self.stop(rule, field, error)
+
+    def check_key(self, rule: int, field: Field, key: Key) -> None:
+        """End planning if a key that a rule makes is one too many."""
+        try:
+            self.limits.add_key(key.text)
+        except SurgeryError as error:
+            self.stop(rule, field, error)
 
     def expanded(
         self, template: Template, match: regex.Match[str] | None, names: Names
@@ -210,13 +255,20 @@ class Evaluator:
         if value is FAILED:
             return None
         try:
-            return computed(value, model, key, self.problems.ref(rule))
+            made = computed(value, model, key, self.problems.ref(rule))
         except SurgeryError as error:
             self.problems.at(rule, field, error, text)
             return None
+        try:
+            self.limits.add_functions(made.value, self._given)
+        except SurgeryError as error:
+            self.stop(rule, field, error, text)
+        return made
 
     def _count(self, pattern: str) -> int:
         """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""
         if pattern not in self._counts:
-            self._counts[pattern] = count_of(pattern, self.trees[self.first])
+            if len(self._counts) == MOST_COUNTED:
+                raise SurgeryError(f"`count` is asked for more than {MOST_COUNTED} different patterns")
+            self._counts[pattern] = count_of(pattern, self.trees[self.first], self.limits.matching)
         return self._counts[pattern]

@@ -16,6 +16,7 @@ from ckpt_surgery.planner.claiming import Mirror, claim
 from ckpt_surgery.planner.entries import Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled
+from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.producing import braces_of, produce
 from ckpt_surgery.planner.target import Target, fitted
@@ -79,9 +80,20 @@ def run_pass(
             evaluator.problems.at(index, ("fill",), message)
     made = produce(rules, claims, mirrors, evaluator)
     left = unclaimed(entry for _, entry in made.entries)
+    _check_leaves(len(made.entries) + len(left.kept), evaluator.problems)
     tree = _distinct([*made.entries, *((None, entry) for entry in left.kept)], rules, evaluator)
     _warn_of_slots(made.entries, rules, mirrors, tree, evaluator.problems)
     return PassResult(tree, (*made.drops, *left.drops), made.unused, left.settled)
+
+
+def _check_leaves(count: int, problems: Problems) -> None:
+    """End planning if a pass leaves more leaves than a plan can have."""
+    try:
+        check_leaves(count, "the pass gives")
+    except SurgeryError as error:
+        problem = error.problems[0]
+        problems.general(problem.message, problem.hint, problems.unmatched_place())
+        problems.raise_all()
 
 
 def _check_mirrors(pass_: Pass, evaluator: Evaluator) -> None:

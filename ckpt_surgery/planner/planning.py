@@ -15,13 +15,14 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, merged, sentences
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.graph.nodes import Node, Read, reads
+from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import decide
 from ckpt_surgery.planner.dots import mistaken_dots
 from ckpt_surgery.planner.entries import Decisions, Entry, RuleRef
+from ckpt_surgery.planner.limits import check_values
 from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY
@@ -46,6 +47,7 @@ def make_plan(
     `memory`: budget in bytes. Raises PlanError with all problems of the first stage that finds some.
     """
     decisions = without_empty(decide(loaded, listings, target), destination)
+    _check_values(decisions.outputs, loaded)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination.holds_shardings)
     steps, moved = _steps(decisions.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, destination.encoder, memory)
@@ -72,6 +74,19 @@ def make_plan(
         hooks_sha256=None if loaded.hooks is None else loaded.hooks.sha256,
         restorable_by=destination.restorable_by([step.leaf for step in steps]),
     )
+
+
+def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
+    """Raises PlanError for values that are made of so much that computing each output would not end."""
+    number = check_values([entry.value for entry in outputs])
+    if number is not None:
+        key, place = outputs[number].key.text, _place(loaded, outputs[number].rule)
+        raise PlanError(
+            Problem(
+                f"`{shown(key)}`: {too_many_functions('up to this one, the outputs are computed from')}",
+                place,
+            )
+        )
 
 
 def _notices(

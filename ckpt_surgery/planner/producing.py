@@ -1,5 +1,6 @@
 """What the rules of a pass make of the leaves that they claimed: new entries, and leaves that are dropped."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ckpt_surgery.language.scope import Scalar, Unavailable
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.claiming import Claim, Claims, Mirror, why_unused
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, key_of, under
-from ckpt_surgery.planner.evaluator import FAILED, Evaluator, Names
+from ckpt_surgery.planner.evaluator import FAILED, Evaluator, Names, Ranges, combinations_of
 from ckpt_surgery.planner.problems import OPTIONAL, Field
 
 
@@ -46,6 +47,7 @@ def produce(
     rules: Sequence[Rule], claims: Claims, mirrors: Sequence[Mirror], evaluator: Evaluator
 ) -> Produced:
     """Carry out the `match` and `add` rules of a pass."""
+    _check_counts(rules, claims, evaluator)
     entries: list[tuple[int, Entry]] = []
     drops: list[Drop] = []
     unused: list[Drop] = []
@@ -69,6 +71,33 @@ def produce(
         made = MatchRule(index, rule, evaluator).entries(claimed)
         entries += [(index, entry) for entry in made]
     return Produced(entries, drops, unused)
+
+
+def _check_counts(rules: Sequence[Rule], claims: Claims, evaluator: Evaluator) -> None:
+    """End planning if the rules of a pass would make too much, before they make anything of it."""
+    total = 0
+    for index, rule in enumerate(rules):
+        if rule.add is not None:
+            ranges = evaluator.ranges(index, rule, evaluator.names, rule.add.text, rule)
+            total += _combinations(ranges)
+            evaluator.check_made(index, ("for",) if rule.for_ else ("add",), total)
+        if rule.match is None or rule.drop:
+            continue
+        outcomes = len(rule.to) if isinstance(rule.to, Mapping) else 1
+        claimed = claims.by_rule.get(index, ())
+        if not rule.for_:
+            total += outcomes * len(claimed)
+            evaluator.check_made(index, ("match",), total)
+            continue
+        for claim in claimed:
+            text = claim.entry.key.text
+            ranges = evaluator.ranges(index, rule, claim.names(evaluator), text, claim)
+            total += outcomes * _combinations(ranges)
+            evaluator.check_made(index, ("for",), total)
+
+
+def _combinations(ranges: Ranges | None) -> int:
+    return 0 if ranges is None else math.prod(len(values) for _, values in ranges)
 
 
 class MatchRule:
@@ -104,6 +133,7 @@ class MatchRule:
         for claim in claims:
             key = self._destination(template, claim, {})
             if key is not None:
+                self._check_key(key, template)
                 yield Entry(key, claim.entry.leaf, claim.entry.value, self._ref)
 
     def _destination(self, template: Template | None, claim: Claim, names: Names) -> Key | None:
@@ -125,6 +155,12 @@ class MatchRule:
             self._problems.at(self._index, field, error, origin.text, several)
             return None
 
+    def _check_key(self, key: Key, template: Template | None) -> None:
+        """End planning if the names of all leaves become too long. A rule without a template makes none."""
+        if template is not None:
+            field = ("to", template.text) if isinstance(self._rule.to, Mapping) else ("to",)
+            self._evaluator.check_key(self._index, field, key)
+
     def _mirrored(self, key: Key, mirror: Mirror) -> Key:
         """The key of a mirrored leaf whose parameter is renamed to `key`."""
         moved = under(key, mirror.params.split("/"), mirror.slot.split("/"), self._evaluator.lists)
@@ -143,14 +179,15 @@ class MatchRule:
             expression = rule.mirror_value or expression
         text = claim.entry.key.text
         names = claim.names(self._evaluator)
-        combinations = self._evaluator.combinations(self._index, rule, names, text)
-        if combinations == [] and not rule.optional:
+        ranges = self._evaluator.ranges(self._index, rule, names, text, claim) if rule.for_ else []
+        if ranges is not None and not _combinations(ranges) and not rule.optional:
             nothing = SurgeryError("`for` has no values, so that nothing is made", hint=OPTIONAL)
             self._problems.at(self._index, ("for",), nothing, text)
-        for variables in combinations or ():
+        for variables in () if ranges is None else combinations_of(ranges):
             scope = {**names, **variables} if variables else names
             key = self._destination(template, claim, scope)
             if key is not None:
+                self._check_key(key, template)
                 yield Contribution(claim, key, expression, scope)
 
     def _single(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
@@ -248,7 +285,8 @@ def _added(index: int, rule: Rule, evaluator: Evaluator) -> Iterator[Entry]:
     assert rule.add is not None
     _warn_of_braces(index, rule, evaluator)
     used = rule.when is None and not rule.for_
-    for variables in evaluator.combinations(index, rule, evaluator.names, rule.add.text) or ():
+    ranges = evaluator.ranges(index, rule, evaluator.names, rule.add.text, rule)
+    for variables in () if ranges is None else combinations_of(ranges):
         used = used or rule.when is None
         names = {**evaluator.names, **variables}
         if rule.when is not None:
@@ -259,6 +297,7 @@ def _added(index: int, rule: Rule, evaluator: Evaluator) -> Iterator[Entry]:
         key = evaluator.spell(index, ("add",), rule.add, None, names, "")
         if key is None or rule.value is None:
             continue
+        evaluator.check_key(index, ("add",), key)
         names["key"] = key.text
         made = evaluator.made(index, ("value",), rule.value, names, key, None, key.text)
         if made is not None:

@@ -12,7 +12,7 @@ from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import ShardingPolicy
-from ckpt_surgery.language.patterns import Watch
+from ckpt_surgery.language.patterns import MatchingTime, Watch
 from ckpt_surgery.planner.target import Target
 
 WHERE = ("output", "sharding")
@@ -64,7 +64,7 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
     unused = dict.fromkeys(policy.specs)
     done: list[Leaf] = []
     misfits: list[Notice] = []
-    watch = Watch()
+    watch = Watch(MatchingTime())
     for leaf in leaves:
         pattern = _first(policy.specs, leaf, watch) if _can_have_one(leaf) else None
         if pattern is None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.keys import Key
@@ -23,9 +23,9 @@ from ckpt_surgery.functions.joining import Stack
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary, Unary
 from ckpt_surgery.functions.registry import kinds
-from ckpt_surgery.graph.evaluating import evaluate as evaluate_node
+from ckpt_surgery.graph import node_json
 from ckpt_surgery.graph.node_json import DEEPEST, NodeReader, nodes_json
-from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.graph.nodes import Apply, Node, Read, functions_of
 from tests.support.comparing import same
 from tests.support.evaluation import evaluate
 
@@ -190,18 +190,17 @@ def test_what_is_no_value(document: Any, says: str) -> None:
     assert says in str(caught.value)
 
 
-def test_shared_values_are_one_node_each() -> None:
-    """However often they come again: this value would have 2^61 leaves if it were a tree."""
+def test_a_short_table_is_not_a_value_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shared value counts once in each output, however often it is used there."""
     reader = NodeReader(LISTINGS, kinds(), {})
     reader.share(["binary", ADD, LEAF, LEAF])
-    for number in range(60):
+    for number in range(200):
         reader.share(["binary", ADD, number, number])
-    value = reader.node(60)
-    assert isinstance(value, Apply)
-    shared = value.inputs[0] is value.inputs[1] is reader.node(59)
-    assert shared
-    whole = evaluate_node(value, Region.whole((3, 3)), lambda _, leaf, region: ARRAYS[leaf.key.text])
-    assert same(whole, ARRAYS["w/0"] * np.float32(2**61))
+    assert functions_of(reader.node(200), frozenset()) == 3 * 201
+    monkeypatch.setattr(node_json, "MOST_FUNCTIONS", 3 * 201 + 3 * 101)
+    reader.node(100)
+    with pytest.raises(FunctionError, match="more than 4,194,304 functions and their inputs"):
+        reader.node(0)
 
 
 def test_functions_that_are_not_the_one_of_their_kind_are_not_written() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.language import patterns as regexes
-from ckpt_surgery.language.patterns import Watch, compile_pattern
+from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.prefilters import literals
 from ckpt_surgery.language.scope import ExpressionError
 
@@ -144,7 +144,10 @@ class Machine:
         return text
 
     def watch(self) -> Watch:
-        return Watch(lambda: self.wall, lambda: self.thread)
+        return Watch(self.matching())
+
+    def matching(self) -> MatchingTime:
+        return MatchingTime(lambda: self.wall, lambda: self.thread)
 
     def match(self, keys: int) -> None:
         watch = self.watch()
@@ -188,10 +191,10 @@ def test_many_slow_matches_stop(quick: bool) -> None:
 def test_the_exact_clock_is_read_only_where_it_matters() -> None:
     """Reading it takes longer than most matches."""
     machine = Machine(1e-6, quick=True)
-    Watch(lambda: machine.wall, processor=lambda: 1 // 0).fullmatch(machine, "key")
+    Watch(MatchingTime(lambda: machine.wall, processor=lambda: 1 // 0)).fullmatch(machine, "key")
 
 
 def test_the_clock_of_processor_time_is_the_threads() -> None:
     """It stands still while the thread waits, whatever the others do."""
-    _, processor = Watch.__init__.__defaults__
+    _, processor = MatchingTime.__init__.__defaults__
     assert processor is time.thread_time

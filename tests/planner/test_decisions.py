@@ -244,7 +244,7 @@ def test_a_pathological_pattern_stops_with_its_rule_named(monkeypatch: pytest.Mo
 def test_a_count_is_made_once_for_all_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
     count = evaluator.count_of
-    monkeypatch.setattr(evaluator, "count_of", lambda p, tree: counted.append(p) or count(p, tree))
+    monkeypatch.setattr(evaluator, "count_of", lambda p, *of: counted.append(p) or count(p, *of))
     text = rules("- {match: '.*', when: \"count('l.*') == 3\"}")
     assert fates(plan_of(text, ["l_0", "l_1", "l_2"])) == {"l_0": "kept", "l_1": "kept", "l_2": "kept"}
     assert counted == ["l.*"]

@@ -4,8 +4,9 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.graph.nodes import Array
+from ckpt_surgery.language.patterns import MatchingTime
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.evaluator import FAILED, Evaluator, SourceLeaves, count_of, x_of
+from ckpt_surgery.planner.evaluator import FAILED, Evaluator, SourceLeaves, combinations_of, count_of, x_of
 from tests.support.passes import evaluator_of, pass_of, rules_of, tree_of
 
 SEVERAL = "version: 1\nsources: [base, lora, ema]\nrules:\n"
@@ -95,7 +96,9 @@ def test_combinations(variables: str, wanted: list[dict[str, object]] | None) ->
     loop = f", for: {{{variables}}}" if variables else ""
     template = "".join(f"${{{name}}}" for name in "ij" if f"{name}:" in variables)
     evaluator = evaluator_of(rules_of(f"match: a, to: 'b{template}'{loop}"), ["a"])
-    assert evaluator.combinations(0, pass_of(evaluator).rules[0], evaluator.names, "a") == wanted
+    rule = pass_of(evaluator).rules[0]
+    ranges = evaluator.ranges(0, rule, evaluator.names, "a", rule)
+    assert (None if ranges is None else list(combinations_of(ranges))) == wanted
     if wanted is None:
         assert problems_of(evaluator) == ["`for` needs a list or a `range(n)` (at `a`)"]
 
@@ -144,4 +147,4 @@ def test_x_of_a_leaf_without_an_array_fails_when_it_is_used() -> None:
 
 
 def test_keys_are_counted_whole() -> None:
-    assert count_of(r"l\d", tree_of("source", ["l0", "l1", "l1/w", "ml2"])) == 2
+    assert count_of(r"l\d", tree_of("source", ["l0", "l1", "l1/w", "ml2"]), MatchingTime()) == 2

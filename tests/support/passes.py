@@ -8,6 +8,7 @@ from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import Pass, TargetPolicy
 from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.limits import Limits
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.target import Target, target_leaves
 from tests.support.leaves import listing
@@ -34,7 +35,7 @@ def evaluator_of(
     loaded = replace(parse_recipe(recipe, "recipe.yaml"), configs=configs(None))
     names = loaded.recipe.source_names(len(sources))
     trees = {name: tree_of(name, given) for name, given in zip(names, sources, strict=True)}
-    return Evaluator(loaded.names, trees, target_leaves(target), Problems(loaded, pass_index))
+    return Evaluator(loaded.names, trees, target_leaves(target), Problems(loaded, pass_index), Limits())
 
 
 def pass_of(evaluator: Evaluator) -> Pass:

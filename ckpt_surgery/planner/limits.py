@@ -1,0 +1,62 @@
+"""What a whole plan can have: bounds on what a short recipe can ask for.
+
+Each is far above what checkpoints have, and is counted before, or while, things are made, so that a recipe
+which asks for too much is refused within the time and the memory of a large plan that is carried out.
+"""
+
+from collections.abc import Collection, Set
+
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.graph.nodes import MOST_FUNCTIONS, Node, functions_of, too_many_functions
+from ckpt_surgery.language.patterns import MatchingTime
+
+MOST_LEAVES = 1_000_000
+"""Limit on the leaves of a result, and on what the rules of a pass make: an output for each leaf that a rule
+claims, each combination of its `for` variables and each key of its `to`."""
+MOST_NAME_BYTES = 128 << 20
+"""Limit on the bytes of all keys that the rules of a plan make."""
+MOST_COUNTED = 256
+"""Limit on the patterns of `count('…')` in one pass."""
+
+
+class Limits:
+    """Counts what one plan has made so far. Its methods raise SurgeryError for what is too much."""
+
+    def __init__(self) -> None:
+        self.matching = MatchingTime()
+        """The time that regular expressions have taken."""
+        self._name_bytes = 0
+        self._functions = 0
+
+    def add_key(self, text: str) -> None:
+        """Count a key that a rule makes."""
+        self._name_bytes += len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        if self._name_bytes > MOST_NAME_BYTES:
+            raise SurgeryError(
+                f"the names of the leaves are too long: more than {MOST_NAME_BYTES >> 20} MiB together"
+            )
+
+    def add_functions(self, value: Node, bases: Set[int]) -> None:
+        """Count the functions of a value that were made from those with the identities `bases`."""
+        self._functions += functions_of(value, bases)
+        if self._functions > MOST_FUNCTIONS:
+            raise SurgeryError(too_many_functions("the rules up to here make"))
+
+
+def check_leaves(count: int, what: str) -> None:
+    """Raises SurgeryError if there are too many leaves. `what`: the start of the sentence."""
+    if count > MOST_LEAVES:
+        raise SurgeryError(
+            f"{what} {count:,} leaves; a plan can have {MOST_LEAVES:,}",
+            hint="Split the work between several recipes, each with a part of the leaves.",
+        )
+
+
+def check_values(values: Collection[Node]) -> int | None:
+    """The number of the first output at which all values together are made of too much; None if none is."""
+    total = 0
+    for number, value in enumerate(values):
+        total += functions_of(value, frozenset(), MOST_FUNCTIONS - total)
+        if total > MOST_FUNCTIONS:
+            return number
+    return None
