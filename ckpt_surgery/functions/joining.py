@@ -95,7 +95,8 @@ class Stack(Function):
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         axis = axis_of(self.axis, len(selection), self.name)
         part = (*selection[:axis], *selection[axis + 1 :])
-        chosen = selection[axis] if isinstance(selection[axis], range) else set(selection[axis].tolist())
+        positions = selection[axis]
+        chosen = positions if isinstance(positions, range) else set(positions.tolist())
         return [(i, part) for place, i in self.by_place(len(ins)).items() if place in chosen]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:

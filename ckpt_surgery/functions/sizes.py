@@ -13,7 +13,7 @@ MOST_GROWTH = 16
 MOST_AXES = 32
 """Limit on the number of axes: what NumPy and TensorStore hold."""
 LONGEST = 2**63 - 1
-"""Limit on the length of an axis, on the number of elements and on that of bytes."""
+"""Limit on the length of an axis, and on the bytes of an array."""
 
 
 def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
@@ -23,11 +23,14 @@ def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
     """
     if spec.ndim > MOST_AXES:
         raise FunctionError(f"`{name}` would give an array of {spec.ndim} axes; the limit is {MOST_AXES}")
+    longest = max(spec.shape, default=0)
+    if longest > LONGEST:
+        raise FunctionError(f"`{name}` would make an axis of {longest} elements; the limit is 2^63 - 1")
     nbytes = spec.nbytes
-    if nbytes <= MOST_BYTES and (nbytes or max(spec.shape, default=0) <= LONGEST):
+    if nbytes <= MOST_BYTES:
         return
     given = sum(one.nbytes for one in ins)
-    if nbytes > LONGEST or not nbytes or nbytes > MOST_GROWTH * given:
+    if nbytes > LONGEST or nbytes > MOST_GROWTH * given:
         size = bytes_text(nbytes) if nbytes <= LONGEST else f"2^{nbytes.bit_length() - 1} bytes"
         out_of = f" out of {bytes_text(given)}" if ins else ""
         raise FunctionError(

@@ -30,6 +30,8 @@ SHORTEST_TIMEOUT = 0.005
 """Seconds; a shorter timeout would stop too many matches that would have ended."""
 MAX_PATTERN = 2000
 """Limit on the characters of a pattern."""
+MAX_NESTING = 50
+"""Limit on the groups around each other in a pattern."""
 MAX_REPEATS = 100_000
 """Limit on the product of counts such as `{64}`, which `regex` unrolls when it compiles."""
 
@@ -40,7 +42,7 @@ def compile_pattern(text: str) -> regex.Pattern[str]:
     if len(text) > MAX_PATTERN:
         message = f"a regular expression of {len(text)} characters; the limit is {MAX_PATTERN}"
         raise ExpressionError(message, 0, 1)
-    _check_braces(text)
+    _check_size(text)
     _check_with_python(text)
     try:
         return regex.compile(text)
@@ -78,14 +80,14 @@ _TOKEN = re.compile(
 _VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
 
 
-def _check_braces(text: str) -> None:
-    """Refuse braces that are not counts, for which `regex` has other uses, and counts that grow too large.
+def _check_size(text: str) -> None:
+    """Refuse deep nesting, braces that are not counts, for which `regex` has other uses, and large counts.
 
     The bound is the product of all counts of groups times the sum of all others, which holds for any nesting.
     In verbose mode, white space can stand between a group and its count, so all counts are taken for counts
     of groups.
     """
-    groups, others, last = 1, len(text), ""
+    groups, others, last, nesting = 1, len(text), "", 0
     verbose = _VERBOSE.search(text) is not None
     for match in _TOKEN.finditer(text):
         if match["brace"] is not None:
@@ -98,6 +100,9 @@ def _check_braces(text: str) -> None:
                 message = f"the counts in braces multiply to more than {MAX_REPEATS} repeats"
                 raise ExpressionError(message, *match.span())
         last = match[0]
+        nesting += (last == "(") - (last == ")")
+        if nesting > MAX_NESTING:
+            raise ExpressionError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
 
 
 def _count_of(match: re.Match[str]) -> int:

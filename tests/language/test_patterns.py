@@ -81,7 +81,8 @@ def test_any_pattern_is_refused_or_matches_as_re_does(pattern: str, text: str) -
         ("(?x)(?:a{1000}) {1000}", 16, "more than 100000 repeats"),
         ("(?:(?:ab{1000}){1000}c){1000}", 15, "more than 100000 repeats"),
         ("a{5,2}", 2, "min repeat greater than max"),
-        ("(" * 600 + ")" * 600, 0, "too deeply"),
+        ("(" * 600 + ")" * 600, 50, "nested deeper than 50 levels"),
+        ("(?:" * 51 + "a" + ")" * 51, 150, "nested deeper than 50 levels"),
         ("a" * 3000, 0, "3000 characters"),
     ],
 )
