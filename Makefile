@@ -19,7 +19,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all lint types check format bench docs lowest schema clean
+.PHONY: setup demo test test-all faults fuzz lint types check format bench docs lowest schema clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,11 @@ $(STAMP): $(INPUTS) | $(BIN)/python
 demo: .venv/.demo
 	$(BIN)/python examples/demo.py
 
+# Where tests marked `faults` count what they have tried, for the table in docs/reliability.md.
+COUNTS := .faults
+COUNTING := FAULTS_TALLY=$(abspath $(COUNTS))
+TABLE := $(BIN)/python -m tests.faults.tally $(COUNTS)
+
 # Tests marked `machine` measure a whole process, so they run alone, after the others. Exit status 5 says
 # that TESTS selects none of them.
 test: $(STAMP)
@@ -45,8 +50,21 @@ test: $(STAMP)
 	$(PYTEST) -m 'machine and not slow and not faults' $(TESTS) || [ $$? -eq 5 ]
 
 test-all: $(STAMP)
-	$(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)
+	rm -rf $(COUNTS)
+	$(COUNTING) $(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)
 	$(PYTEST) -m machine $(TESTS) || [ $$? -eq 5 ]
+	$(TABLE)
+
+# The tests that disturb runs, alone; part of test-all.
+faults: $(STAMP)
+	rm -rf $(COUNTS)
+	$(COUNTING) $(PYTEST) -n $(JOBS) -m 'faults or not faults' tests/faults $(TESTS)
+	$(TABLE)
+
+# Random damage to the files of every format, and random recipes, for this long in seconds per target.
+SECONDS ?= 60
+fuzz: $(STAMP)
+	FUZZ_SECONDS=$(SECONDS) $(PYTEST) -n $(JOBS) tests/fuzz $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -84,4 +102,4 @@ schema: $(STAMP)
 	$(BIN)/ckpt-surgery schema > recipe.schema.json
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis recipe.schema.json
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .faults recipe.schema.json

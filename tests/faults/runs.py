@@ -42,8 +42,11 @@ class Run:
 class Runner:
     """A process that carries out runs one after another. To be closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_python: bool = False) -> None:
+        """With `in_python`, only calls of functions of Python fail, as on systems without seccomp(2)."""
         environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1"}
+        if in_python:
+            environment |= {"FAULTS_IN_PYTHON": "1"}
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.server"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment,

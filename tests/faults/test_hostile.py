@@ -31,7 +31,7 @@ def passes(value: str, times: int) -> str:
 RECIPES: Mapping[str, str] = {
     "combinations of for": "rules: [{add: 'x/${i}/${j}/${k}', for: {i: 'range(9999)', j: 'range(9999)', "
     "k: 'range(9999)'}, value: 'zeros([2], \"float32\")'}]",
-    "repeat": "rules: [{match: 'w', value: 'repeat(x, 10**12)'}]",
+    "repeat": "rules: [{match: 'w', value: 'repeat(x, 10**12, 0)'}]",
     "tile": "rules: [{match: 'w', value: 'tile(x, 10**12)'}]",
     "a power": "rules: [{match: 'w', value: 'x * 9**9**9**9'}]",
     "a product of texts": "rules: [{match: 'w', to: \"${'a' * 10**10}\"}]",
@@ -117,9 +117,9 @@ def tensor(shape: list[int], begin: int, end: int) -> dict[str, object]:
     return {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
 
 
-def zipped(name: str, data: bytes) -> bytes:
+def zipped(name: str, data: bytes, how: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", how) as archive:
         archive.writestr(name, data)
     return buffer.getvalue()
 
@@ -149,7 +149,10 @@ FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "an array of 2**40 elements": ("x.npz", lambda: zipped("w.npy", npy("(1099511627776,)"))),
     "a zip bomb": ("x.npz", lambda: zipped("w.npy", npy("(268435456,)") + bytes(64 << 20))),
     "no zip": ("x.npz", lambda: b"PK\x03\x04" + bytes(100)),
-    "a pickle that calls": ("x.pt", lambda: zipped("archive/data.pkl", pickle.dumps(_Call()))),
+    "a pickle that calls": (
+        "x.pt",
+        lambda: zipped("archive/data.pkl", pickle.dumps(_Call()), zipfile.ZIP_STORED),
+    ),
     "an old pickle that calls": ("x.pt", lambda: pickle.dumps(_Call(), 0)),
     "a map of 2**32 entries": ("x.msgpack", lambda: b"\xdf\xff\xff\xff\xff"),
     "bytes of 4 GiB": ("x.msgpack", lambda: b"\x81\xa1w\xc6\xff\xff\xff\xff"),
