@@ -1,0 +1,166 @@
+"""Random input for as long as it is wanted: a few examples in `make test`, many in `make fuzz`."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+
+EXAMPLES = 6
+"""In `make test`, always the same."""
+ROUND = 300
+"""Examples between two looks at the clock."""
+
+
+def fuzz(check: Callable[[Any], None], examples: st.SearchStrategy[Any]) -> None:
+    """Call `check` with examples: a few, or new ones for FUZZ_SECONDS where the environment says how many.
+
+    A failure prints the smallest example that fails, and the number of its round.
+    """
+    seconds = float(os.environ.get("FUZZ_SECONDS", "0"))
+    suppressed = list(HealthCheck)
+    if not seconds:
+        settings(
+            max_examples=EXAMPLES, derandomize=True, database=None, deadline=None,
+            suppress_health_check=suppressed,
+        )(given(examples)(check))()  # fmt: skip
+        return
+    until = time.monotonic() + seconds
+    start = time.time_ns()
+    for number in range(start, start + 1_000_000):
+        if time.monotonic() >= until:
+            return
+        test = given(examples)(check)
+        test = settings(max_examples=ROUND, database=None, deadline=None, suppress_health_check=suppressed)(
+            test
+        )
+        seed(number)(test)()
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+Damage = Callable[[bytes], bytes]
+
+
+def _set(at: float, value: int) -> Damage:
+    def damage(data: bytes) -> bytes:
+        position = int(at * max(0, len(data) - 1))
+        return data[:position] + bytes([value]) + data[position + 1 :]
+
+    return damage
+
+
+def _flip(at: float, bit: int) -> Damage:
+    def damage(data: bytes) -> bytes:
+        position = int(at * max(0, len(data) - 1))
+        return (
+            data[:position]
+            + bytes(b ^ (1 << bit) for b in data[position : position + 1])
+            + data[position + 1 :]
+        )
+
+    return damage
+
+
+def _cut(at: float, length: int) -> Damage:
+    def damage(data: bytes) -> bytes:
+        position = int(at * len(data))
+        return data[:position] + data[position + length :]
+
+    return damage
+
+
+def _insert(at: float, more: bytes) -> Damage:
+    def damage(data: bytes) -> bytes:
+        position = int(at * len(data))
+        return data[:position] + more + data[position:]
+
+    return damage
+
+
+def _repeat(at: float, length: int, times: int) -> Damage:
+    def damage(data: bytes) -> bytes:
+        position = int(at * len(data))
+        return data[:position] + data[position : position + length] * times + data[position:]
+
+    return damage
+
+
+def damages() -> st.SearchStrategy[Sequence[Damage]]:
+    """One to four changes of a file: bits, bytes, pieces left out, put in or repeated.
+
+    Most are near the beginning or the end, where formats have their headers.
+    """
+    place = st.one_of(st.floats(0, 0.05), st.floats(0.95, 1), st.floats(0, 1))
+    numbers = st.sampled_from(
+        [b"\xff" * 8, bytes(8), b"\xff\xff\xff\x7f", b"[" * 50, b"\x00", b"9" * 20, b"-"]
+    )
+    length = st.integers(1, 64)
+    one = st.one_of(
+        st.builds(_set, place, st.integers(0, 255)),
+        st.builds(_flip, place, st.integers(0, 7)),
+        st.builds(_cut, place, st.one_of(length, st.just(1 << 40))),
+        st.builds(_insert, place, st.one_of(numbers, st.binary(min_size=1, max_size=16))),
+        st.builds(_repeat, place, length, st.integers(1, 40)),
+    )
+    return st.lists(one, min_size=1, max_size=4)
+
+
+def damaged(data: bytes, changes: Sequence[Damage]) -> bytes:
+    """The bytes after all changes."""
+    for change in changes:
+        data = change(data)
+    return data
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+_ODD: Sequence[Any] = (
+    None, True, -1, 0, 1, 2**63, -(2**70), 0.5, 1e400, "", "x", "../../x", "\0", "\ud800",
+    [], {}, [[]], {"x": 1},
+)  # fmt: skip
+
+Edit = tuple[int, str, int]
+"""A number that picks a node, what is done there, and a number that picks the new value."""
+
+
+def edits() -> st.SearchStrategy[Sequence[Edit]]:
+    """One to three changes of a JSON document."""
+    action = st.sampled_from(["replace", "remove", "copy", "rename"])
+    return st.lists(st.tuples(st.integers(0, 10**6), action, st.integers(0, 10**6)), min_size=1, max_size=3)
+
+
+def edited(document: Any, changes: Sequence[Edit]) -> Any:
+    """The document after all changes."""
+    document = json.loads(json.dumps(document))
+    for node, action, value in changes:
+        nodes = list(_nodes(document))
+        if not nodes:
+            break
+        holder, key = nodes[node % len(nodes)]
+        other, other_key = nodes[value % len(nodes)]
+        if action == "replace":
+            holder[key] = _ODD[value % len(_ODD)]
+        elif action == "copy":
+            holder[key] = json.loads(json.dumps(other[other_key]))
+        elif action == "rename" and isinstance(holder, dict):
+            holder[str(other_key)] = holder.pop(key)
+        else:
+            del holder[key]
+    return document
+
+
+def _nodes(document: Any) -> list[tuple[Any, Any]]:
+    """Every place in a document: what holds it, and its key or index."""
+    found, left = [], [document]
+    while left:
+        holder = left.pop()
+        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+        for key in keys:
+            found.append((holder, key))
+            if isinstance(holder[key], dict | list):
+                left.append(holder[key])
+    return found
