@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.runs import Runner
-from tests.faults.scenarios import SCENARIOS, Bench
+from tests.faults.scenarios import Bench
 from tests.faults.tally import Tally
 
 
@@ -27,4 +27,4 @@ def tally() -> Iterator[Tally]:
 @pytest.fixture
 def bench(tmp_path: Path, runner: Runner) -> Callable[[str], Bench]:
     """`bench(name)`: a directory for the scenario of that name."""
-    return lambda name: Bench(SCENARIOS[name], tmp_path / "bench", runner, tmp_path / "cache")
+    return lambda name: Bench(name, tmp_path / "bench", runner, tmp_path / "cache")

@@ -46,8 +46,12 @@ CASTED = {
     "params/b": ARRAYS["params/b"] * np.float32(2),
     "params/ids": ARRAYS["params/ids"],
 }
+DOUBLE = "rules: [{match: '.*', value: 'x + x'}]"
+DOUBLED = {key: value + value for key, value in ARRAYS.items()}
 HALVED = CASTED | {"params/w": ARRAYS["params/w"].astype(np.float16)}
 """For zarr-python, which knows no bfloat16."""
+
+RECORD = ".ckpt_surgery.json"
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "orbax-links": Scenario("orbax", "orbax", RENAME, RENAMED),
     "orbax-copies": Scenario("orbax", "orbax", RENAME, RENAMED, ("--link-mode", "copy")),
     "orbax-cast": Scenario("orbax", "orbax", CAST, CASTED),
+    "computed": Scenario("orbax", "orbax", DOUBLE, DOUBLED),
     "orbax-zarr2": Scenario("orbax", "orbax", CAST, CASTED, metadata="version: 1\noutput: {zarr: 2}"),
     "safetensors-orbax": Scenario("safetensors", "orbax", RENAME, RENAMED),
     "orbax-safetensors": Scenario("orbax", "safetensors", CAST, CASTED),
@@ -108,7 +113,9 @@ def load(scenario: Scenario, path: Path) -> Arrays:
 class Bench:
     """A directory with a source, a recipe, and perhaps an old checkpoint, in which one scenario is run."""
 
-    def __init__(self, scenario: Scenario, directory: Path, runner: Runner, cache: Path):
+    def __init__(self, name: str, directory: Path, runner: Runner, cache: Path):
+        scenario = SCENARIOS[name]
+        self.name = name
         self.scenario = scenario
         self.directory = directory
         self.runner = runner
@@ -119,7 +126,7 @@ class Bench:
         (directory / "recipe.yaml").write_text(f"{scenario.metadata}\n{scenario.rules}\n")
         self._source = state_of(directory / "source")
         self._old = self._old_checkpoint()
-        self._kept = {*names(directory), scenario.out}
+        self._kept = {*names(directory), scenario.out, f"{scenario.out}{RECORD}"}
 
     @property
     def out(self) -> Path:
@@ -140,14 +147,20 @@ class Bench:
     def prepare(self, overwrite: bool) -> None:
         """Put the destination into the state before the run."""
         for path in self.directory.iterdir():
-            if path.name not in self._kept or path == self.out:
+            if path.name not in self._kept or path.name.startswith(self.out.name):
                 remove(path)
         if overwrite:
             copy(self._old, self.out)
+            if (record := beside(self._old)).exists():
+                copy(record, beside(self.out))
 
     def run(self, *options: str, **disturbed: Any) -> Run:
         """Run the command; the arguments are those of `Runner.run`."""
         return self.runner.run(*self.scenario.command(*options), directory=self.directory, **disturbed)
+
+    def verify(self, *options: str) -> Run:
+        """`ckpt-surgery verify` of the destination."""
+        return self.runner.run("verify", self.scenario.out, *options, directory=self.directory)
 
     # --- the promises ---------------------------------------------------------------------------------------
 
@@ -205,6 +218,11 @@ class Bench:
         assert self.holds(again, False) == "new"
         assert self.leftovers() == [], f"{run}\nand then: {again}"
         return again
+
+
+def beside(path: Path) -> Path:
+    """Where the record of a checkpoint lies that is a file without a place for it."""
+    return path.with_name(f"{path.name}{RECORD}")
 
 
 def tree_state(path: Path) -> State:

@@ -29,7 +29,7 @@ def try_every_call(bench: Bench, kind: str, overwrite: bool, tally: Tally, lasti
             assert not broken, "\n\n".join(broken)
             assert run.code == 0, run
             return number - 1
-        where = f"{bench.scenario.origin} to {bench.scenario.out}{', overwriting' * overwrite}"
+        where = f"{bench.name}{', overwriting' * overwrite}"
         tally.add(KIND, where, ended if run.code else "done all the same")
 
 

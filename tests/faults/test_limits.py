@@ -23,7 +23,7 @@ PAGE = 4096
 
 
 def where(bench: Bench, limit: str) -> str:
-    return f"{limit}, {bench.scenario.origin} to {bench.scenario.out}"
+    return f"{bench.name}, {limit}"
 
 
 # --- a full disk --------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_a_small_disk(
     name: str, overwrite: bool, disk: Path | None, tmp_path: Path, runner: Runner, tally: Tally
 ) -> None:
     """With one free page more each time, until a run succeeds. Where none can be mounted, writes fail."""
-    bench = Bench(SCENARIOS[name], (disk or tmp_path) / "bench", runner, tmp_path / "cache")
+    bench = Bench(name, (disk or tmp_path) / "bench", runner, tmp_path / "cache")
     options, free = ["--overwrite"] if overwrite else [], 0
     while True:
         bench.prepare(overwrite)
