@@ -1,6 +1,6 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
-The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `lint`, `schema`.
+The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `lint`, `schema`, `verify`.
 """
 
 import importlib
@@ -20,6 +20,7 @@ __all__ = [
     "lint",
     "plan",
     "schema",
+    "verify",
 ]
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
     from ckpt_surgery.planner.plan import Plan
+    from ckpt_surgery.verifying import verify
 
 _MODULES = {
     "Plan": "planner.plan",
@@ -41,6 +43,7 @@ _MODULES = {
     "lint": "checking",
     "plan": "api",
     "schema": "language.loading",
+    "verify": "verifying",
 }
 """The module that defines each public name."""
 

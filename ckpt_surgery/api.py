@@ -15,20 +15,26 @@ from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.core.protocols import AdoptedFile, Sink
 from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.journal import journal_of
 from ckpt_surgery.engine.staging import local
 from ckpt_surgery.engine.staging.checks import check_same
 from ckpt_surgery.engine.tasks import outputs_of
+from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import prepare, prepared_for, with_recipe
+from ckpt_surgery.prepublication import verify_mode, verify_written
+from ckpt_surgery.records import record_text, room_for_record
+from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
 from ckpt_surgery.resuming import identity_of
+from ckpt_surgery.storage.record_files import beside, put_record
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Result:
     because no link was possible."""
     shared: tuple[AdoptedFile, ...] = ()
     """Files of the result that are hard links to files of sources: rewriting one in place changes both."""
+    verified: VerifiedRun = NOT_VERIFIED
+    """What was read back before the result was published."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class _Manner:
 
     overwrite: bool
     resume: bool
+    verify: Verify
     progress: Callable[[Progress], None] | None
     on_plan: Callable[[Plan], None] | None
 
@@ -98,6 +107,7 @@ def apply(
     dst: PathLike | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    verify: Verify | str = Verify.FAST,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **options: Unpack[PlanOptions],
@@ -108,13 +118,15 @@ def apply(
     The result is one file where the name of `dst` says so (`out.safetensors`), else a directory.
     `overwrite` replaces the checkpoint, or the empty directory, that is at `dst`; anything else there is
     refused. `resume` goes on with what an earlier run with the same arguments has written before it was
-    ended; where there is nothing, it starts afresh. `on_plan` is called once, before any data is read;
-    `progress` is called after each task, from any thread.
+    ended; where there is nothing, it starts afresh. `verify` says what is read back before the result is
+    published: `fast`, what was computed or copied, and a few bytes of each linked chunk; `full`, all values;
+    `none`, nothing. `on_plan` is called once, before any data is read; `progress` is called after each task,
+    from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
     request = requested(recipe, sources, dst, options)
-    manner = _Manner(overwrite, resume, progress, on_plan)
+    manner = _Manner(overwrite, resume, verify_mode(verify), progress, on_plan)
     if is_plan_file(recipe):
         from ckpt_surgery import saved_plans  # imports what only saved plans need
 
@@ -134,6 +146,7 @@ def convert(
     *,
     overwrite: bool = False,
     resume: bool = False,
+    verify: Verify | str = Verify.FAST,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **options: Unpack[ConvertOptions],
@@ -143,7 +156,15 @@ def convert(
     Raises SurgeryError; then nothing is published.
     """
     return apply(
-        None, src, dst=dst, overwrite=overwrite, resume=resume, progress=progress, on_plan=on_plan, **options
+        None,
+        src,
+        dst=dst,
+        overwrite=overwrite,
+        resume=resume,
+        verify=verify,
+        progress=progress,
+        on_plan=on_plan,
+        **options,
     )
 
 
@@ -173,22 +194,24 @@ def _applied(
         prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
-        files, notices = _carry_out(prepared, where, manner)
+        files, notices, verified = _carry_out(prepared, where, manner)
     done, notices = sharing.carried_out(prepared.plan, files), (*notices, *sharing.copy_notices(files))
-    return Result(done, time.monotonic() - started, dst, notices, sharing.shared(files))
+    shared = sharing.shared(files)
+    return Result(done, time.monotonic() - started, dst, notices, shared, verified)
 
 
 @memory_errors("write the checkpoint")
 def _carry_out(
     prepared: Prepared, where: Publication, manner: "_Manner"
-) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...]]:
-    """Returns the whole files that were brought into the result, and notices."""
+) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...], VerifiedRun]:
+    """Returns the whole files that were brought into the result, notices, and what was read back."""
     plan, options = prepared.plan, prepared.destination
     identity = identity_of(prepared)
     with local.staged(where.path, is_file(options), identity, manner.resume) as staging:
         sources = list(prepared.sources.values())
         outputs = outputs_of(plan)
-        sink = open_sink(options, plan.metadata, staging.work, outputs, sources, where.step_only)
+        room = room_for_record(plan) if formats.named(options.format).reserves_record else 0
+        sink = open_sink(options, plan.metadata, staging.work, outputs, sources, where.step_only, room)
         written = run(
             plan,
             prepared.sources,
@@ -199,9 +222,25 @@ def _carry_out(
             journal=journal_of(staging.directory, HERE),
         )
         _check_unchanged(prepared)
+        verified = _verified(prepared, sink, staging, written, manner.verify, where.step_only)
         check_same(where.path, prepared.replaces)
         local.publish(staging, overwrite=prepared.replaces is not None)
-    return written.files, staging.notices
+    return written.files, staging.notices, verified
+
+
+def _verified(
+    prepared: Prepared, sink: Sink, staging: local.Staging, written: Written, mode: Verify, step_only: bool
+) -> VerifiedRun:
+    """Put the record into what was written, or beside it, and verify all of it. Raises SurgeryError."""
+    plan = prepared.plan
+    inside = sink.record(record_text(plan, written.digests, written.files))
+    found = verify_written(prepared, staging.product, written, mode, step_only)
+    text = record_text(plan, {**written.digests, **found.digests}, written.files)
+    if not inside:
+        put_record(staging.directory / beside(staging.destination).name, text)
+    elif found.digests:
+        sink.record(text)
+    return found.run
 
 
 def _check_unchanged(prepared: Prepared) -> None:

@@ -143,13 +143,15 @@ def open_sink(
     outputs: Sequence[Output],
     sources: Sequence[Source],
     step_only: bool = False,
+    record_bytes: int = 0,
 ) -> Sink:
     """The sink that writes these outputs into a directory, which is published afterwards.
 
     `sources` are the checkpoints that the stored bytes of the outputs are in.
-    `step_only`: the directory becomes one step of a CheckpointManager directory that exists.
+    `step_only`: the directory becomes one step of a CheckpointManager directory that exists. `record_bytes`:
+    room for the record, where the format reserves some.
     """
-    sink_options = _sink_options(options, metadata, sources)
+    sink_options = replace(_sink_options(options, metadata, sources), record_bytes=record_bytes)
     if step_only:
         sink_options = replace(sink_options, step=None, item=sink_options.item or "default")
     return formats.open_sink(options.format, directory, sink_options, outputs)

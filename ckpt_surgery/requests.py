@@ -69,7 +69,7 @@ class PlanOptions(ConvertOptions, total=False):
     ]
 
 
-ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite", "resume"})
+ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite", "resume", "verify"})
 """Arguments that hints name, as in `step=10`; at the command line they are options."""
 
 

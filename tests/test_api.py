@@ -626,6 +626,7 @@ def test_what_the_destination_cannot_hold_is_refused_by_key(checkpoint: Checkpoi
 def test_shards(model: Path, recipe: Callable[[str], Path], tmp_path: Path) -> None:
     ckpt_surgery.convert(model, tmp_path / "out", format="safetensors", shard_size=4800)
     assert names(tmp_path / "out") == [
+        "ckpt_surgery.json",
         *("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
         "model.safetensors.index.json",
     ]
@@ -654,6 +655,7 @@ def test_a_file_of_the_source_is_never_replaced(
     """A shard lies beside the index that was named, and not inside of it."""
     sharded = tmp_path / "sharded"
     ckpt_surgery.convert(model, sharded, format="safetensors", shard_size=4800)
+    (sharded / "ckpt_surgery.json").unlink()
     before = {name: (sharded / name).read_bytes() for name in names(sharded)}
     for name in before:
         with pytest.raises((UsageError, DestinationError), match=r"the destination is|not replaced"):

@@ -28,7 +28,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 OF_API = {
     *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "offers", "preparing"),
-    *("provenance", "remarks", "replacing", "requests", "resuming", "saved_plans", "sharing"),
+    *("prepublication", "provenance", "readback", "records", "remarks", "replacing", "requests", "resuming"),
+    *("saved_plans", "sharing", "verifying"),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

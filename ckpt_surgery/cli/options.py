@@ -265,6 +265,12 @@ def run_options(function: F) -> F:
             is_flag=True,
             help="Go on with what an earlier run of the same command has written before it was ended.",
         ),
+        click.option(
+            "--verify",
+            type=click.Choice(["fast", "full", "none"]),
+            default="fast",
+            help="What is read back before DST is published; `full`: linked arrays too. [default: fast]",
+        ),
     )
     return _all(options, function)
 

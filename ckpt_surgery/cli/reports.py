@@ -64,12 +64,15 @@ class Report:
         """Notices, the summary, and the JSON document."""
         from ckpt_surgery.cli.render import warning_lines
         from ckpt_surgery.cli.render_plan import result_line, shared_lines
+        from ckpt_surgery.cli.render_verification import run_line
         from ckpt_surgery.report.plan import shared_json
+        from ckpt_surgery.report.verification import run_document
 
         self.terminal.warn(warning_lines(result.notices))
-        self.terminal.show([*shared_lines(result), result_line(result)])
-        shared = shared_json(result.shared)
-        self._write(result.plan, seconds=result.seconds, destination=result.destination, shared=shared)
+        self.terminal.show([*shared_lines(result), result_line(result), run_line(result.verified)])
+        ran = {"seconds": result.seconds, "destination": result.destination}
+        verified, shared = run_document(result.verified), shared_json(result.shared)
+        self._write(result.plan, **ran, verified=verified, shared=shared)
 
     def _write(self, plan: "Plan", **ran: Any) -> None:
         """The JSON document, where one is asked for."""

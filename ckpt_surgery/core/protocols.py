@@ -73,6 +73,18 @@ class OpaqueSource(Protocol):
         ...
 
 
+@runtime_checkable
+class RecordedSource(Protocol):
+    """A source of a format that has a place for the record of how a checkpoint was made."""
+
+    record_file: str | None
+    """Path of the file that is for the record alone, there or not; None where it is part of another file."""
+
+    def record(self) -> str | None:
+        """The text of the record; None where there is none. Raises SourceError where it is unreadable."""
+        ...
+
+
 class LinkMode(enum.StrEnum):
     """How files whose bytes need no change get into the destination."""
 
@@ -230,5 +242,13 @@ class Sink(Protocol):
 
         Whether every element was written is the engine's responsibility, so formats do not check it.
         Raises StorageError.
+        """
+        ...
+
+    def record(self, text: str) -> bool:
+        """Put the record of how the checkpoint was made, which is ASCII, into it; called after `finish`.
+
+        It can be repeated, and replaces the earlier record. Returns False, and does nothing, where the format
+        has no place for it. Raises StorageError.
         """
         ...

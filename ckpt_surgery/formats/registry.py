@@ -56,6 +56,8 @@ class SinkOptions:
     """Whether the tree is also written as the MessagePack file that Orbax before 0.5.21 looks for."""
     shard_size: int | None = None
     """Bytes of arrays per file at most, for formats that can be spread over several. None: one file."""
+    record_bytes: int = 0
+    """Bytes of the record, as JSON text, for formats with `Format.reserves_record`. 0: there will be none."""
     file_name: str | None = None
     """Name of the one file that the checkpoint consists of; None where it is a whole directory.
     Never None where the format's `is_file` is true of the destination's name."""
@@ -99,6 +101,8 @@ class Format:
     """Largest size of the custom metadata, as JSON; None: no limit."""
     metadata_entries: Mapping[str, str] = field(default_factory=dict)
     """Entries that readers of the format expect in the custom metadata, where there is any."""
+    reserves_record: bool = False
+    """Whether the record is in the checkpoint's only file, with room that is reserved for it beforehand."""
     structure_file: bool = False
     """Whether it can be written with a file of the tree: `SinkOptions.structure_file`."""
     sparse: bool = False

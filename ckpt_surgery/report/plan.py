@@ -99,7 +99,7 @@ def has_changes(plan: Plan) -> bool:
 def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
     """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
 
-    `ran` are the members that `apply` adds: `seconds`, `destination` and `shared`.
+    `ran` are the members that `apply` adds: `seconds`, `destination`, `verified` and `shared`.
     """
     return {**plan_json(plan), **ran}
 

@@ -70,9 +70,14 @@ def statistics(source: Source, memory: int) -> dict[str, Statistics | Unread]:
 def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
     """Disjoint regions that cover the leaf; each has at most an eighth of `memory` bytes, or is one chunk."""
     assert leaf.spec is not None, "only leaves with an array are read"
-    shape = leaf.spec.shape
+    return chunk_regions(leaf.spec.shape, read_block(leaf, memory))
+
+
+def read_block(leaf: Leaf, memory: int) -> Shape:
+    """The shape of the regions of `read_regions`."""
+    assert leaf.spec is not None
     limit = max(1, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
-    return chunk_regions(shape, _block(shape, _unit(leaf), limit))
+    return _block(leaf.spec.shape, _unit(leaf), limit)
 
 
 def _unit(leaf: Leaf) -> Shape:
@@ -129,7 +134,7 @@ class _Moments:
 
 def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
     """The statistics of one array. An array that cannot be read does not stop the others from being read."""
-    if not _numeric(leaf):
+    if not is_numeric(leaf):
         return Unread(_why_no_numbers(source, leaf, memory), damaged=False)
     try:
         with _reading(leaf, memory):
@@ -226,7 +231,7 @@ class _Gap:
         return max(-1.0, min(1.0, self.dot / scale))
 
 
-def _numeric(leaf: Leaf) -> bool:
+def is_numeric(leaf: Leaf) -> bool:
     """Whether a leaf has an array of numbers, not of objects, texts, dates or records."""
     if leaf.spec is None:
         return False
@@ -241,11 +246,11 @@ def _comparable(a: Leaf, b: Leaf) -> bool:
     """
     if a.spec is None or b.spec is None or a.spec.shape != b.spec.shape:
         return False
-    return (_numeric(a) and _numeric(b)) or a.spec.dtype == b.spec.dtype
+    return (is_numeric(a) and is_numeric(b)) or a.spec.dtype == b.spec.dtype
 
 
 def _compared(a: Source, b: Source, left: Leaf, right: Leaf, memory: int) -> ValueDifference | Uncompared:
-    if not _numeric(left):
+    if not is_numeric(left):
         return _compared_by_bytes(a, b, left, right, memory)
     total = _Gap()
     for region in read_regions(left, memory):

@@ -41,6 +41,11 @@ def named(key: Key, error: SourceError) -> SourceError:
     return SourceError(*(replace(p, message=f"`{shown(key.text)}`: {p.message}") for p in error.problems))
 
 
+def told(error: SourceError) -> str:
+    """The problems of an error in one line, without their hints."""
+    return "; ".join(problem.message for problem in error.problems)
+
+
 @contextlib.contextmanager
 def about(path: str) -> Iterator[None]:
     """Put a path in front of the problems of every SourceError that is raised inside."""

@@ -412,6 +412,9 @@ PARTS = {
             def finish(self, workers):
                 (self.directory / "memmaps").touch()
 
+            def record(self, text):
+                return False
+
             def _file(self, output):
                 return self.directory / f"{output.leaf.key.text}.npy"
         """,

@@ -42,6 +42,7 @@ def command(
     dry_run: bool,
     overwrite: bool,
     resume: bool,
+    verify: str,
     **options: "Unpack[PlanOptions]",
 ) -> int:
     """Write the checkpoint that RECIPE makes of SRC to DST.
@@ -67,4 +68,4 @@ def command(
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
     run = partial(api.apply, loaded or recipe, *sources, dst=dst)
-    return report.carried_out(partial(run, overwrite=overwrite, resume=resume, **options))
+    return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify, **options))

@@ -32,6 +32,7 @@ def command(
     dry_run: bool,
     overwrite: bool,
     resume: bool,
+    verify: str,
     **options: "Unpack[ConvertOptions]",
 ) -> int:
     """Write the checkpoint SRC to DST in another format: every key and every value stays.
@@ -45,5 +46,5 @@ def command(
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(None, src, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.convert, src, dst, overwrite=overwrite, resume=resume, **options)
+    run = partial(api.convert, src, dst, overwrite=overwrite, resume=resume, verify=verify, **options)
     return report.carried_out(run)

@@ -15,15 +15,18 @@ from ckpt_surgery.formats.shared.msgpack_arrays import parts_of
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, BytesAt
 from ckpt_surgery.storage.adopting import copy_chunk, preallocate
 from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.regions import PreallocatedArray, in_order
 
 
 class FlaxSink:
     """Writes one file into a directory. `create` writes all of it but the elements."""
 
-    def __init__(self, path: Path, outputs: Sequence[Output]):
+    def __init__(self, path: Path, outputs: Sequence[Output], alone: bool):
         self.outputs = outputs
         self._path = path
+        self._alone = alone
+        """Whether the file is the whole checkpoint, without a directory."""
 
     @cached_property
     def _draft(self) -> Draft:
@@ -47,6 +50,12 @@ class FlaxSink:
 
     def finish(self, workers: Sequence[int]) -> None:
         """Do nothing: the file has no index and no commit marker."""
+
+    def record(self, text: str) -> bool:
+        """Put the record into the checkpoint's directory, if it has one. Raises StorageError."""
+        if not self._alone:
+            put_record(self._path.with_name(RECORD_NAME), text)
+        return not self._alone
 
 
 class FlaxWriter:
@@ -121,4 +130,5 @@ def _dealt(lengths: Iterable[int], pieces: Sequence[BytesAt]) -> Iterator[list[t
 
 def open_flax_sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> FlaxSink:
     """A sink that writes one file: `flax_model.msgpack`, or `options.file_name`."""
-    return FlaxSink(directory / (options.file_name or SINGLE_NAME), outputs)
+    path = directory / (options.file_name or SINGLE_NAME)
+    return FlaxSink(path, outputs, alone=options.file_name is not None)

@@ -66,6 +66,10 @@ class NpzSink:
             file.seek(self._end)
             file.write(archive_end(self._members, crcs, self._comment))
 
+    def record(self, text: str) -> bool:
+        """Do nothing: an archive has no place for it."""
+        return False
+
 
 def _crc(file: OpenFile, member: PlannedMember) -> int:
     """CRC-32 of a whole `.npy` file, header included."""

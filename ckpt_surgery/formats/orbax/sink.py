@@ -30,6 +30,7 @@ from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import chunk_name
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
 HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
 """Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
@@ -70,6 +71,11 @@ class OrbaxSink:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(json.dumps(document), encoding="utf-8")
             self._commit()
+
+    def record(self, text: str) -> bool:
+        """Put the record into the item's directory. Raises StorageError."""
+        put_record(self._item_directory / RECORD_NAME, text)
+        return True
 
     def _write_index(self, workers: Sequence[int]) -> None:
         """One index over the metadata of all arrays, what was adopted, and what the workers computed."""

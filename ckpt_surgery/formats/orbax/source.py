@@ -26,6 +26,7 @@ from ckpt_surgery.formats.shared.zarr_arrays import CACHE_BYTES, ArrayReader
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.listing import FileStat, digest, walk
+from ckpt_surgery.storage.record_files import RECORD_NAME, read_record
 
 _KEY_DTYPE = np.dtype(np.uint32)
 """Element type of PRNG keys, whatever their implementation."""
@@ -98,6 +99,7 @@ class OrbaxSource:
         self.path = path
         self.step = location.step
         self.item = location.item
+        self.record_file = os.path.join(location.directory, RECORD_NAME)
         self._location = location
         self._cache_bytes = cache_bytes
         self._begun = begin_store(location.directory, self._walked())  # continues while the tree is read
@@ -145,9 +147,13 @@ class OrbaxSource:
         """Paths of all files below the item's directory."""
         yield from (os.path.join(self._location.directory, name) for name in self._walked())
 
+    def record(self) -> str | None:
+        """The text of the record; None where there is none. Raises SourceError."""
+        return read_record(self.record_file)
+
     def fingerprint(self) -> str:
-        """Digest of the item's files: names, sizes, modification times."""
-        return digest(self._walked())
+        """Digest of the item's files but the record: names, sizes, modification times."""
+        return digest({name: stat for name, stat in self._walked().items() if name != RECORD_NAME})
 
     def _walked(self) -> Mapping[str, FileStat]:
         return walk(self._location.directory, self._location.root)

@@ -1,7 +1,7 @@
 """The safetensors format: one file, or shards with an index, as Hugging Face models come."""
 
 from ckpt_surgery.formats.registry import Format
-from ckpt_surgery.formats.safetensors.detect import SUFFIX, detect
+from ckpt_surgery.formats.safetensors.detect import READERS_EXPECT, SUFFIX, detect
 
 FORMAT = Format(
     name="safetensors",
@@ -13,7 +13,8 @@ FORMAT = Format(
     flat=True,
     is_file=lambda name: name.lower().endswith(SUFFIX),
     shards=True,
-    metadata_entries={"format": "pt"},  # which transformers before version 5 look for
+    reserves_record=True,
+    metadata_entries=READERS_EXPECT,
     holds_empty=False,
     holds_lists=False,
 )

@@ -15,6 +15,8 @@ SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 PREFIX_BYTES = 8
 """Length of the number that begins a file: the header's length, little-endian."""
+READERS_EXPECT = {"format": "pt"}
+"""Metadata that readers look for if there is any: transformers before version 5."""
 MOST_HEADER_BYTES = 100_000_000
 """The format's limit for the length of a header."""
 _SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors\Z")

@@ -17,10 +17,11 @@ from ckpt_surgery.core import dtypes
 from ckpt_surgery.core.arrays import ArraySpec, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES
+from ckpt_surgery.formats.safetensors.detect import MOST_HEADER_BYTES, PREFIX_BYTES, READERS_EXPECT
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.strict_json import strict_json
 from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.record_files import RECORD_NAME
 
 METADATA = "__metadata__"
 """The name in a header that is not a tensor's."""
@@ -82,6 +83,9 @@ class Header:
     tensors: tuple[TensorEntry, ...]
     """All tensors in the order of their bytes."""
     metadata: Mapping[str, str]
+    """The user's own."""
+    record: str | None = None
+    """The record of how the file was made; None where there is none."""
 
 
 def stored_bytes(spec: ArraySpec) -> int:
@@ -121,7 +125,10 @@ def parse_header(text: bytes, data_bytes: int) -> Header:
     if not text.startswith(b"{"):
         raise SourceError("its header is not a JSON object", hint="It is damaged, or not a safetensors file.")
     entries = strict_json(text)
-    metadata = _metadata(entries.pop(METADATA, None))
+    metadata = dict(_metadata(entries.pop(METADATA, None)))
+    record = metadata.pop(RECORD_NAME, None)
+    if record is not None and metadata == READERS_EXPECT:
+        metadata = {}  # it is there because of the record
     tensors = sorted((_tensor(n, e) for n, e in entries.items()), key=lambda t: (t.start, t.stop))
     end = 0
     for tensor in tensors:
@@ -134,7 +141,7 @@ def parse_header(text: bytes, data_bytes: int) -> Header:
         end = tensor.stop
     if end != data_bytes:
         raise SourceError(f"its tensors have {end} bytes, and {data_bytes} follow the header", hint=DAMAGED)
-    return Header(tuple(tensors), metadata)
+    return Header(tuple(tensors), metadata, record)
 
 
 def _metadata(value: Any) -> Mapping[str, str]:
@@ -197,8 +204,11 @@ def _wrong(name: str, what: str, hint: str = DAMAGED) -> SourceError:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str]) -> bytes:
-    """The beginning of a file: length and header, padded so that the data begins at a multiple of 8."""
+def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str], least: int = 0) -> bytes:
+    """The beginning of a file: length and header, padded so that the data begins at a multiple of 8.
+
+    `least`: bytes that it has at least; a shorter header is padded.
+    """
     about: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for tensor in tensors:
         about[tensor.name] = {
@@ -207,5 +217,5 @@ def header_bytes(tensors: Iterable[TensorEntry], metadata: Mapping[str, str]) ->
             "data_offsets": [tensor.start, tensor.stop],
         }
     text = json.dumps(about, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % PREFIX_BYTES)
+    text += b" " * max(-len(text) % PREFIX_BYTES, least - PREFIX_BYTES - len(text))
     return len(text).to_bytes(PREFIX_BYTES, "little") + text

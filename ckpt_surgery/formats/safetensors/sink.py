@@ -10,13 +10,20 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.registry import SinkOptions
-from ckpt_surgery.formats.safetensors.detect import INDEX_NAME, SINGLE_NAME
+from ckpt_surgery.formats.safetensors.detect import (
+    INDEX_NAME,
+    MOST_HEADER_BYTES,
+    PREFIX_BYTES,
+    READERS_EXPECT,
+    SINGLE_NAME,
+)
 from ckpt_surgery.formats.safetensors.encoder import metadata_texts
 from ckpt_surgery.formats.safetensors.files import FilePlan, plan_files
 from ckpt_surgery.formats.safetensors.header import header_bytes
 from ckpt_surgery.formats.safetensors.source import paired
 from ckpt_surgery.storage.adopting import preallocate
 from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.regions import PreallocatedArray, PreallocatedWriter
 
 
@@ -29,11 +36,13 @@ class SafetensorsSink:
         metadata: Mapping[str, str],
         files: Sequence[FilePlan],
         outputs: Sequence[Output],
+        record_bytes: int = 0,
     ):
         self.outputs = outputs
         self._directory = directory
         self._metadata = metadata
         self._files = files
+        self._record_bytes = record_bytes
 
     def create(self) -> None:
         """Make every file in its full size, with its header. Raises StorageError."""
@@ -59,10 +68,34 @@ class SafetensorsSink:
             with storage_errors(path):
                 path.write_text(self._index(), encoding="utf-8")
 
+    def record(self, text: str) -> bool:
+        """Put the record into the header of the only file, or beside the files. Raises StorageError."""
+        if len(self._files) > 1:
+            put_record(self._directory / RECORD_NAME, text)
+            return True
+        (file,) = self._files
+        path, before = self._directory / file.name, self._headers[file.name]
+        header = self._with_record(file, text, len(before))
+        if len(header) > len(before):
+            return False  # no room was reserved
+        with storage_errors(path), open(path, "r+b") as written:
+            written.write(header)
+        return True
+
     @cached_property
     def _headers(self) -> Mapping[str, bytes]:
-        """The header of each file by its name."""
-        return {file.name: header_bytes(file.tensors, self._metadata) for file in self._files}
+        """The header of each file by its name, with room for the record where it is the only one."""
+        headers = {file.name: header_bytes(file.tensors, self._metadata) for file in self._files}
+        if self._record_bytes and len(self._files) == 1:
+            (file,) = self._files
+            room = len(self._with_record(file, " " * self._record_bytes))
+            if room - PREFIX_BYTES <= MOST_HEADER_BYTES:
+                headers[file.name] = header_bytes(file.tensors, self._metadata, room)
+        return headers
+
+    def _with_record(self, file: FilePlan, text: str, least: int = 0) -> bytes:
+        """The header of a file with the record, and of at least so many bytes."""
+        return header_bytes(file.tensors, {**READERS_EXPECT, **self._metadata, RECORD_NAME: text}, least)
 
     def _index(self) -> str:
         files = {tensor.name: file.name for file in self._files for tensor in file.tensors}
@@ -115,4 +148,4 @@ def open_safetensors_sink(
     """
     leaves = [output.leaf for output in outputs]
     files = plan_files(leaves, options.shard_size, options.file_name or SINGLE_NAME)
-    return SafetensorsSink(directory, metadata_texts(options), files, outputs)
+    return SafetensorsSink(directory, metadata_texts(options), files, outputs, options.record_bytes)

@@ -40,6 +40,7 @@ from ckpt_surgery.formats.shared.steps import check_no_choice
 from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file
+from ckpt_surgery.storage.record_files import RECORD_NAME, read_record
 
 PACKED_NAME = "packed"
 """Name of the codec of tensors with two elements per byte."""
@@ -97,7 +98,10 @@ class SafetensorsSource(RawArraysSource):
         index: Mapping[str, FileStat],
         shards: Sequence[Shard],
         metadata: Mapping[str, Any],
+        record_file: str | None = None,
     ):
+        self.record_file = record_file
+        self._record = shards[0].header.record if record_file is None else None
         leaves = {t.name: _leaf(shard, t) for shard in shards for t in shard.header.tensors}
         files = {**index, **{shard.path: shard.stat for shard in shards}}
         super().__init__(path, "safetensors", leaves, files, metadata)
@@ -110,6 +114,10 @@ class SafetensorsSource(RawArraysSource):
         (chunk,) = leaf.manifest.chunks.values()
         with opened(chunk.file, self._files[chunk.file]) as file:
             return read_packed(file, chunk.offset, leaf.manifest.spec, region)
+
+    def record(self) -> str | None:
+        """The text of the record; None where there is none. Raises SourceError where it is unreadable."""
+        return self._record if self.record_file is None else read_record(self.record_file)
 
 
 def paired(spec: ArraySpec, region: Region) -> tuple[ArraySpec, Region]:
@@ -159,7 +167,8 @@ def open_safetensors(path: str, selection: Selection) -> SafetensorsSource:
     index = os.path.join(directory, name)
     files, metadata = read_index(index)
     shards = read_shards(directory, files)
-    return SafetensorsSource(path, {index: stat_file(index)}, shards, dict(_merged(metadata, shards)))
+    record = os.path.join(directory, RECORD_NAME)
+    return SafetensorsSource(path, {index: stat_file(index)}, shards, dict(_merged(metadata, shards)), record)
 
 
 def _merged(index: Mapping[str, Any], shards: Sequence[Shard]) -> Iterator[tuple[str, Any]]:

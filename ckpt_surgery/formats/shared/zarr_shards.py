@@ -22,7 +22,8 @@ SHARDS = "sharding_indexed"
 ENTRY_BYTES = 16
 """Bytes of the index for each chunk inside: two integers of 64 bits."""
 CRC_BYTES = 4
-_ABSENT = np.uint64(2**64 - 1)
+ABSENT = np.uint64(2**64 - 1)
+"""Offset and length of a chunk inside that is not stored."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _present(manifest: Manifest, layout: ShardLayout, chunk: Chunk) -> np.ndarra
         return None
     entries = np.frombuffer(data[:size], "<u8" if layout.endian == "little" else ">u8").astype(np.uint64)
     offsets, lengths = np.moveaxis(entries.reshape(*counts, 2), -1, 0)
-    absent = (offsets == _ABSENT) & (lengths == _ABSENT)
+    absent = (offsets == ABSENT) & (lengths == ABSENT)
     # Without sums, which could exceed 64 bits.
     inside = (begin <= offsets) & (offsets <= end) & (lengths <= np.uint64(end) - np.minimum(offsets, end))
     return inside if (inside | absent).all() else None

@@ -31,6 +31,7 @@ from ckpt_surgery.formats.shared.zarr_writing import (
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.handles import Handles
+from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 
 
 class ZarrSink:
@@ -52,8 +53,7 @@ class ZarrSink:
 
     def _write_group(self, group: str, attributes: Mapping[str, Any]) -> None:
         if self._zarr == 3:
-            node = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
-            self._write_file(group, NODE_3, json.dumps(node).encode())
+            self._write_file(group, NODE_3, json.dumps(_group_node(attributes)).encode())
             return
         self._write_file(group, GROUP_2, b'{"zarr_format": 2}')
         if attributes:
@@ -73,6 +73,18 @@ class ZarrSink:
 
     def finish(self, workers: Sequence[int]) -> None:
         """Do nothing: a group has no index and no commit marker."""
+
+    def record(self, text: str) -> bool:
+        """Put the record among the group's attributes. Raises StorageError.
+
+        Readers would warn of a file that is no part of a group.
+        """
+        attributes = {**self._attributes, RECORD_NAME: json.loads(text)}
+        if self._zarr == 3:
+            put_record(self._directory / NODE_3, json.dumps(_group_node(attributes)))
+        else:
+            put_record(self._directory / ATTRIBUTES_2, json.dumps(attributes))
+        return True
 
 
 class ZarrWriter:
@@ -136,6 +148,11 @@ class ZarrWriter:
         }
         opened = ts.open(spec, open=True, read=True, write=True, assume_metadata=True, context=self._context)
         return opened.result()
+
+
+def _group_node(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a group, version 3."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
 
 
 def _groups(text: str) -> Iterator[str]:

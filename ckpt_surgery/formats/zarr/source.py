@@ -4,6 +4,7 @@ Sources: the zarr v2 and v3 specifications; zarr-python 3.1. A chunk without a f
 array's own metadata decides; consolidated metadata only shows whether an array is missing.
 """
 
+import json
 import os
 import posixpath
 import re
@@ -37,6 +38,7 @@ from ckpt_surgery.formats.shared.zarr_layout import (
 from ckpt_surgery.storage.failures import DAMAGED, named
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import FileStat, digest, is_directory, real_path, walk
+from ckpt_surgery.storage.record_files import RECORD_NAME
 
 LONE = "array"
 """Key of an array that is not in a group."""
@@ -55,7 +57,8 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
             f"{shown(path)} is not a directory, as zarr groups are", hint="Name the group's directory."
         )
     files = Files.of(path)
-    attributes = _root_attributes(files)
+    attributes = dict(_root_attributes(files))
+    record = attributes.pop(RECORD_NAME, None)
     directories = array_directories(files)
     _check_nothing_lost(files, directories)
     leaves: dict[str, Leaf] = {}
@@ -66,11 +69,21 @@ def open_zarr(path: str, selection: Selection) -> "ZarrSource":
             leaves[key.text], arrays[key.text] = _listed(files, directory, key)
         except SourceError as error:
             raise named(key, error) from error
-    return ZarrSource(path, "zarr", path, leaves, arrays, files.by_path, attributes)
+    source = ZarrSource(path, "zarr", path, leaves, arrays, files.by_path, attributes)
+    source.recorded = record
+    return source
 
 
 class ZarrSource(ZarrArraysSource):
     """A zarr group, opened for reading. Safe to use from several threads."""
+
+    recorded: Any = None
+    """The record of how the group was made: an attribute that is not one of the user's."""
+    record_file: str | None = None
+
+    def record(self) -> str | None:
+        """The text of the record; None where there is none."""
+        return None if self.recorded is None else json.dumps(self.recorded)
 
     def files(self) -> Iterator[str]:
         """Paths of all files below the group's directory."""

@@ -1,0 +1,74 @@
+"""`verify`: whether a checkpoint is still what was written."""
+
+import click
+
+from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
+from ckpt_surgery.cli.options import (
+    Command,
+    check_documents,
+    global_options,
+    json_option,
+    memory_option,
+    selection_options,
+    source_format_option,
+)
+from ckpt_surgery.core.errors import UsageError, VerificationError
+
+
+@click.command("verify", cls=Command, short_help="Read a checkpoint back against its digests.")
+@click.argument("path", metavar="PATH")
+@click.option("--fast", is_flag=True, help="Structure, sizes and shared files only; no values are read.")
+@click.option("--full", is_flag=True, help="All values, also linked ones, whose digests are then recorded.")
+@selection_options
+@source_format_option("--src-format")
+@memory_option
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.")
+@json_option
+@global_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    path: str,
+    fast: bool,
+    full: bool,
+    step: int | None,
+    item: str | None,
+    src_format: str | None,
+    memory: int | None,
+    workers: int | None,
+    json_to: str | None,
+) -> int:
+    """Read the checkpoint PATH back, and compare it with the digests that were recorded when it was written.
+
+    A checkpoint of another program has no digests: its structure is checked, and all values are read. The
+    exit code is 3 if anything is wrong, with the leaf and the chunk.
+    """
+    from ckpt_surgery import verifying
+    from ckpt_surgery.cli.progress import reporting
+    from ckpt_surgery.cli.render import warning_lines
+    from ckpt_surgery.cli.render_verification import flaw_lines, verified_line
+    from ckpt_surgery.report.verification import verified_document
+
+    if fast and full:
+        raise UsageError("--fast and --full exclude each other", hint="Leave one of them out.")
+    check_documents([json_to], [path])
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    reuse_memory()
+    expect_arrays()
+    with reporting(terminal.notes, terminal.settings.quiet) as progress:
+        found = verifying.verify(
+            path,
+            mode="fast" if fast else "full" if full else "values",
+            step=step,
+            item=item,
+            src_format=src_format,
+            memory=memory,
+            workers=workers,
+            progress=progress,
+        )
+    if json_to is not None:
+        write_document(verified_document(found), json_to)
+    terminal.warn(warning_lines(found.notices))
+    terminal.warn(flaw_lines(found))
+    terminal.show([verified_line(found)])
+    return VerificationError.exit_code if found.flaws else 0

@@ -1,0 +1,40 @@
+"""What verification found, as lines of styled text. Prints nothing."""
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ckpt_surgery.cli.render import number_of
+from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.report.verification import MOST_FLAWS, Verified, VerifiedRun, Verify, flaw_text
+
+
+def run_line(run: VerifiedRun) -> Text:
+    """The last line of `apply`: how much was read back before the result was published."""
+    if run.mode is Verify.NONE:
+        return Text("not verified (`verify` reads it back)", "dim")
+    parts = [f"{bytes_text(run.bytes_read)} read back"]
+    if run.bytes_not_read:
+        parts.append(f"{bytes_text(run.bytes_not_read)} linked and not read (`verify --full` reads them)")
+    return Text(f"verified: {', '.join(parts)}", "dim")
+
+
+def flaw_lines(found: Verified) -> Iterator[Text]:
+    """One line for each flaw, and one for those that are only counted."""
+    for flaw in found.flaws[:MOST_FLAWS]:
+        yield Text.assemble(("damaged  ", "bold red"), shown(flaw_text(flaw)))
+    more = len(found.flaws) - MOST_FLAWS
+    if more > 0:
+        yield Text.assemble(("damaged  ", "bold red"), f"and {more:,} more")
+
+
+def verified_line(found: Verified) -> Text:
+    """The last line of `verify`."""
+    whole = not found.flaws
+    line = Text.assemble(("whole", "bold green") if whole else ("damaged", "bold red"), "  ")
+    line.append(f"{number_of(found.leaves, 'leaf')} · {bytes_text(found.bytes_read)} read")
+    if found.bytes_not_read:
+        line.append(f", {bytes_text(found.bytes_not_read)} not read")
+    if not whole:
+        line.append(f" · {number_of(len(found.flaws), 'flaw')}")
+    return line.append(f" · {shown(found.path)}")

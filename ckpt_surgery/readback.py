@@ -1,0 +1,382 @@
+"""Reading a checkpoint back: stored bytes and values against checksums, linked chunks by a few bytes of each.
+
+Everything here collects flaws instead of raising: a damaged checkpoint mostly has more than one.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Chunk, Manifest
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import AdoptedFile, OpaqueSource, Source
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.executors import threads
+from ckpt_surgery.engine.tasks import batches
+from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
+from ckpt_surgery.report.values import is_numeric, read_block
+from ckpt_surgery.report.verification import Flaw
+from ckpt_surgery.storage.failures import told
+from ckpt_surgery.storage.reading import OpenFile, opened
+
+PIECE = 4 << 20
+"""Bytes that are read in one call."""
+BATCH_BYTES, BATCH_COUNT = 16 << 20, 4096
+"""Limits on the bytes and on the number of ranges of one file that one thread reads."""
+
+
+class Findings:
+    """What reading back has found so far. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.flaws: list[Flaw] = []
+        self.crcs: dict[str, dict[Shape, int]] = {}
+        """Checksums of values that had none, by the text of the leaf's key."""
+        self._done = self._total = 0
+        self._progress: Callable[[Progress], None] | None = None
+        self._lock = threading.Lock()
+
+    def expect(self, total: int, progress: Callable[[Progress], None] | None) -> None:
+        """Report progress from now on: how many of this number of bytes are read."""
+        self._total, self._progress = total, progress
+
+    def add(self, key: str | None, chunk: Shape | None, what: str) -> None:
+        """Note a flaw."""
+        with self._lock:
+            self.flaws.append(Flaw(key, chunk, what))
+
+    def note(self, key: str, chunk: Shape, crc: int) -> None:
+        """Note a checksum of values that had none."""
+        with self._lock:
+            self.crcs.setdefault(key, {})[chunk] = crc
+
+    def read(self, nbytes: int) -> None:
+        """Report the progress by a number of bytes."""
+        with self._lock:
+            self._done += nbytes
+            if self._progress is not None:
+                self._progress(Progress(self._done, self._total))
+
+
+# --- what is to be read -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of a file, and the checksum that they must have."""
+
+    file: str
+    offset: int
+    length: int
+    crc: int
+    key: str
+    index: Shape
+    inline: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A region of an array, and the checksum that its elements must have; None: it is to be found out."""
+
+    leaf: Leaf
+    region: Region
+    index: Shape
+    crc: int | None
+
+    @property
+    def nbytes(self) -> int:
+        assert self.leaf.spec is not None
+        return self.region.size * self.leaf.spec.dtype.itemsize
+
+
+@dataclass
+class Work:
+    """All that is to be read back."""
+
+    ranges: list[Range] = field(default_factory=list)
+    values: list[Values] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to read, stored ones where they are compared as they are."""
+        return sum(one.length for one in self.ranges) + sum(one.nbytes for one in self.values)
+
+
+def add_leaf(work: Work, findings: Findings, leaf: Leaf, digests: Digests) -> None:
+    """Put what a leaf's checksums are of into the work; chunks that are not there are flaws."""
+    assert leaf.spec is not None
+    manifest, key = leaf.manifest, leaf.key.text
+    plain = manifest is not None and manifest.stores_values
+    same_grid = manifest is not None and manifest.chunk_shape == digests.grid
+    by_chunk = not digests.of_values or (plain and same_grid)
+    for index, crc in digests.crcs.items():
+        if by_chunk:
+            chunk = None if manifest is None else manifest.chunks.get(index)
+            if chunk is None:
+                findings.add(key, index, "its stored bytes are missing")
+            else:
+                work.ranges.append(_range(chunk, 0, chunk.length, crc, key, index))
+            continue
+        region = _cell(index, digests.grid, leaf.spec.shape)
+        found = stored_range(manifest, region) if manifest is not None and plain else None
+        if found is None:
+            work.values.append(Values(leaf, region, index, crc))
+        else:
+            work.ranges.append(_range(*found, crc, key, index))
+
+
+def _range(chunk: Chunk, start: int, length: int, crc: int, key: str, index: Shape) -> Range:
+    if chunk.inline is not None:
+        begin = chunk.offset + start
+        return Range("", 0, length, crc, key, index, chunk.inline[begin : begin + length])
+    return Range(chunk.file, chunk.offset + start, length, crc, key, index)
+
+
+def _cell(index: Shape, grid: Shape, shape: Shape) -> Region:
+    starts = tuple(i * n for i, n in zip(index, grid, strict=True))
+    return Region(starts, tuple(min(a + n, s) for a, n, s in zip(starts, grid, shape, strict=True)))
+
+
+def stored_range(manifest: Manifest, region: Region) -> tuple[Chunk, int, int] | None:
+    """The bytes of one chunk that are a region's elements, as offset and length in it; None: there are none.
+
+    The manifest `stores_values`.
+    """
+    grid = manifest.chunk_shape
+    index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
+    inner = tuple(a % n for a, n in zip(region.starts, grid, strict=True))
+    shape = region.shape
+    if index not in manifest.chunks or any(a + n > c for a, n, c in zip(inner, shape, grid, strict=True)):
+        return None
+    cut = next((axis for axis, n in enumerate(shape) if n > 1), len(shape))
+    if shape[cut + 1 :] != grid[cut + 1 :]:
+        return None
+    start = 0
+    for at, length in zip(inner, grid, strict=True):
+        start = start * length + at
+    itemsize = manifest.spec.dtype.itemsize
+    return manifest.chunks[index], start * itemsize, region.size * itemsize
+
+
+def add_unknown(work: Work, leaf: Leaf, memory: int) -> Shape:
+    """Put all values of a leaf into the work, whose checksums are to be found; returns their grid."""
+    assert leaf.spec is not None
+    grid = read_block(leaf, memory)
+    for region in chunk_regions(leaf.spec.shape, grid):
+        index = tuple(a // n for a, n in zip(region.starts, grid, strict=True))
+        work.values.append(Values(leaf, region, index, None))
+    return grid
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read_back(source: Source, work: Work, findings: Findings, memory: int, workers: int) -> None:
+    """Read everything and compare it; `memory` is the budget in bytes, `workers` the number of threads."""
+    ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
+    together = [batch for same in _by_file(ranges) for batch in _batches(same)]
+    threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
+    groups = batches(work.values, lambda one: one.nbytes)
+    threads.run_all(lambda group: _compare_values(source, group, findings), groups, _held, memory, workers)
+
+
+def _held(group: list[Values]) -> int:
+    """Bytes that reading a group holds at most: a region, and the chunk that it is decoded from."""
+    largest = 0
+    for one in group:
+        manifest = one.leaf.manifest
+        chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
+        largest = max(largest, one.nbytes + max(one.nbytes, chunk))
+    return largest
+
+
+def _by_file(ranges: Iterable[Range]) -> Iterator[list[Range]]:
+    found: dict[str, list[Range]] = {}
+    for one in ranges:
+        found.setdefault(one.file, []).append(one)
+    yield from found.values()
+
+
+def _batches(ranges: Iterable[Range]) -> Iterator[list[Range]]:
+    batch: list[Range] = []
+    total = 0
+    for one in ranges:
+        if batch and (total + one.length > BATCH_BYTES or len(batch) == BATCH_COUNT):
+            yield batch
+            batch, total = [], 0
+        batch.append(one)
+        total += one.length
+    if batch:
+        yield batch
+
+
+def _compare_ranges(batch: list[Range], findings: Findings) -> None:
+    """Compare ranges of one file, or inline ones, in order."""
+    if batch[0].inline is not None:
+        for one in batch:
+            _compare(one, bytes_crc(one.inline or b""), findings)
+        return
+    try:
+        with opened(batch[0].file) as file:
+            buffer = memoryview(bytearray(PIECE))
+            for group in _near(batch):
+                _compare_near(file, group, buffer, findings)
+    except SourceError as error:
+        findings.add(batch[0].key, batch[0].index, told(error))
+
+
+def _near(batch: list[Range]) -> Iterator[list[Range]]:
+    """Ranges that are read in one call: they lie within PIECE bytes, one after another."""
+    group: list[Range] = []
+    for one in batch:
+        if group and (one.offset + one.length - group[0].offset > PIECE or one.offset > _stop(group[-1])):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _stop(one: Range) -> int:
+    return one.offset + one.length
+
+
+def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findings: Findings) -> None:
+    first = group[0]
+    for one in group:
+        if _stop(one) > file.stat.size:
+            findings.add(
+                one.key, one.index, f"its file ends at byte {file.stat.size}, before byte {_stop(one)}"
+            )
+            return
+    if len(group) == 1:
+        _compare(first, _range_crc(file, first.offset, first.length, buffer), findings)
+        return
+    length = max(map(_stop, group)) - first.offset
+    file.read_into(first.offset, buffer[:length])
+    for one in group:
+        start = one.offset - first.offset
+        _compare(one, bytes_crc(buffer[start : start + one.length]), findings)
+
+
+def _range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> int:
+    """CRC-32C of a range of a file, read in pieces of the buffer's length."""
+    crc = 0
+    for at in range(0, length, len(buffer)):
+        raise_if_cancelled()
+        part = buffer[: min(len(buffer), length - at)]
+        file.read_into(offset + at, part)
+        crc = bytes_crc(part, crc)
+    return crc
+
+
+def _compare(one: Range, crc: int, findings: Findings) -> None:
+    if crc != one.crc:
+        findings.add(one.key, one.index, _differs(crc, one.crc))
+    findings.read(one.length)
+
+
+def _elements(source: Source, one: Values) -> np.ndarray:
+    if isinstance(source, OpaqueSource) and not is_numeric(one.leaf):
+        return source.opaque_elements(one.leaf, one.region)
+    return source.read(one.leaf, one.region)
+
+
+def _differs(found: int, wanted: int) -> str:
+    return f"its checksum is {found:08x}, not {wanted:08x} as when it was written"
+
+
+def _compare_values(source: Source, group: list[Values], findings: Findings) -> None:
+    for one in group:
+        raise_if_cancelled()
+        try:
+            crc = values_crc(_elements(source, one))
+        except SourceError as error:
+            if is_numeric(one.leaf):  # the others may be objects that only their writer reads
+                findings.add(one.leaf.key.text, one.index, f"it cannot be read: {told(error)}")
+            continue
+        if one.crc is None:
+            findings.note(one.leaf.key.text, one.index, crc)
+        elif crc != one.crc:
+            findings.add(one.leaf.key.text, one.index, _differs(crc, one.crc))
+        findings.read(one.nbytes)
+
+
+# --- a few bytes of each chunk ----------------------------------------------------------------------------
+
+
+def check_chunks(leaves: Mapping[str, Leaf], findings: Findings, memory: int, workers: int) -> None:
+    """Check by a few bytes of each that the chunks of these leaves are whole; each file is opened once."""
+    by_file: dict[str, list[tuple[Leaf, Shape, Chunk]]] = {}
+    for leaf in leaves.values():
+        if leaf.manifest is None:
+            continue
+        for index, chunk in leaf.manifest.chunks.items():
+            by_file.setdefault(chunk.file, []).append((leaf, index, chunk))
+    items = [part for found in by_file.values() for part in _parts(found)]
+    threads.run_all(lambda part: _check_part(part, findings), items, lambda _: PIECE, memory, workers)
+
+
+def _parts(found: list[tuple[Leaf, Shape, Chunk]]) -> Iterator[list[tuple[Leaf, Shape, Chunk]]]:
+    found.sort(key=lambda one: one[2].offset)
+    for at in range(0, len(found), BATCH_COUNT):
+        yield found[at : at + BATCH_COUNT]
+
+
+def _check_part(part: list[tuple[Leaf, Shape, Chunk]], findings: Findings) -> None:
+    path = part[0][2].file
+    try:
+        if not path:
+            _check_in(None, part, findings)
+        else:
+            with opened(path) as file:
+                _check_in(file, part, findings)
+    except SourceError as error:
+        findings.add(part[0][0].key.text, part[0][1], told(error))
+
+
+def _check_in(file: OpenFile | None, part: list[tuple[Leaf, Shape, Chunk]], findings: Findings) -> None:
+    for leaf, index, chunk in part:
+        assert leaf.manifest is not None
+        if file is not None and chunk.offset + chunk.length > file.stat.size:
+            what = f"its file ends at byte {file.stat.size}, before byte {chunk.offset + chunk.length}"
+            findings.add(leaf.key.text, index, what)
+            continue
+        flaw = chunk_flaw(leaf.manifest, chunk, file)
+        if flaw is not None:
+            findings.add(leaf.key.text, index, flaw)
+
+
+def check_grid(leaf: Leaf, findings: Findings) -> None:
+    """Note chunks of the grid that have no stored bytes."""
+    manifest = leaf.manifest
+    if manifest is None or manifest.complete:
+        return
+    counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
+    for region in chunk_regions(counts, (1,) * len(counts)):
+        if region.starts not in manifest.chunks:
+            findings.add(leaf.key.text, region.starts, "its stored bytes are missing")
+            return
+
+
+def check_copies(directory: Path, files: Iterable[AdoptedFile], findings: Findings) -> None:
+    """Compare whole files that were copied with their checksums; names are relative to `directory`."""
+    for copy in files:
+        if copy.crc32c is not None:
+            try:
+                with opened(str(directory / copy.name)) as file:
+                    crc = _range_crc(file, 0, file.stat.size, memoryview(bytearray(PIECE)))
+            except SourceError as error:
+                findings.add(None, None, told(error))
+                continue
+            if crc != copy.crc32c:
+                findings.add(None, None, f"the file {shown(copy.name)}: {_differs(crc, copy.crc32c)}")

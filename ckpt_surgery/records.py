@@ -1,0 +1,206 @@
+"""The record of how a checkpoint was made: the recipe, the sources, and checksums of what was written.
+
+It is a JSON document in the checkpoint, `ckpt_surgery.json`, by which `verify` compares what is read. The
+checksums of a leaf are one text: eight hexadecimal digits for each region of the grid, in C order.
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpt_surgery.core.arrays import Shape, grid_counts
+from ckpt_surgery.core.digests import Digests
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, RecordedSource, Source
+from ckpt_surgery.core.version import VERSION
+from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.storage.record_files import read_record, record_file
+
+SCHEMA = 1
+NONE = "--------"
+"""What stands for a region without a checksum, in place of its eight digits."""
+DIGITS = len(NONE)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that was read."""
+
+    document: Mapping[str, Any]
+    """All of it, as JSON."""
+    leaf_count: int
+    """Number of leaves of the checkpoint, with and without checksums."""
+    grids: Mapping[str, tuple[Shape, bool, str]]
+    """Grid, whether checksums are of values, and the checksums in hexadecimal, by the texts of keys."""
+    files: tuple[AdoptedFile, ...]
+    """Whole files that came from sources."""
+
+
+class Malformed(Exception):
+    """A record is not what this program writes; the message says why."""
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def record_text(plan: Plan, digests: Mapping[int, Digests], files: Iterable[AdoptedFile]) -> str:
+    """The record of a plan that was carried out. `digests`: checksums by the positions of steps."""
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "recipe": {"path": plan.recipe, "sha256": plan.recipe_sha256},
+        "params": {param.name: param.text for param in plan.params},
+        "sources": [
+            {
+                "name": source.name,
+                "path": source.path,
+                "format": source.format,
+                "step": source.step,
+                "item": source.item,
+                "fingerprint": source.fingerprint,
+            }
+            for source in plan.inputs
+        ],
+        "leaf_count": len(plan.steps),
+        "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
+        "files": [_file_json(file) for file in files],
+    }
+    return _text(document)
+
+
+def room_for_record(plan: Plan) -> int:
+    """Bytes that the record of a plan will have inside a JSON document, where no file is linked."""
+    expected = ((number, expected_digests(step)) for number, step in enumerate(plan.steps))
+    text = record_text(plan, {number: found for number, found in expected if found is not None}, ())
+    return len(json.dumps(text)) - 2  # without the quotes
+
+
+def expected_digests(step: Step) -> Digests | None:
+    """Checksums with the regions that a step will have, and 0 for each; None where there will be none."""
+    if step.stored is not None:
+        return Digests(step.stored.chunk_shape, False, dict.fromkeys(step.stored.chunks, 0))
+    if step.cut is None or not step.leaf.nbytes:
+        return None
+    counts = grid_counts(step.value.spec.shape, step.cut.block)
+    return Digests(step.cut.block, True, dict.fromkeys(_indices(counts), 0))
+
+
+def with_digests(record: Record, leaves: Mapping[str, Leaf], found: Mapping[str, Digests]) -> str:
+    """The text of a record with the checksums of more leaves, by the texts of their keys."""
+    more = [_leaf_json(leaves[key], digests) for key, digests in found.items()]
+    return _text({**record.document, "leaves": [*record.document["leaves"], *more]})
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
+    assert leaf.spec is not None
+    indices = _indices(grid_counts(leaf.spec.shape, digests.grid))
+    crcs = (f"{digests.crcs[index]:08x}" if index in digests.crcs else NONE for index in indices)
+    return {
+        "key": leaf.key.text,
+        "grid": list(digests.grid),
+        "of": "values" if digests.of_values else "stored",
+        "crc32c": "".join(crcs),
+    }
+
+
+def _file_json(file: AdoptedFile) -> dict[str, Any]:
+    found = {
+        "name": file.name,
+        "source": file.source,
+        "how": file.how.value,
+        "size": file.size,
+        "mtime_ns": file.modified,
+    }
+    return found if file.crc32c is None else {**found, "crc32c": f"{file.crc32c:08x}"}
+
+
+def _indices(counts: Shape) -> Iterable[Shape]:
+    return itertools.product(*map(range, counts))
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def record_of(source: Source) -> Record | None:
+    """The record of an open checkpoint; None where it has none.
+
+    Raises Malformed where it cannot be understood, SourceError where it cannot be read.
+    """
+    text = source.record() if isinstance(source, RecordedSource) else None
+    if text is None:
+        text = read_record(record_file(source.path))
+    return None if text is None else parsed(text)
+
+
+def place_of_record(source: Source) -> Path:
+    """The file that is for the record of an open checkpoint, where it is not inside another file."""
+    if isinstance(source, RecordedSource) and source.record_file is not None:
+        return Path(source.record_file)
+    return Path(record_file(source.path))
+
+
+def parsed(text: str) -> Record:
+    """A record from its text. Raises Malformed."""
+    try:
+        document = json.loads(text)
+        if document["schema"] != SCHEMA:
+            raise Malformed(f"its schema is {document['schema']!r}: a newer version of this program wrote it")
+        grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
+        files = tuple(map(_file, document["files"]))
+        return Record(document, _integer(document["leaf_count"]), grids, files)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Malformed(f"it is damaged ({type(error).__name__}: {error})") from error
+
+
+def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
+    grid, of, crcs = tuple(map(_integer, entry["grid"])), entry["of"], entry["crc32c"]
+    if of not in ("values", "stored") or not isinstance(crcs, str) or not all(n > 0 for n in grid):
+        raise ValueError(f"the entry of {entry['key']!r}")
+    return grid, of == "values", crcs
+
+
+def _file(entry: Mapping[str, Any]) -> AdoptedFile:
+    crc = entry.get("crc32c")
+    return AdoptedFile(
+        str(entry["name"]),
+        str(entry["source"]),
+        LinkMode(entry["how"]),
+        _integer(entry["size"]),
+        _integer(entry["mtime_ns"]),
+        None if crc is None else int(crc, 16),
+    )
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number of anything")
+    return value
+
+
+def digests_of(grid: Shape, of_values: bool, crcs: str, shape: Shape) -> Digests | None:
+    """The checksums of an array of this shape; None where they are those of an array of another one."""
+    if len(grid) != len(shape):
+        return None
+    counts = grid_counts(shape, grid)
+    texts = [crcs[at : at + DIGITS] for at in range(0, len(crcs), DIGITS)]
+    if len(texts) != _product(counts):
+        return None
+    found = zip(_indices(counts), texts, strict=True)
+    try:
+        return Digests(grid, of_values, {index: int(text, 16) for index, text in found if text != NONE})
+    except ValueError:
+        return None
+
+
+def _product(counts: Sequence[int]) -> int:
+    total = 1
+    for count in counts:
+        total *= count
+    return total

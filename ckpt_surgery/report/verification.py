@@ -1,0 +1,111 @@
+"""What verification found, and its JSON documents."""
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.documents import JSON_SCHEMA
+from ckpt_surgery.core.text import shown
+
+MOST_FLAWS = 100
+"""Number of flaws that are listed; the others are counted."""
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """One thing that is wrong with a checkpoint."""
+
+    key: str | None
+    """Text of the leaf's key; None where it is no leaf's."""
+    chunk: Shape | None
+    """Index of the chunk, or of the region of the checksums' grid; None where all of the leaf is meant."""
+    what: str
+    """What is wrong, as a clause."""
+
+
+class Verify(enum.StrEnum):
+    """How much of a new checkpoint is read before it is published."""
+
+    FAST = "fast"
+    """What was computed or copied, and a few bytes of each linked chunk."""
+    FULL = "full"
+    """All values."""
+    NONE = "none"
+    """Nothing."""
+
+
+@dataclass(frozen=True)
+class VerifiedRun:
+    """How a result was verified before it was published."""
+
+    mode: Verify
+    bytes_read: int
+    """Bytes of arrays, decoded, that were read back."""
+    bytes_not_read: int
+    """Bytes of arrays, decoded, of which at most a few bytes of each chunk were read."""
+
+
+NOT_VERIFIED = VerifiedRun(Verify.NONE, 0, 0)
+
+
+class Depth(enum.StrEnum):
+    """How much of a checkpoint `verify` reads."""
+
+    VALUES = "values"
+    """Everything that has checksums; everything where there is no record."""
+    FAST = "fast"
+    """A few bytes of each chunk."""
+    FULL = "full"
+    """All values; checksums of those that have none are recorded."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What `verify` found."""
+
+    path: str
+    mode: Depth
+    format: str
+    leaves: int
+    """Number of leaves."""
+    bytes_read: int
+    """Bytes of arrays, decoded, that were read."""
+    bytes_not_read: int
+    """Bytes of arrays, decoded, of which at most a few bytes of each chunk were read."""
+    flaws: tuple[Flaw, ...]
+    """Everything that is wrong; empty: nothing is."""
+    notices: tuple[str, ...] = ()
+    """What could not be compared, or was recorded."""
+
+
+def flaw_text(flaw: Flaw) -> str:
+    """A flaw as a sentence, printable."""
+    if flaw.key is None:
+        return flaw.what
+    chunk = "" if flaw.chunk is None else f", chunk ({', '.join(map(str, flaw.chunk))})"
+    return f"`{shown(flaw.key)}`{chunk}: {flaw.what}"
+
+
+def run_document(run: VerifiedRun) -> dict[str, Any]:
+    """The member `verified` of the document of `apply`."""
+    return {"mode": run.mode.value, "bytes_read": run.bytes_read, "bytes_not_read": run.bytes_not_read}
+
+
+def verified_document(found: Verified) -> dict[str, Any]:
+    """The JSON document of `verify`, with the first MOST_FLAWS flaws."""
+    return {
+        "schema": JSON_SCHEMA,
+        "path": found.path,
+        "format": found.format,
+        "mode": found.mode.value,
+        "bytes_read": found.bytes_read,
+        "bytes_not_read": found.bytes_not_read,
+        "leaves": found.leaves,
+        "flaw_count": len(found.flaws),
+        "flaws": [
+            {"key": flaw.key, "chunk": None if flaw.chunk is None else list(flaw.chunk), "what": flaw.what}
+            for flaw in found.flaws[:MOST_FLAWS]
+        ],
+        "notices": list(found.notices),
+    }

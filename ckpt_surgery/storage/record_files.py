@@ -1,0 +1,41 @@
+"""The file with the record of how a checkpoint was made, in its directory or beside its only file."""
+
+import os
+from pathlib import Path
+
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import exists, is_directory
+from ckpt_surgery.storage.reading import read_file
+
+RECORD_NAME = "ckpt_surgery.json"
+"""Name of the record: a file, or an entry among the metadata of a format with a place for it."""
+
+
+def beside(path: Path) -> Path:
+    """The record beside a checkpoint whose format has no place for it."""
+    return path.with_name(f"{path.name}.{RECORD_NAME}")
+
+
+def record_file(path: str) -> str:
+    """Where the record of a checkpoint is that has none inside a file: in its directory, or beside it."""
+    within = os.path.join(path, RECORD_NAME)
+    return within if is_directory(path) and exists(within) else os.fspath(beside(Path(path)))
+
+
+def read_record(file: str) -> str | None:
+    """The text of a record; None where there is no such file. Raises SourceError where it is unreadable."""
+    return read_file(file).decode("utf-8", "replace") if exists(file) else None
+
+
+def put_record(file: Path, text: str) -> None:
+    """Write a record, in place of the one that is there: at every moment there is one of the two, whole.
+
+    Raises StorageError.
+    """
+    unfinished = file.with_name(f"{file.name}.tmp")
+    with storage_errors(file):
+        with open(unfinished, "w", encoding="ascii") as written:
+            written.write(text)
+            written.flush()
+            os.fsync(written.fileno())
+        os.replace(unfinished, file)
