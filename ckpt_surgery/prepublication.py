@@ -17,20 +17,12 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Step
-from ckpt_surgery.readback import (
-    Findings,
-    Work,
-    add_leaf,
-    add_unknown,
-    check_chunks,
-    check_copies,
-    check_grid,
-    read_back,
-)
+from ckpt_surgery.readback import Findings, read_leaves
 from ckpt_surgery.records import place_of_record
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
 from ckpt_surgery.storage.failures import DAMAGED, told
 from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid
 
 MOST_TOLD = 10
 """Number of flaws that an error names."""
@@ -68,29 +60,35 @@ def verify_written(
     source, leaves = _reopened(prepared, product, step_only)
     _compare_leaves(plan.steps, leaves, findings)
     _raise(findings.flaws, prepared)
-    work = Work()
-    linked: dict[str, Leaf] = {}
-    for number, step in enumerate(plan.steps):
-        leaf = leaves[step.leaf.key.text]
+    stored, known, linked = _sorted_out(plan.steps, leaves, written.digests)
+    for leaf in leaves.values():
         check_grid(leaf, findings)
-        if number in written.digests:
-            add_leaf(work, findings, leaf, written.digests[number])
-        elif leaf.spec is not None and leaf.spec.size:
-            linked[leaf.key.text] = leaf
-    check_chunks(linked, findings, prepared.memory, prepared.workers)
+    check_chunks(stored, findings, prepared.memory, prepared.workers)
     check_copies(place_of_record(source).parent, written.files, findings)
     _raise(findings.flaws, prepared)
     unknown = linked if mode is Verify.FULL else {}
-    grids = {key: add_unknown(work, leaf, prepared.memory) for key, leaf in unknown.items()}
-    read_back(source, work, findings, prepared.memory, prepared.workers)
+    found = read_leaves(source, known, unknown.values(), findings, prepared.memory, prepared.workers)
     _raise(findings.flaws, prepared)
-    skipped = 0 if mode is Verify.FULL else sum(leaf.nbytes for leaf in linked.values())
-    more = {
-        number: Digests(grids[step.leaf.key.text], True, findings.crcs[step.leaf.key.text])
-        for number, step in enumerate(plan.steps)
-        if step.leaf.key.text in findings.crcs
-    }
-    return Verification(VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped), more)
+    skipped = sum(leaf.nbytes for leaf in linked.values() if leaf.key.text not in unknown)
+    keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
+    run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
+    return Verification(run, {keys[key]: digests for key, digests in found.items()})
+
+
+def _sorted_out(
+    steps: Sequence[Step], leaves: Mapping[str, Leaf], digests: Mapping[int, Digests]
+) -> tuple[list[Leaf], list[tuple[Leaf, Digests]], dict[str, Leaf]]:
+    """Leaves whose stored bytes were taken over, leaves with checksums, and linked leaves by key."""
+    stored, known, linked = [], [], {}
+    for number, step in enumerate(steps):
+        leaf = leaves[step.leaf.key.text]
+        if step.stored is not None:
+            stored.append(leaf)
+        if number in digests:
+            known.append((leaf, digests[number]))
+        elif leaf.spec is not None and leaf.spec.size:
+            linked[leaf.key.text] = leaf
+    return stored, known, linked
 
 
 def _reopened(prepared: Prepared, product: Path, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
@@ -100,7 +98,7 @@ def _reopened(prepared: Prepared, product: Path, step_only: bool) -> tuple[Sourc
     try:
         source = formats.open_source(str(product), options.format, step, item)
         return source, source.leaves()
-    except SourceError as error:
+    except (SourceError, UsageError) as error:  # UsageError: it is not there
         raise VerificationError(
             *(
                 replace(p, message=f"what was written cannot be read: {p.message}", hint=HINT)

@@ -1,28 +1,25 @@
-"""Reading a checkpoint back: stored bytes and values against checksums, linked chunks by a few bytes of each.
+"""Reading a checkpoint back: its stored bytes and its values against their checksums.
 
 Everything here collects flaws instead of raising: a damaged checkpoint mostly has more than one.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions, grid_counts
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile, OpaqueSource, Source
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.tasks import batches
-from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.report.values import is_numeric, read_block
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import told
@@ -180,13 +177,31 @@ def add_unknown(work: Work, leaf: Leaf, memory: int) -> Shape:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_back(source: Source, work: Work, findings: Findings, memory: int, workers: int) -> None:
-    """Read everything and compare it; `memory` is the budget in bytes, `workers` the number of threads."""
+def read_leaves(
+    source: Source,
+    known: Iterable[tuple[Leaf, Digests]],
+    unknown: Iterable[Leaf],
+    findings: Findings,
+    memory: int,
+    workers: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Digests]:
+    """Read leaves and compare them with their checksums; those of `unknown` are found out.
+
+    `memory` is the budget in bytes, `workers` the number of threads. Returns the checksums of `unknown`
+    leaves that could be read, by the texts of their keys.
+    """
+    work = Work()
+    for leaf, digests in known:
+        add_leaf(work, findings, leaf, digests)
+    grids = {leaf.key.text: add_unknown(work, leaf, memory) for leaf in unknown}
+    findings.expect(work.nbytes, progress)
     ranges = sorted(work.ranges, key=attrgetter("file", "offset"))
     together = [batch for same in _by_file(ranges) for batch in _batches(same)]
     threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
     groups = batches(work.values, lambda one: one.nbytes)
     threads.run_all(lambda group: _compare_values(source, group, findings), groups, _held, memory, workers)
+    return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
 
 
 def _held(group: list[Values]) -> int:
@@ -259,7 +274,7 @@ def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findin
             )
             return
     if len(group) == 1:
-        _compare(first, _range_crc(file, first.offset, first.length, buffer), findings)
+        _compare(first, range_crc(file, first.offset, first.length, buffer), findings)
         return
     length = max(map(_stop, group)) - first.offset
     file.read_into(first.offset, buffer[:length])
@@ -268,7 +283,7 @@ def _compare_near(file: OpenFile, group: list[Range], buffer: memoryview, findin
         _compare(one, bytes_crc(buffer[start : start + one.length]), findings)
 
 
-def _range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> int:
+def range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> int:
     """CRC-32C of a range of a file, read in pieces of the buffer's length."""
     crc = 0
     for at in range(0, length, len(buffer)):
@@ -281,7 +296,7 @@ def _range_crc(file: OpenFile, offset: int, length: int, buffer: memoryview) -> 
 
 def _compare(one: Range, crc: int, findings: Findings) -> None:
     if crc != one.crc:
-        findings.add(one.key, one.index, _differs(crc, one.crc))
+        findings.add(one.key, one.index, differs(crc, one.crc))
     findings.read(one.length)
 
 
@@ -291,7 +306,8 @@ def _elements(source: Source, one: Values) -> np.ndarray:
     return source.read(one.leaf, one.region)
 
 
-def _differs(found: int, wanted: int) -> str:
+def differs(found: int, wanted: int) -> str:
+    """What is wrong where a checksum differs."""
     return f"its checksum is {found:08x}, not {wanted:08x} as when it was written"
 
 
@@ -307,76 +323,5 @@ def _compare_values(source: Source, group: list[Values], findings: Findings) -> 
         if one.crc is None:
             findings.note(one.leaf.key.text, one.index, crc)
         elif crc != one.crc:
-            findings.add(one.leaf.key.text, one.index, _differs(crc, one.crc))
+            findings.add(one.leaf.key.text, one.index, differs(crc, one.crc))
         findings.read(one.nbytes)
-
-
-# --- a few bytes of each chunk ----------------------------------------------------------------------------
-
-
-def check_chunks(leaves: Mapping[str, Leaf], findings: Findings, memory: int, workers: int) -> None:
-    """Check by a few bytes of each that the chunks of these leaves are whole; each file is opened once."""
-    by_file: dict[str, list[tuple[Leaf, Shape, Chunk]]] = {}
-    for leaf in leaves.values():
-        if leaf.manifest is None:
-            continue
-        for index, chunk in leaf.manifest.chunks.items():
-            by_file.setdefault(chunk.file, []).append((leaf, index, chunk))
-    items = [part for found in by_file.values() for part in _parts(found)]
-    threads.run_all(lambda part: _check_part(part, findings), items, lambda _: PIECE, memory, workers)
-
-
-def _parts(found: list[tuple[Leaf, Shape, Chunk]]) -> Iterator[list[tuple[Leaf, Shape, Chunk]]]:
-    found.sort(key=lambda one: one[2].offset)
-    for at in range(0, len(found), BATCH_COUNT):
-        yield found[at : at + BATCH_COUNT]
-
-
-def _check_part(part: list[tuple[Leaf, Shape, Chunk]], findings: Findings) -> None:
-    path = part[0][2].file
-    try:
-        if not path:
-            _check_in(None, part, findings)
-        else:
-            with opened(path) as file:
-                _check_in(file, part, findings)
-    except SourceError as error:
-        findings.add(part[0][0].key.text, part[0][1], told(error))
-
-
-def _check_in(file: OpenFile | None, part: list[tuple[Leaf, Shape, Chunk]], findings: Findings) -> None:
-    for leaf, index, chunk in part:
-        assert leaf.manifest is not None
-        if file is not None and chunk.offset + chunk.length > file.stat.size:
-            what = f"its file ends at byte {file.stat.size}, before byte {chunk.offset + chunk.length}"
-            findings.add(leaf.key.text, index, what)
-            continue
-        flaw = chunk_flaw(leaf.manifest, chunk, file)
-        if flaw is not None:
-            findings.add(leaf.key.text, index, flaw)
-
-
-def check_grid(leaf: Leaf, findings: Findings) -> None:
-    """Note chunks of the grid that have no stored bytes."""
-    manifest = leaf.manifest
-    if manifest is None or manifest.complete:
-        return
-    counts = grid_counts(manifest.spec.shape, manifest.chunk_shape)
-    for region in chunk_regions(counts, (1,) * len(counts)):
-        if region.starts not in manifest.chunks:
-            findings.add(leaf.key.text, region.starts, "its stored bytes are missing")
-            return
-
-
-def check_copies(directory: Path, files: Iterable[AdoptedFile], findings: Findings) -> None:
-    """Compare whole files that were copied with their checksums; names are relative to `directory`."""
-    for copy in files:
-        if copy.crc32c is not None:
-            try:
-                with opened(str(directory / copy.name)) as file:
-                    crc = _range_crc(file, 0, file.stat.size, memoryview(bytearray(PIECE)))
-            except SourceError as error:
-                findings.add(None, None, told(error))
-                continue
-            if crc != copy.crc32c:
-                findings.add(None, None, f"the file {shown(copy.name)}: {_differs(crc, copy.crc32c)}")

@@ -3,34 +3,24 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, Source
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.readback import (
-    Findings,
-    Work,
-    add_leaf,
-    add_unknown,
-    check_chunks,
-    check_copies,
-    check_grid,
-    read_back,
-)
+from ckpt_surgery.readback import Findings, read_leaves
 from ckpt_surgery.records import Malformed, Record, digests_of, place_of_record, record_of, with_digests
 from ckpt_surgery.report.verification import Depth, Flaw, Verified
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import exists
-from ckpt_surgery.storage.reading import stat_file
 from ckpt_surgery.storage.record_files import put_record
+from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid, check_shared
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
 NO_RECORD_FAST = "no digests are recorded: only structure and sizes were checked"
@@ -83,44 +73,31 @@ class _Run:
     memory: int
     workers: int
 
+    @property
+    def arrays(self) -> dict[str, Leaf]:
+        """Leaves with elements, by the texts of their keys."""
+        return {key: leaf for key, leaf in self.leaves.items() if leaf.spec is not None and leaf.spec.size}
+
     def done(self, progress: Callable[[Progress], None] | None) -> Verified:
         """Check and read everything that the mode asks for."""
-        findings, work = Findings(), Work()
+        findings, arrays = Findings(), self.arrays
         record = self._record(findings)
-        arrays = {key: leaf for key, leaf in self.leaves.items() if leaf.spec is not None and leaf.spec.size}
         known = {} if record is None else _known(record, self.leaves, findings)
         if record is not None:
-            _compare_count(record, self.leaves, findings)
-            for leaf in arrays.values():
-                check_grid(leaf, findings)
-            self._check_files(record.files, findings)
-        check_chunks(arrays, findings, self.memory, self.workers)
-        unknown: Mapping[str, Leaf] = {}
-        if self.mode is not Depth.FAST:
-            for key, digests in known.items():
-                add_leaf(work, findings, arrays[key], digests)
-            if record is None or self.mode is Depth.FULL:
-                unknown = {key: leaf for key, leaf in arrays.items() if key not in known}
-        grids = {key: add_unknown(work, leaf, self.memory) for key, leaf in unknown.items()}
-        findings.expect(work.nbytes, progress)
-        read_back(self.source, work, findings, self.memory, self.workers)
-        notices = self._notices(record, known)
-        place = place_of_record(self.source)
-        if record is not None and not findings.flaws and findings.crcs and exists(os.fspath(place)):
-            found = {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
-            put_record(place, with_digests(record, self.leaves, found))
-            notices = (*notices, f"digests of {len(found)} more leaves were recorded")
-        read = 0 if self.mode is Depth.FAST else sum(arrays[key].nbytes for key in {*known, *unknown})
-        total = sum(leaf.nbytes for leaf in arrays.values())
+            self._check_against(record, findings)
+        check_chunks(arrays.values(), findings, self.memory, self.workers)
+        wanted, unknown = self._wanted(record, known)
+        found = read_leaves(self.source, wanted, unknown, findings, self.memory, self.workers, progress)
+        read = sum(leaf.nbytes for leaf in (*(leaf for leaf, _ in wanted), *unknown))
         return Verified(
             self.source.path,
             self.mode,
             self.source.format,
             len(self.leaves),
             read,
-            total - read,
+            sum(leaf.nbytes for leaf in arrays.values()) - read,
             tuple(findings.flaws),
-            notices,
+            self._notices(record, {} if findings.flaws else found),
         )
 
     def _record(self, findings: Findings) -> Record | None:
@@ -132,20 +109,40 @@ class _Run:
             findings.add(None, None, f"the record cannot be read: {told(error)}")
         return None
 
-    def _check_files(self, files: tuple[AdoptedFile, ...], findings: Findings) -> None:
-        """Whole files that came from sources: those that are shared must be as they were."""
+    def _check_against(self, record: Record, findings: Findings) -> None:
+        """Number of leaves, chunks that must be there, and whole files that came from sources."""
+        if record.leaf_count != len(self.leaves):
+            what = f"the checkpoint has {len(self.leaves)} leaves, and its record is of {record.leaf_count}"
+            findings.add(None, None, what)
+        for leaf in self.arrays.values():
+            check_grid(leaf, findings)
         directory = place_of_record(self.source).parent
-        for file in files:
-            _check_file(directory / file.name, file, findings)
+        check_shared(directory, record.files, findings)
         if self.mode is not Depth.FAST:
-            check_copies(directory, files, findings)
+            check_copies(directory, record.files, findings)
 
-    def _notices(self, record: Record | None, known: Mapping[str, Digests]) -> tuple[str, ...]:
-        if record is not None:
-            return ()
+    def _wanted(
+        self, record: Record | None, known: Mapping[str, Digests]
+    ) -> tuple[list[tuple[Leaf, Digests]], list[Leaf]]:
+        """What is to be read: leaves with checksums, and leaves without."""
         if self.mode is Depth.FAST:
-            return (NO_RECORD_FAST,)
-        return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
+            return [], []
+        wanted = [(self.leaves[key], digests) for key, digests in known.items()]
+        if record is not None and self.mode is not Depth.FULL:
+            return wanted, []
+        return wanted, [leaf for key, leaf in self.arrays.items() if key not in known]
+
+    def _notices(self, record: Record | None, found: Mapping[str, Digests]) -> tuple[str, ...]:
+        """What could not be compared; and the checksums of more leaves are recorded."""
+        if record is None:
+            if self.mode is Depth.FAST:
+                return (NO_RECORD_FAST,)
+            return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
+        place = place_of_record(self.source)
+        if not found or not exists(os.fspath(place)):
+            return ()
+        put_record(place, with_digests(record, self.leaves, found))
+        return (f"digests of {len(found)} more leaves were recorded",)
 
 
 def _known(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:
@@ -164,21 +161,3 @@ def _known(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> di
         elif leaf.spec.size:
             found[key] = digests
     return found
-
-
-def _compare_count(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> None:
-    if record.leaf_count != len(leaves):
-        what = f"the checkpoint has {len(leaves)} leaves, and its record is of {record.leaf_count}"
-        findings.add(None, None, what)
-
-
-def _check_file(path: Path, file: AdoptedFile, findings: Findings) -> None:
-    try:
-        found = stat_file(os.fspath(path))
-    except SourceError as error:
-        findings.add(None, None, told(error))
-        return
-    shared = file.how is LinkMode.HARDLINK
-    if found.size != file.size or (shared and found.modified != file.modified):
-        why = f", which it shares with {shown(file.source)}," if shared else ""
-        findings.add(None, None, f"its file {shown(file.name)}{why} has changed since it was written")
