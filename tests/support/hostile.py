@@ -83,7 +83,9 @@ def deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         st.tuples(st.sampled_from(["-", "+", "~", "not "]), inner).map(lambda t: f"({t[0]}{t[1]})"),
         st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
         inner.map(lambda t: f"({t}).T"),
-        st.tuples(inner, st.sampled_from(["shape", "dtype", "ndim", "size"])).map(lambda t: f"({t[0]}).{t[1]}"),
+        st.tuples(inner, st.sampled_from(["shape", "dtype", "ndim", "size"])).map(
+            lambda t: f"({t[0]}).{t[1]}"
+        ),
         inner.map(lambda t: f"f'{{{t.replace(chr(39), chr(34))}}}'"),
         lists(inner),
     )
@@ -94,12 +96,16 @@ PATTERNS = st.sampled_from(
     ["a", "s", ".*", r"b/(?P<n>\d)", r"c/(?P<n>\d)/(.*)", "(?P<n>.)(.*)", "(?:(a|aa)+)+$", "nothing", "[abs]"]
 )
 KEYS = st.one_of(
-    st.sampled_from(["z", "z/${n}", r"z/\1", r"\g<n>", "z/[0]", "${key}/q", "b", "z${i}", "[${i}]", "z/[00]"]),
+    st.sampled_from(
+        ["z", "z/${n}", r"z/\1", r"\g<n>", "z/[0]", "${key}/q", "b", "z${i}", "[${i}]", "z/[00]"]
+    ),
     EXPRESSIONS.map(lambda text: f"z/${{{text}}}"),
 )
 VARIABLES = st.dictionaries(
     st.sampled_from(["i", "j"]),
-    st.one_of(st.sampled_from(["range(2)", "range(0)", "range(10**6)", "[1, 'q']", "xs", "big"]), EXPRESSIONS),
+    st.one_of(
+        st.sampled_from(["range(2)", "range(0)", "range(10**6)", "[1, 'q']", "xs", "big"]), EXPRESSIONS
+    ),
     min_size=1,
     max_size=2,
 )
@@ -131,7 +137,9 @@ def rules(draw: st.DrawFn) -> dict[str, object]:
 def recipes(draw: st.DrawFn) -> dict[str, object]:
     """The document of a recipe."""
     passes = draw(
-        st.lists(st.lists(rules(), min_size=1, max_size=3).map(lambda r: {"rules": r}), min_size=1, max_size=3)
+        st.lists(
+            st.lists(rules(), min_size=1, max_size=3).map(lambda r: {"rules": r}), min_size=1, max_size=3
+        )
     )
     return {
         "version": 1,

@@ -5,7 +5,7 @@ import click
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.options import (
     Command,
-    check_documents,
+    check_document_beside,
     global_options,
     json_option,
     memory_option,
@@ -51,7 +51,7 @@ def command(
 
     if fast and full:
         raise UsageError("--fast and --full exclude each other", hint="Leave one of them out.")
-    check_documents([json_to], [path])
+    check_document_beside(json_to, path, step=step, item=item, format=src_format)
     terminal = open_terminal(ctx.find_root().obj, json_to)
     reuse_memory()
     expect_arrays()

@@ -161,7 +161,7 @@ def test_a_run_that_did_something_else_is_not_resumed(
 ) -> None:
     kept = ended_by(stopped(), tmp_path / "out")
     with pytest.raises(PlanError) as caught:
-        go_on(tmp_path / "out", IDENTITY | changes)
+        go_on(tmp_path / "out", {**IDENTITY, **changes})
     assert caught.value.exit_code == 2
     assert str(caught.value) == (
         f"{kept} cannot be resumed: {says}\n  Without `resume=True`, the run removes it and starts afresh."
