@@ -87,7 +87,6 @@ def test_macos_tells_its_boot_session(monkeypatch: pytest.MonkeyPatch, told: byt
         asdict(HERE) | {"pid": 2**40},
         asdict(HERE) | {"host": None},
     ],
-    ids=str,
 )
 def test_what_is_no_owner(document: object) -> None:
     assert owners.from_json(document) is None
