@@ -16,7 +16,12 @@ PRNG_KEYS = "0.11.9"
 """Oldest version that restores typed PRNG keys; earlier ones restored their numbers."""
 OF_EMPTY: Mapping[str | None, str] = {"Tuple": "0.7.0", "NamedTuple": "0.10.2"}
 """Oldest versions that know these kinds of empty nodes; all versions know the others."""
-OF_TYPES: Mapping[str, str] = {"int2": "0.1.75", "float8_e3m4": "0.1.75", "float4_e2m1fn": "0.1.80"}
+OF_TYPES: Mapping[str, str] = {
+    "int2": "0.1.75",
+    "float8_e3m4": "0.1.75",
+    "float4_e2m1fn": "0.1.80",
+    "float8_e8m0fnu": "0.1.85",
+}
 """Oldest versions of TensorStore that know these types; all versions know the others."""
 
 

@@ -39,6 +39,7 @@ EXTENDED = (
     "float8_e4m3fnuz",
     "float8_e5m2",
     "float8_e5m2fnuz",
+    "float8_e8m0fnu",
     "float4_e2m1fn",
     "int2",
     "int4",

@@ -180,6 +180,7 @@ def array(dtype: str) -> Leaf:
         ([leaf("k", kind=LeafKind.PRNG_KEY), leaf("u", "Tuple")], False, ("0.11.9", None)),
         ([array("float8_e3m4"), array("float4_e2m1fn"), array("int2")], False, ("0.5.21", "0.1.80")),
         ([array("int2")], False, ("0.5.21", "0.1.75")),
+        ([array("float8_e8m0fnu")], False, ("0.5.21", "0.1.85")),
     ],
 )
 def test_the_oldest_versions(leaves: list[Leaf], structure_file: bool, versions: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ import tensorstore as ts
 import zarr
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.protocols import Encoder, Output, Source
@@ -730,5 +730,5 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
     writer = sink.attach(0)
     with pytest.raises(SourceError, match="gone cannot be read: No such file"):
         writer.adopt(output(0, tmp_path / "gone"))
-    with pytest.raises(StorageError, match="Is a directory"):
+    with pytest.raises(SourceError, match="cannot be read: Is a directory"):
         writer.adopt(output(1, tmp_path))
