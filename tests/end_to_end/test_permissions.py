@@ -81,8 +81,8 @@ LAYOUTS: Mapping[str, Callable[[Path], Path]] = {
 }
 
 
-NOT_NEEDED = ("commit_success.txt", "ocdbt.process_0")
-"""Names in Orbax's checkpoints of what is never read, or not all of it."""
+NOT_NEEDED = ("commit_success.txt", "ocdbt.process_0", "ckpt_surgery.json")
+"""Names of what is never read, or not all of it, to list a checkpoint and to read its values."""
 
 
 def everything_in(path: Path) -> list[Path]:
