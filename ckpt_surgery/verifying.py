@@ -8,6 +8,7 @@ from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import shown
@@ -27,6 +28,7 @@ NO_RECORD_FAST = "no digests are recorded: only structure and sizes were checked
 READ_ONLY = "the checkpoint has no record of ckpt-surgery: digests of what was read are not recorded"
 
 
+@memory_errors("verify the checkpoint")
 def verify(
     path: PathLike,
     *,

@@ -313,6 +313,8 @@ def _errors(source: str, destination: Path) -> Iterator[None]:
     except OSError as error:
         if source:
             data_file(source)  # raises an error that says more if the file is gone
+            if isinstance(error, PermissionError) and not os.access(source, os.R_OK):
+                raise unreadable(source, error) from error
         if error.errno in OF_WRITING:
             raise storage_error(path_text(destination), error) from error
         raise storage_error(

@@ -149,6 +149,17 @@ def test_each_file_that_a_command_names(model: Path, tmp_path: Path) -> None:
     assert not dst.exists()
 
 
+def test_a_data_file_that_would_be_linked_or_verified(tmp_path: Path) -> None:
+    source = converted("x")(tmp_path)
+    data = max((path for path in (source / "d").iterdir()), key=lambda path: path.stat().st_size)
+    links = [["convert", source, tmp_path / mode, "--link-mode", mode] for mode in ("auto", "copy")]
+    cases = [Case(data, command) for command in [*links, ["verify", source]]]
+    for outcome in run_all(cases):
+        assert outcome.exit_code == 5, outcome
+        assert f"{data} cannot be read: Permission denied\n  Whoever runs this has to be" in outcome.stderr
+    assert not (tmp_path / "auto").exists()
+
+
 def test_a_directory_that_can_only_be_listed_or_only_be_entered(model: Path, tmp_path: Path) -> None:
     """The names are known in the one, the files can be opened in the other."""
     listed, entered = (tmp_path / name for name in ("listed", "entered"))
