@@ -312,7 +312,7 @@ def test_killed_at_many_random_lines(tmp_path: Path, child: Child, seed: int) ->
     kill_at_random_lines(tmp_path / ("out.bin" if seed % 2 else "out"), child, times=10, seed=seed)
 
 
-LINES = 330
+LINES = 480
 """Lines of the package that a run takes, about."""
 
 
