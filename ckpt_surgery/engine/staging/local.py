@@ -32,10 +32,11 @@ from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import beating
 from ckpt_surgery.engine.staging.locks import acquire, confirm, release
 from ckpt_surgery.engine.staging.owners import Owner, this_process
-from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place, record_of
+from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_file, sync_tree
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.paths import absolute, exists, path_text
+from ckpt_surgery.storage.record_files import beside
 
 ANY: Mapping[str, str] = MappingProxyType({})
 """The identity of runs that are not told apart."""
@@ -169,14 +170,14 @@ def publish(staging: Staging, overwrite: bool) -> None:
         try:
             add_record(staging.destination, directory)
         except OSError as error:
-            record = path_text(record_of(staging.destination))
+            record = path_text(beside(staging.destination))
             reason = f"its record {record} could not be written ({error.strerror or error})"
             staging.notices += (f"{path_text(staging.destination)} is complete; {reason}",)
 
 
 def _sync(staging: Staging) -> None:
     sync_tree(staging.work)
-    record = staging.directory / record_of(staging.destination).name
+    record = staging.directory / beside(staging.destination).name
     if exists(record):
         sync_file(record)
 

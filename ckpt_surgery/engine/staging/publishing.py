@@ -11,15 +11,11 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.renaming import exchange, move
 from ckpt_surgery.engine.staging.syncing import sync_directory
 from ckpt_surgery.storage.paths import exists
+from ckpt_surgery.storage.record_files import beside
 
 ASIDE = "old"
 """The old checkpoint in the temporary directory, on file systems that cannot exchange names in one step."""
 _OLD_RECORD = "old-record"
-
-
-def record_of(destination: Path) -> Path:
-    """The record beside a destination, for formats that have no place for it."""
-    return destination.with_name(f"{destination.name}.ckpt_surgery.json")
 
 
 def check_alone(file: Path) -> None:
@@ -64,7 +60,7 @@ def _rename(product: Path, destination: Path, directory: Path, swap: bool) -> No
 @contextlib.contextmanager
 def _without_record(destination: Path, directory: Path) -> Iterator[None]:
     """Move the record beside the destination into the temporary directory, and back if this fails."""
-    record, moved = record_of(destination), directory / _OLD_RECORD
+    record, moved = beside(destination), directory / _OLD_RECORD
     if not exists(record) or not stat.S_ISREG(os.lstat(record).st_mode):
         yield
         return
@@ -79,7 +75,7 @@ def _without_record(destination: Path, directory: Path) -> Iterator[None]:
 
 def add_record(destination: Path, directory: Path) -> None:
     """Put the new record, which is in the temporary directory, beside the checkpoint. Raises OSError."""
-    record = record_of(destination)
+    record = beside(destination)
     if exists(directory / record.name):
         os.rename(directory / record.name, record)
         sync_directory(destination.parent)
