@@ -159,6 +159,7 @@ def test_a_mode_that_the_file_system_lacks_is_refused_before_anything_is_written
 def test_a_run_that_is_interrupted_while_it_links_or_copies_is_resumed(
     way: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The same run goes on from there, or starts afresh where nothing was done."""
     real: Callable[..., Any] = getattr(os, way)
     sent = threading.Lock()
 
