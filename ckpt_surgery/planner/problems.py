@@ -18,6 +18,9 @@ Field = tuple[str, ...]
 MANY = 20
 """How many problems that belong to no rule are reported before the rest are counted."""
 
+MOST_NOTED = 2_000
+"""How many problems are noted before planning ends: a rule that fails at one key of a million fails at most."""
+
 OPTIONAL = "Write `optional: true` if that is fine."
 
 
@@ -31,6 +34,7 @@ class Problems:
         """Warnings of what is allowed and may still be a mistake."""
         self._refs: dict[int, RuleRef] = {}
         self._problems: dict[tuple[Any, ...], tuple[Problem, list[str]]] = {}
+        self._noted = 0
         self._misfits: list[Notice] = []
 
     def ref(self, rule: int) -> RuleRef:
@@ -46,13 +50,19 @@ class Problems:
     def at(
         self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
     ) -> None:
-        """Note a problem in a field of a rule, found at one key; `at_key`: point at the field's name."""
+        """Note a problem in a field of a rule, found at one key; `at_key`: point at the field's name.
+
+        Raises PlanError with all problems if they are MOST_NOTED.
+        """
         start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         where = (*self.loaded.rule_location(self.pass_index, rule), *field)
         place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
         for message, hint in _sentences(error):
             found = Problem(message, place, hint)
             self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
+        self._noted += 1
+        if self._noted == MOST_NOTED:
+            self.raise_all()
 
     def about(self, entry: Entry, notice: Notice, hint: str) -> None:
         """Note a problem with an entry, at the rule that last decided about it."""

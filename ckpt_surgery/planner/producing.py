@@ -122,7 +122,7 @@ class MatchRule:
             if not (expression or rule.mirror_value or rule.for_ or spelled):
                 yield from self._renamed(template, claims)
                 continue
-            members = [member for one in claims for member in self._contributions(template, expression, one)]
+            members = (member for one in claims for member in self._contributions(template, expression, one))
             if expression is not None and "xs" in expression.names:
                 yield from self._gathered(field, members)
             else:

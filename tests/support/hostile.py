@@ -1,8 +1,9 @@
-"""Recipes that nobody means well with: any functions on any values, in any fields."""
+"""Recipes that nobody means well with: any functions of any values, in any fields, made from a number."""
 
 import inspect
-
-from hypothesis import strategies as st
+from dataclasses import dataclass
+from random import Random
+from typing import Any
 
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_of
@@ -14,137 +15,174 @@ LEAVES = {
     "c/1/w": "int8[3]",
     "c/2/w": "int64[0,5]",
     "d": "bool[2,1,3]",
+    "e": "float32[4,6]",
     "s": "float64[]",
     "t": "string",
 }
-
-NUMBERS = st.sampled_from(
-    ["0", "1", "2", "-1", "3", "7", "64", "2**31", "2**63", "-2**63", "10**12", "10**30", "0.5", "-0.0",
-     "1e308", "1e-320", "True", "None"]
-)  # fmt: skip
-TEXTS = st.sampled_from(
-    ["''", "'a'", "'a b -> b a'", "'(a b) c -> a b c'", "'... a -> a ...'", "'ij->ji'", "'ij,jk->ik'",
-     "'ii'", "'float32'", "'bfloat16'", "'int4'", "'uint64'", "'float8_e4m3fn'", "'complex64'", "'normal'",
-     "'orthogonal'", "'saturate'", "'inf'", "'b/.*'", "'(a|aa)+$'", "'('", "'" + "9" * 5000 + "'", "key", "n",
-     "g[1]", "g['n']", "f'{n}{key:>99}'", "f'{0.1:.99f}'", "table[n]", "r'\\d'"]
-)  # fmt: skip
-ARRAYS = st.sampled_from(
-    ["x", "x", "x", "xs", "source['a']", "source[key]", "source['b/0']", "source['d']", "source['s']", "p"]
-)
-
-
-def lists(items: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.one_of(
-        st.lists(items, max_size=4).map(lambda parts: f"[{', '.join(parts)}]"),
-        st.lists(items, min_size=1, max_size=4).map(lambda parts: f"({', '.join(parts)},)"),
-        st.sampled_from(["range(3)", "range(10**6)", "range(5, -5, -2)", "x.shape", "xs", "sources", "big"]),
-    )
-
-
+NUMBERS = [
+    "0", "1", "2", "-1", "3", "4", "6", "24", "64", "2**31", "2**63 - 1", "-2**62", "10**12", "2**100", "0.5",
+    "-0.0", "1e308", "1e-320", "True", "None", "big[0]", "p",
+]  # fmt: skip
+TEXTS = [
+    "''", "'a'", "'a b -> b a'", "'(a b) c -> a b c'", "'... a -> a ...'", "'ij->ji'", "'ij,ij->ij'", "'ii'",
+    "'float32'", "'bfloat16'", "'int4'", "'uint64'", "'int8'", "'float8_e4m3fn'", "'complex64'", "'normal'",
+    "'lecun_normal'", "'orthogonal'", "'saturate'", "'inf'", "'b/.*'", "'(a|aa)+$'", "'('", "key", "n",
+    "g[1]", "f'{key:>99}'", "f'{0.1:.99f}'", "table[n]", "r'\\d'", "replace(f'{1:999}', ' ', f'{1:99}')",
+]  # fmt: skip
 OPERATORS = ["+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "==", "<", ">=", "in", "and", "or"]
-KEYWORDS = sorted(
-    {
-        name
-        for function in registry().values()
-        for name in (
-            signature_of(function, function.name).keywords
-            if isinstance(function, type)
-            else inspect.signature(function).parameters
+PATTERNS = [
+    "(?P<n>a)(.*)", r"(?P<n>[be])(.*)", r"b/(?P<n>\d)(.*)", r"c/(?P<n>\d)/(.*)", "(?P<n>.)(.*)", "(?P<n>s)()",
+    "(?P<n>(?:(a|aa)+)+)$", "(?P<n>nothing)()", "(?P<n>[abe]).*()",
+]  # fmt: skip
+
+
+@dataclass
+class Hostile:
+    """Makes one recipe."""
+
+    random: Random
+    arrays: tuple[str, ...] = ()
+    """What stands for arrays where an expression is made."""
+    texts: tuple[str, ...] = ()
+
+    def recipe(self) -> dict[str, Any]:
+        """The document."""
+        count = self.random.choice([1, 1, 2, 3])
+        passes = [{"rules": [self.rule() for _ in range(self.random.randint(1, 3))]} for _ in range(count)]
+        return {
+            "version": 1,
+            "params": {"p": self.random.choice([3, -1, 0.5, "float32", "a b -> b a"]), "big": [10**15, 1, 2]},
+            "tables": {"table": {"0": 2**62, "1": "x" * 300, "_": "int8"}},
+            "unmatched": self.random.choice(["keep", "keep", "drop", "error"]),
+            "passes": passes,
+        }
+
+    def rule(self) -> dict[str, Any]:
+        if self.random.random() < 0.2:
+            return self.add()
+        pick = self.random.choice
+        fields: dict[str, Any] = {"match": pick(PATTERNS), "optional": True}
+        self.arrays, self.texts = ("x", "x", "source['a']", "source['s']"), tuple(TEXTS)
+        variable = self.random.random() < 0.25
+        if variable:
+            fields["for"] = {"i": self.values()}
+        shape = self.random.random()
+        if shape < 0.25:
+            fields["to"] = "z" + ("/${i}" if variable else "")
+            fields["value"] = self.gathering()
+            if self.random.random() < 0.3:
+                fields["by"] = pick(["n", "int(n)", "int(n) * 10**15", "len(n)", self.expression(2)])
+        elif shape < 0.4:
+            ends = "/${i}" if variable else ""
+            fields["to"] = {
+                f"z{j}/${{key}}{ends}": self.expression() for j in range(self.random.randint(1, 3))
+            }
+        else:
+            ends = "/${i}" if variable else ""
+            fields["to"] = (
+                pick(["\\g<n>\\2", "z/\\2", "${key}/q", f"z/${{{self.expression(2)}}}", "[0]/\\2"]) + ends
+            )
+            fields["value"] = self.expression()
+        if self.random.random() < 0.2:
+            fields["when"] = self.expression(2)
+        return fields
+
+    def add(self) -> dict[str, Any]:
+        self.arrays = ("source['a']", "source['b/0']", "source['d']", "zeros((2, 3), 'float32')")
+        self.texts = tuple(text for text in TEXTS if "n" not in text.split("[") and text not in ("key", "n"))
+        self.texts = tuple(t for t in self.texts if not any(w in t for w in ("g[", "key", "[n]")))
+        fields: dict[str, Any] = {"add": f"new{self.random.randint(0, 9)}", "value": self.expression()}
+        if self.random.random() < 0.5:
+            fields["for"] = {"i": self.values(), "j": self.values()}
+            fields["add"] += "/${i}/${j}"
+        return fields
+
+    def values(self) -> str:
+        if self.random.random() < 0.2:
+            return self.expression(1)
+        return self.random.choice(["range(2)", "range(0)", "range(10**6)", "[1, 'q', '']", "big", "sources"])
+
+    def gathering(self) -> str:
+        """An expression of `xs`."""
+        inner = self.random.choice(["xs", "xs", "[xs[0], xs[0]]", "xs[1:]"])
+        name = self.random.choice(["stack", "stack", "concat", "mean", "sum", "max", "len", "minimum"])
+        more = self.random.choice(["", "", ", axis=1", ", axis=-1", ", fill=0, count=10**12", ", fill=0.5"])
+        return f"{name}({inner}{more})" + self.random.choice(["", "", ".T", "[0]", " * 2", "[1:]"])
+
+    def expression(self, depth: int = 3) -> str:
+        pick, chance = self.random.choice, self.random.random()
+        if depth == 0 or chance < 0.15:
+            return pick([pick(self.arrays), pick(self.arrays), pick(NUMBERS), pick(self.texts)])
+        if chance < 0.55:
+            return self.call(depth)
+        if chance < 0.7:
+            return self.subscript(depth)
+        one, other = self.array(depth - 1), self.expression(depth - 1)
+        return pick(
+            [
+                f"({one} {pick(OPERATORS)} {other})",
+                f"({one} {pick(OPERATORS)} {other})",
+                f"({other} {pick(OPERATORS)} {one})",
+                f"({pick(['-', '+', '~', 'not '])}{other})",
+                f"({one} if {other} else {one})",
+                f"({one}).T",
+                f"({other}).{pick(['shape', 'dtype', 'ndim', 'size'])}",
+                self.listed(depth),
+            ]
         )
-    }
-)
 
+    def array(self, depth: int) -> str:
+        return self.random.choice(self.arrays) if self.random.random() < 0.5 else self.expression(depth)
 
-@st.composite
-def calls(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
-    name = draw(st.sampled_from([*sorted(registry()), "count", "has", "get", "kind"]))
-    given = draw(st.lists(st.one_of(inner, lists(inner)), max_size=4))
-    given[:0] = draw(st.sampled_from([[], ["x"], ["xs"], ["x", "x"], ["source['a']"]]))
-    named = draw(st.dictionaries(st.sampled_from(KEYWORDS), st.one_of(inner, lists(inner)), max_size=2))
-    return f"{name}({', '.join([*given, *(f'{k}={v}' for k, v in named.items())])})"
+    def listed(self, depth: int) -> str:
+        items = [self.expression(depth - 1) for _ in range(self.random.randint(0, 3))]
+        return self.random.choice(
+            [f"[{', '.join(items)}]", f"({''.join(i + ', ' for i in items)})", "range(3)", "range(10**6)",
+             "range(5, -5, -2)", f"({self.array(0)}).shape", "[0, 1]", "(1, 0)", "(10**9, 10**9)", "(2, 3)",
+             "big"]
+        )  # fmt: skip
 
+    def subscript(self, depth: int) -> str:
+        bound = lambda: self.random.choice(["", "0", "1", "-1", "3", "2**62", "-2"])  # noqa: E731
+        items = [
+            self.random.choice([f"{bound()}:{bound()}:{bound()}", bound() or "0", "...", "None", ":"])
+            for _ in range(self.random.randint(1, 3))
+        ]
+        return f"({self.array(depth - 1)})[{', '.join(items)}]"
 
-@st.composite
-def subscripts(draw: st.DrawFn, inner: st.SearchStrategy[str]) -> str:
-    bound = st.one_of(st.just(""), NUMBERS)
-    item = st.one_of(
-        inner, st.just("..."), NUMBERS, st.tuples(bound, bound, bound).map(":".join), st.just("None")
-    )
-    items = draw(st.lists(item, min_size=1, max_size=3))
-    return f"({draw(inner)})[{', '.join(items)}]"
+    def call(self, depth: int) -> str:
+        """A call whose arguments are as many as the function takes, and of the right kind, mostly."""
+        name = self.random.choice(sorted(registry()))
+        function = registry()[name]
+        if not isinstance(function, type):
+            count = len(inspect.signature(function).parameters)
+            return f"{name}({', '.join(self.expression(depth - 1) for _ in range(count))})"
+        cls: Any = function
+        given = []
+        for parameter in signature_of(cls, name).parameters:
+            if not parameter.required and self.random.random() < 0.6:
+                continue
+            value = {
+                "array": lambda: self.array(depth - 1),
+                "arrays": lambda: f"[{self.array(depth - 1)}, {self.array(depth - 1)}]",
+                "operand": lambda: self.array(depth - 1),
+                "static": lambda: self.static(depth - 1),
+            }[parameter.role if self.random.random() < 0.9 else "static"]()
+            given.append(value if parameter.required else f"{parameter.name}={value}")
+        if cls.remaining is not None and self.random.random() < 0.5:
+            given.append(
+                f"{self.random.choice(['a', 'b', 'stddev', 'in_axis'])}={self.random.choice(NUMBERS)}"
+            )
+        return f"{name}({', '.join(given)})"
 
-
-def deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.one_of(
-        calls(inner),
-        calls(inner),
-        subscripts(inner),
-        st.tuples(inner, st.sampled_from(OPERATORS), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
-        st.tuples(st.sampled_from(["-", "+", "~", "not "]), inner).map(lambda t: f"({t[0]}{t[1]})"),
-        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
-        inner.map(lambda t: f"({t}).T"),
-        st.tuples(inner, st.sampled_from(["shape", "dtype", "ndim", "size"])).map(
-            lambda t: f"({t[0]}).{t[1]}"
-        ),
-        inner.map(lambda t: f"f'{{{t.replace(chr(39), chr(34))}}}'"),
-        lists(inner),
-    )
-
-
-EXPRESSIONS = st.recursive(st.one_of(ARRAYS, ARRAYS, NUMBERS, TEXTS), deeper, max_leaves=6)
-PATTERNS = st.sampled_from(
-    ["a", "s", ".*", r"b/(?P<n>\d)", r"c/(?P<n>\d)/(.*)", "(?P<n>.)(.*)", "(?:(a|aa)+)+$", "nothing", "[abs]"]
-)
-KEYS = st.one_of(
-    st.sampled_from(
-        ["z", "z/${n}", r"z/\1", r"\g<n>", "z/[0]", "${key}/q", "b", "z${i}", "[${i}]", "z/[00]"]
-    ),
-    EXPRESSIONS.map(lambda text: f"z/${{{text}}}"),
-)
-VARIABLES = st.dictionaries(
-    st.sampled_from(["i", "j"]),
-    st.one_of(
-        st.sampled_from(["range(2)", "range(0)", "range(10**6)", "[1, 'q']", "xs", "big"]), EXPRESSIONS
-    ),
-    min_size=1,
-    max_size=2,
-)
-
-
-@st.composite
-def rules(draw: st.DrawFn) -> dict[str, object]:
-    fields: dict[str, object] = {}
-    kind = draw(st.sampled_from(["match", "match", "match", "add", "fill"]))
-    fields[kind] = draw(PATTERNS if kind != "add" else KEYS)
-    if kind == "match" and draw(st.booleans()):
-        several = st.dictionaries(KEYS, EXPRESSIONS, min_size=1, max_size=3)
-        fields["to"] = draw(st.one_of(KEYS, KEYS, several))
-    if kind == "match" and draw(st.integers(0, 3)) == 0:
-        fields["by"] = draw(st.one_of(EXPRESSIONS, st.sampled_from(["int(n)", "n", "int(n) * 10**15"])))
-    if kind in ("match", "add") and draw(st.integers(0, 2)) == 0:
-        fields["for"] = draw(VARIABLES)
-    if kind == "fill" and draw(st.booleans()):
-        fields["from"] = draw(KEYS)
-    if draw(st.integers(0, 3)) == 0:
-        fields["when"] = draw(EXPRESSIONS)
-    if not isinstance(fields.get("to"), dict):
-        fields["value"] = draw(EXPRESSIONS)
-    fields["optional"] = draw(st.booleans())
-    return fields
-
-
-@st.composite
-def recipes(draw: st.DrawFn) -> dict[str, object]:
-    """The document of a recipe."""
-    passes = draw(
-        st.lists(
-            st.lists(rules(), min_size=1, max_size=3).map(lambda r: {"rules": r}), min_size=1, max_size=3
+    def static(self, depth: int) -> str:
+        pick = self.random.choice
+        kinds = [pick(NUMBERS), pick(["0", "1", "-1", "2"]), pick(self.texts), self.listed(max(1, depth))]
+        return pick(
+            [*kinds, pick(["'float32'", "'bfloat16'", "'int8'"]), pick(["'ij->j'", "'a b -> (a b)'"])]
         )
-    )
-    return {
-        "version": 1,
-        "params": {"p": draw(st.sampled_from([3, -1, 0.5, "float32", "a b -> b a"])), "big": [10**15, 1, 2]},
-        "tables": {"table": {"0": 2**62, "1": "x" * 3000, "_": "int8"}},
-        "unmatched": draw(st.sampled_from(["keep", "drop", "error"])),
-        "passes": passes,
-    }
+
+
+def hostile_recipe(number: int) -> dict[str, Any]:
+    """The document of a recipe, the same for the same number."""
+    return Hostile(Random(number)).recipe()
