@@ -1,6 +1,7 @@
 """Axis arguments of calls: negative axes are counted from the last one, as in NumPy."""
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.sizes import check_axes
 
 
 def axis_of(axis: int, ndim: int, name: str) -> int:
@@ -18,6 +19,7 @@ def axes_of(axes: int | tuple[int, ...] | None, ndim: int, name: str) -> tuple[i
     if axes is None:
         return tuple(range(ndim))
     given = axes if isinstance(axes, tuple) else (axes,)
+    check_axes(name, len(given))
     found = tuple(axis_of(axis, ndim, name) for axis in given)
     if len(set(found)) < len(found):
         raise FunctionError(f"`{name}`: an axis is given twice in {given}")

@@ -16,11 +16,13 @@ from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import Cast, number_as
+from ckpt_surgery.functions.sizes import check_axes, check_size
 
 
 def _shape_of(shape: int | tuple[int, ...], name: str) -> Shape:
     """The shape argument of the function `name` as a tuple. Raises FunctionError for a negative length."""
     lengths = shape if isinstance(shape, tuple) else (shape,)
+    check_axes(name, len(lengths))
     if min(lengths, default=0) < 0:
         raise FunctionError(f"`{name}`: the shape has the negative length {min(lengths)}")
     return lengths
@@ -180,9 +182,10 @@ class Init(_Created):
             raise FunctionError(f"`init` needs a float dtype, not {self.dtype.name}")
         if not 0 <= self.seed < 2**32:
             raise FunctionError(f"`init`: seed should be from 0 to {2**32 - 1}, not {self.seed}")
-        shape = _shape_of(self.shape, self.name)
-        _check(self.initializer, self.options, shape)
-        return ArraySpec(shape, self.dtype)
+        spec = ArraySpec(_shape_of(self.shape, self.name), self.dtype)
+        check_size(self.name, spec, ins)
+        _check(self.initializer, self.options, spec.shape)
+        return spec
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         shape = _shape_of(self.shape, self.name)

@@ -53,6 +53,8 @@ def typed(value: Any, annotation: Any) -> Any:
 def _typed_items(values: list[Any] | tuple[Any, ...] | range, members: tuple[Any, ...]) -> tuple[Any, ...]:
     """The converted items of a tuple of any length, or of one with an annotation for each item."""
     if members[-1:] == (...,):
+        if members[0] in (int, str) and set(map(type, values)) == {members[0]}:
+            return tuple(values)  # of up to a million
         return tuple(typed(item, members[0]) for item in values)
     if len(values) != len(members):
         raise Mismatch

@@ -22,6 +22,7 @@ from ckpt_surgery.functions.axes import axes_of, axis_of
 from ckpt_surgery.functions.axis_groups import axis_groups
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import number_as
+from ckpt_surgery.functions.sizes import check_axes
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class Reshape(Function):
 
     def infer(self, ins: Specs) -> ArraySpec:
         shape = self.shape if isinstance(self.shape, tuple) else (self.shape,)
+        check_axes(self.name, len(shape))
         known = math.prod(length for length in shape if length != -1)
         if shape.count(-1) > 1 or min(shape, default=0) < -1:
             raise FunctionError(f"`reshape`: {_text(shape)} has a negative length; only one, -1, is allowed")

@@ -92,15 +92,21 @@ class Binary(Elementwise):
         work = np.result_type(*map(computation, dtypes))
         remaining = iter(blocks)
         if all(rank(dtype) < 2 for dtype in dtypes):
-            # NumPy compares integers exactly, whatever their dtypes, and also with Python's numbers.
+            # NumPy compares integers exactly, whatever their dtypes, and also with Python's numbers; but bool
+            # arrays only with numbers of 64 bits.
             return [
-                converted(block := next(remaining), computation(block.dtype)) if number is None else number
+                converted(block := next(remaining), _compared_as(block.dtype)) if number is None else number
                 for number in self.operands()
             ]
         return [
             converted(next(remaining) if number is None else np.asarray(as_float(number, work)), work)
             for number in self.operands()
         ]
+
+
+def _compared_as(dtype: DType) -> DType:
+    """The dtype in which integers and bools are compared."""
+    return np.dtype(np.uint8) if kind(dtype) == "b" else computation(dtype)
 
 
 _UNARY: dict[str, Ufunc] = {

@@ -16,13 +16,18 @@ LONGEST = 2**63 - 1
 """Limit on the length of an axis, and on the bytes of an array."""
 
 
+def check_axes(name: str, count: int) -> None:
+    """Raises FunctionError if the function `name` is given, or would give, too many axes."""
+    if count > MOST_AXES:
+        raise FunctionError(f"`{name}`: {count:,} axes; the limit is {MOST_AXES}")
+
+
 def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
     """Raises FunctionError if the result of the function `name` is too large to be computed or stored.
 
     `spec`: shape and dtype of the result. `ins`: those of the arrays that it is made of.
     """
-    if spec.ndim > MOST_AXES:
-        raise FunctionError(f"`{name}` would give an array of {spec.ndim} axes; the limit is {MOST_AXES}")
+    check_axes(name, spec.ndim)
     longest = max(spec.shape, default=0)
     if longest > LONGEST:
         raise FunctionError(f"`{name}` would make an axis of {longest} elements; the limit is 2^63 - 1")

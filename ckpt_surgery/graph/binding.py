@@ -12,6 +12,9 @@ from ckpt_surgery.functions.fields import Mismatch, typed, wanted
 from ckpt_surgery.functions.signatures import Parameter, Signature, call_problem, signature_of
 from ckpt_surgery.graph.nodes import Array
 
+LONGEST_TEXT = 4096
+"""Limit on the characters of a text that is an argument of an array function, such as a pattern of axes."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -125,7 +128,9 @@ def _bound(
 
 
 def _static(value: Any, annotation: Any, where: str) -> Any:
-    """`value` converted to the annotated type. Raises FunctionError for a value of another type."""
+    """`value` converted to the annotated type. Raises FunctionError for one of another type, or too long."""
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise FunctionError(f"{where} has {len(value):,} characters; the limit is {LONGEST_TEXT:,}")
     try:
         return typed(value, annotation)
     except Mismatch:
@@ -146,9 +151,13 @@ def _all_arrays(values: Iterable[Any]) -> bool:
     return all(isinstance(value, Array) for value in values)
 
 
-def _has_array(values: Iterable[Any]) -> bool:
+def _has_array(values: Sequence[Any]) -> bool:
     """Whether a list, or a list in it, holds an array."""
-    return any(
+    return not _PLAIN.issuperset(map(type, values)) and any(
         isinstance(value, Array) or (isinstance(value, list | tuple) and _has_array(value))
         for value in values
     )
+
+
+_PLAIN = frozenset([str, int, float, bool, type(None)])
+"""Types of values that hold no array: lists of a million of them are looked at at once."""

@@ -41,6 +41,10 @@ def _array_call(
     return results if bound.listed else results[0]
 
 
+_PLAIN = frozenset([str, int, float, bool, type(None)])
+"""Types of what functions take as it is. Lists of these, of up to a million, are looked at at once."""
+
+
 def _argument(value: Any) -> Any:
     """The value as functions take it: `xs` becomes a list of arrays.
 
@@ -49,7 +53,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, Series):
         return list(gathered(value))
     if isinstance(value, list | tuple):
-        return type(value)(map(_argument, value))
+        return value if _PLAIN.issuperset(map(type, value)) else type(value)(map(_argument, value))
     if isinstance(value, Array | Number | str | range) or value is None:
         return value
     if isinstance(value, Lookup) and isinstance(value, Sized):

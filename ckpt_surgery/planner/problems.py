@@ -19,7 +19,7 @@ MANY = 20
 """How many problems that belong to no rule are reported before the rest are counted."""
 
 MOST_NOTED = 2_000
-"""How many problems are noted before planning ends: a rule that fails at one key of a million fails at most."""
+"""How many problems are noted before planning ends: a rule that fails at one key fails at most of them."""
 
 OPTIONAL = "Write `optional: true` if that is fine."
 
