@@ -29,12 +29,12 @@ def full(paragraph: str, next_step: str) -> str:
 FAULTS = {
     "a full disk": (
         Fault("write", 2, errno.ENOSPC, lasting=True),
-        r"~/\.out\.npz\.ckpt-surgery-\S+: No space left on device",
+        r"~/\S*out\.npz\S*: No space left on device",
         "Free some space, or choose a destination on another file system.",
     ),
     "a device that fails": (
         Fault("sync", 1, errno.EIO),
-        r"~/\.out\.npz\.ckpt-surgery-\S+: Input/output error",
+        r"~/\S*out\.npz\S*: Input/output error",
         "The device reports an error: look into the system's log before trusting it again.",
     ),
     "a device that fails to read": (
