@@ -135,6 +135,8 @@ def _run(
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
+        # Python's own files remember that what the server had there can be rewound; pipes cannot.
+        sys.stdout, sys.stderr = (os.fdopen(n, "w", encoding="utf-8", closefd=False) for n in (1, 2))
         os.closerange(3, server.fileno())
         os.closerange(server.fileno() + 1, 256)
         os.chdir(request["directory"])

@@ -1,9 +1,12 @@
 """Random input for as long as it is wanted: a few examples in `make test`, many in `make fuzz`."""
 
+import contextlib
 import json
 import os
+import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
@@ -11,6 +14,8 @@ from hypothesis import strategies as st
 
 EXAMPLES = 6
 """In `make test`, always the same."""
+MORE_BYTES = 1 << 30
+"""Memory that reading a damaged checkpoint of a few kilobytes may take, with all threads' stacks."""
 ROUND = 300
 """Examples between two looks at the clock."""
 
@@ -38,6 +43,25 @@ def fuzz(check: Callable[[Any], None], examples: st.SearchStrategy[Any]) -> None
             test
         )
         seed(number)(test)()
+
+
+@contextlib.contextmanager
+def capped() -> Iterator[None]:
+    """Let this process take little more memory than it has, where the system can hold it to that.
+
+    Python's own count of memory (tracemalloc) cannot be switched on and off while TensorStore's threads run.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        yield
+        return
+    held = dict(line.split(":", 1) for line in status.read_text().splitlines())["VmData"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(held.split()[0]) * 1024 + MORE_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 # --- damage -----------------------------------------------------------------------------------------------
