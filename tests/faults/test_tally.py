@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import tally
-from tests.faults.tally import BEGIN, DIRECTORY, END, KINDS, PAGE, Tally, collected, missing, with_table
+from tests.faults.tally import BEGIN, DIRECTORY, END, KINDS, PAGE, Tally, collected, with_table
 
 
 def test_counts_of_all_processes_are_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
