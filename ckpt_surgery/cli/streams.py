@@ -64,7 +64,8 @@ def guard() -> None:
 def _guarded(stream: TextIO | None, number: int) -> Any:
     if stream is None:  # so Python says that it is closed
         return Stream(open(number, "w", encoding="utf-8", closefd=False), absent=True)
-    stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+    if stream.encoding.lower() != "utf-8":  # others lack the characters of our tables
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
     return Stream(stream)
 
 
