@@ -728,6 +728,7 @@ def test_a_forged_plan_writes_at_the_destination_only(
         assert error.exit_code in (1, 2)
     else:
         out.unlink()
+        out.with_name("other.npz.ckpt_surgery.json").unlink()
     assert state_of(tmp_path) == before
     assert os.listdir(tmp_path / "in") == []
 

@@ -10,7 +10,7 @@ from ckpt_surgery.report.verification import MOST_FLAWS, Verified, VerifiedRun, 
 
 
 def run_line(run: VerifiedRun) -> Text:
-    """The last line of `apply`: how much was read back before the result was published."""
+    """The line of `apply` that says how much was read back before the result was published."""
     if run.mode is Verify.NONE:
         return Text("not verified (`verify` reads it back)", "dim")
     parts = [f"{bytes_text(run.bytes_read)} read back"]

@@ -69,7 +69,7 @@ class Report:
         from ckpt_surgery.report.verification import run_document
 
         self.terminal.warn(warning_lines(result.notices))
-        self.terminal.show([*shared_lines(result), result_line(result), run_line(result.verified)])
+        self.terminal.show([*shared_lines(result), run_line(result.verified), result_line(result)])
         ran = {"seconds": result.seconds, "destination": result.destination}
         verified, shared = run_document(result.verified), shared_json(result.shared)
         self._write(result.plan, **ran, verified=verified, shared=shared)

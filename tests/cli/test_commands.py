@@ -264,9 +264,10 @@ def test_apply_prints_diff_and_summary(library, recipe, tower):
     assert (done.exit_code, done.stderr) == (0, "")
     lines = done.stdout.rstrip("\n").split("\n")
     assert lines[0] == "recipe       tower.yaml"
-    assert lines[-3:] == [
+    assert lines[-4:] == [
         "Warning: 1 of 2 elements of `a[b]` are used by no output",
         "Warning: the lock of a dead process was removed",
+        "not verified (`verify` reads it back)",
         "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
         " · 1.50 GiB in 0.25 s · /out",
     ]
@@ -285,7 +286,7 @@ def test_apply_json_adds_what_happened(library, recipe, tower):
     done = run("apply", recipe, "a", "b", "--json", "-")
     document = json.loads(done.stdout)
     assert (document["seconds"], document["destination"]) == (0.25, "/out")
-    assert document.keys() - plan_json(tower).keys() == {"seconds", "destination", "shared"}
+    assert document.keys() - plan_json(tower).keys() == {"seconds", "destination", "shared", "verified"}
     assert document["summary"]["dropped"] == 4
     assert "done  1 kept" in done.stderr
 
@@ -620,7 +621,7 @@ def test_every_command_has_help():
         assert done.exit_code == 0
         assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
     assert cli.list_commands(None) == [
-        *("apply", "convert", "diff", "inspect", "lint", "plan", "recipes", "schema")
+        *("apply", "convert", "diff", "inspect", "lint", "plan", "recipes", "schema", "verify")
     ]
 
 

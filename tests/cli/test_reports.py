@@ -69,7 +69,8 @@ def test_a_run_shows_the_plan_before_it_ends(
 
     assert report(document=True).carried_out(run) == 0
     assert capsys.readouterr().out == (
-        "Warning: the lock of a dead process was removed\ndone  1 kept · 64 B in 0.50 s · /out\n"
+        "Warning: the lock of a dead process was removed\nnot verified (`verify` reads it back)\n"
+        "done  1 kept · 64 B in 0.50 s · /out\n"
     )
     document = json.loads((tmp_path / "x.json").read_text())
     assert (document["seconds"], document["destination"], document["schema"]) == (0.5, "/out", 1)
