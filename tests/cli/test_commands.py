@@ -29,6 +29,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
+from ckpt_surgery.report.verification import VerifiedRun, Verify
 from tests.support.command_line import run
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
@@ -82,7 +83,9 @@ def result_of(plan, **told):
         on_plan(plan)
         if progress is not None:
             progress(Progress(1, 2))
-        return api.Result(plan, 0.25, "/out", ("the lock of a dead process was removed",), **told)
+        notices = ("the lock of a dead process was removed",)
+        verified = VerifiedRun(Verify.FAST, 1 << 20, 2 << 30)
+        return api.Result(plan, 0.25, "/out", notices, verified=verified, **told)
 
     return apply
 
@@ -267,7 +270,7 @@ def test_apply_prints_diff_and_summary(library, recipe, tower):
     assert lines[-4:] == [
         "Warning: 1 of 2 elements of `a[b]` are used by no output",
         "Warning: the lock of a dead process was removed",
-        "not verified (`verify` reads it back)",
+        "verified: 1.00 MiB read back, 2.00 GiB linked and not read (`verify --full` reads them)",
         "done  1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED"
         " · 1.50 GiB in 0.25 s · /out",
     ]
@@ -286,7 +289,10 @@ def test_apply_json_adds_what_happened(library, recipe, tower):
     done = run("apply", recipe, "a", "b", "--json", "-")
     document = json.loads(done.stdout)
     assert (document["seconds"], document["destination"]) == (0.25, "/out")
-    assert document.keys() - plan_json(tower).keys() == {"seconds", "destination", "shared", "verified"}
+    assert document.keys() - plan_json(tower).keys() == {
+        *("seconds", "destination", "shared", "verified"),
+    }
+    assert document["verified"] == {"mode": "fast", "bytes_read": 1 << 20, "bytes_not_read": 2 << 30}
     assert document["summary"]["dropped"] == 4
     assert "done  1 kept" in done.stderr
 
@@ -344,7 +350,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         *("--overwrite", "--resume", "--link-mode", "copy"),
     )
     assert done.exit_code == 0, done.output
-    assert done.stdout.rstrip("\n").split("\n")[-1].startswith("done  1 kept")
+    assert done.stdout.rstrip("\n").split("\n")[-2].startswith("done  1 kept")
     ((paths, options),) = calls
     assert paths == (None, "a")
     assert options.pop("progress") is not None
@@ -358,6 +364,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "dst_step": None,
         "dst_item": None,
         "shard_size": 1 << 20,
+        "verify": "fast",
         "overwrite": True,
         "resume": True,
         "link_mode": "copy",
