@@ -31,6 +31,7 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import prepare, prepared_for, with_recipe
 from ckpt_surgery.prepublication import verify_mode, verify_written
 from ckpt_surgery.records import record_text, room_for_record
+from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
 from ckpt_surgery.resuming import identity_of
@@ -195,8 +196,9 @@ def _applied(
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
         files, notices, verified = _carry_out(prepared, where, manner)
-    done, notices = sharing.carried_out(prepared.plan, files), (*notices, *sharing.copy_notices(files))
-    shared = sharing.shared(files)
+    done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
+    bare = without_checksums(done, prepared.destination.zarr)
+    notices = (*notices, *sharing.copy_notices(files), *bare)
     return Result(done, time.monotonic() - started, dst, notices, shared, verified)
 
 

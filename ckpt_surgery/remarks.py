@@ -7,7 +7,7 @@ from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
-from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.report.leaves import folded
 
 MOST_PATTERNS = 3
@@ -35,6 +35,13 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     count = sum(lacking.values())
     chunks, are = ("chunk", "is not stored and has") if count == 1 else ("chunks", "are not stored and have")
     return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
+
+
+def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:
+    """What is said after a run that wrote new arrays in version 2 of zarr, which has no checksums."""
+    if zarr != 2 or not any(step.transfer is Transfer.COMPUTE and step.leaf.nbytes for step in plan.steps):
+        return ()
+    return ("zarr 2 has no checksums: readers do not notice flipped bits in new arrays, only `verify` does",)
 
 
 def _name(source: str, key: str, several: bool) -> str:
