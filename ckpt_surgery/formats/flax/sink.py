@@ -15,18 +15,15 @@ from ckpt_surgery.formats.shared.msgpack_arrays import parts_of
 from ckpt_surgery.formats.shared.msgpack_nodes import ArrayAt, BytesAt
 from ckpt_surgery.storage.adopting import copy_chunk, preallocate
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.regions import PreallocatedArray, in_order
 
 
 class FlaxSink:
     """Writes one file into a directory. `create` writes all of it but the elements."""
 
-    def __init__(self, path: Path, outputs: Sequence[Output], alone: bool):
+    def __init__(self, path: Path, outputs: Sequence[Output]):
         self.outputs = outputs
         self._path = path
-        self._alone = alone
-        """Whether the file is the whole checkpoint, without a directory."""
 
     @cached_property
     def _draft(self) -> Draft:
@@ -52,10 +49,8 @@ class FlaxSink:
         """Do nothing: the file has no index and no commit marker."""
 
     def record(self, text: str) -> bool:
-        """Put the record into the checkpoint's directory, if it has one. Raises StorageError."""
-        if not self._alone:
-            put_record(self._path.with_name(RECORD_NAME), text)
-        return not self._alone
+        """Do nothing: the file has no place for it."""
+        return False
 
 
 class FlaxWriter:
@@ -130,5 +125,4 @@ def _dealt(lengths: Iterable[int], pieces: Sequence[BytesAt]) -> Iterator[list[t
 
 def open_flax_sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> FlaxSink:
     """A sink that writes one file: `flax_model.msgpack`, or `options.file_name`."""
-    path = directory / (options.file_name or SINGLE_NAME)
-    return FlaxSink(path, outputs, alone=options.file_name is not None)
+    return FlaxSink(directory / (options.file_name or SINGLE_NAME), outputs)

@@ -1,0 +1,114 @@
+"""The record in each format: the formats' own libraries read checkpoints with it as if it were not there."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import flax.serialization
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import zarr
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.formats.registry import SinkOptions, open_sink
+from tests.support.checkpoints import quiet
+from tests.support.directories import names
+from tests.support.writing import output_of, write_all
+
+ARRAYS = {"a": np.arange(60, dtype=np.float32).reshape(6, 10), "b": np.ones(3, np.int8)}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    save_file(ARRAYS, tmp_path / "source.safetensors")
+    return tmp_path / "source.safetensors"
+
+
+def assert_arrays(found: Any) -> None:
+    assert {name: np.asarray(value).tobytes() for name, value in dict(found).items()} == {
+        name: value.tobytes() for name, value in ARRAYS.items()
+    }
+
+
+def test_orbax_has_it_in_the_items_directory(source: Path, tmp_path: Path) -> None:
+    ckpt_surgery.convert(source, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "ckpt_surgery.json").read_text())["schema"] == 1
+    with quiet(), ocp.PyTreeCheckpointer() as checkpointer:
+        assert_arrays(checkpointer.restore(tmp_path / "out"))
+
+
+def test_safetensors_has_it_in_its_header(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    ckpt_surgery.convert(source, out)
+    assert_arrays(load_file(out))
+    with safe_open(out, "numpy") as file:
+        metadata = file.metadata()
+    assert set(metadata) == {"format", "ckpt_surgery.json"}
+    assert metadata["format"] == "pt"  # some readers refuse metadata without it
+    assert [leaf["key"] for leaf in json.loads(metadata["ckpt_surgery.json"])["leaves"]] == ["a", "b"]
+    assert ckpt_surgery.inspect(out).metadata == {}
+
+
+def test_the_users_metadata_stay_beside_it(tmp_path: Path) -> None:
+    save_file(ARRAYS, tmp_path / "a.safetensors", {"format": "pt", "run": "a17"})
+    ckpt_surgery.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    ckpt_surgery.convert(tmp_path / "b.safetensors", tmp_path / "c.safetensors")
+    assert ckpt_surgery.inspect(tmp_path / "c.safetensors").metadata == {"format": "pt", "run": "a17"}
+
+
+def test_the_header_is_as_long_before_as_after(tmp_path: Path) -> None:
+    """So that the record can be put in once the elements are written; where there is no room, it is not."""
+    outputs = [output_of(name, value) for name, value in ARRAYS.items()]
+    sink = open_sink("safetensors", tmp_path, SinkOptions(record_bytes=40), outputs)
+    write_all(sink, ARRAYS)
+    file = tmp_path / "model.safetensors"
+    size = file.stat().st_size
+    assert sink.record('{"x": "' + "y" * 20 + '"}')
+    assert_arrays(load_file(file))
+    assert sink.record('{"x": 1}'), "it can be repeated"
+    assert file.stat().st_size == size
+    assert_arrays(load_file(file))
+    assert not sink.record("z" * 60)
+    with safe_open(file, "numpy") as found:
+        assert found.metadata()["ckpt_surgery.json"] == '{"x": 1}'
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_has_it_among_the_attributes_of_the_group(version: int, source: Path, tmp_path: Path) -> None:
+    """A file that is no part of the group would make zarr-python warn."""
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"version: 1\noutput: {{format: zarr, zarr: {version}}}\nrules: []\nunmatched: keep\n")
+    ckpt_surgery.apply(recipe, source, dst=tmp_path / "out.zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+        assert_arrays({name: array[...] for name, array in group.arrays()})
+        assert sorted(group) == ["a", "b"]
+    record: Any = group.attrs["ckpt_surgery.json"]
+    assert record["leaf_count"] == 2
+    assert "ckpt_surgery.json" not in ckpt_surgery.inspect(tmp_path / "out.zarr").metadata
+
+
+def test_single_files_without_a_place_have_it_beside_them(source: Path, tmp_path: Path) -> None:
+    ckpt_surgery.convert(source, tmp_path / "out.npz")
+    ckpt_surgery.convert(source, tmp_path / "out.msgpack")
+    assert names(tmp_path) == [
+        *("out.msgpack", "out.msgpack.ckpt_surgery.json", "out.npz", "out.npz.ckpt_surgery.json"),
+        "source.safetensors",
+    ]
+    assert_arrays(np.load(tmp_path / "out.npz"))
+    assert_arrays(flax.serialization.msgpack_restore((tmp_path / "out.msgpack").read_bytes()))
+
+
+def test_an_orbax_record_is_replaced_in_one_step(tmp_path: Path) -> None:
+    sink = open_sink("orbax", tmp_path, SinkOptions(), [output_of("a", ARRAYS["a"])])
+    write_all(sink, {Key.parse("a").text: ARRAYS["a"]})
+    assert sink.record("1")
+    assert sink.record("22")
+    assert (tmp_path / "ckpt_surgery.json").read_text() == "22"
+    assert [name for name in names(tmp_path) if "ckpt_surgery" in name] == ["ckpt_surgery.json"]
