@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, UsageError, VerificationError
+from ckpt_surgery.prepublication import verify_written
 from ckpt_surgery.report.verification import Verify
 from tests.support.directories import names
 
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray] = {
     "a/kernel": np.random.default_rng(0).standard_normal((400, 300)).astype(np.float32),
     "a/bias": np.arange(5000, dtype=np.int32),
     "b": np.random.default_rng(1).standard_normal((70, 30)).astype(np.float64),
@@ -40,7 +41,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def doubled(source: Path) -> Iterator[Callable[..., api.Result]]:
+def doubled(source: Path) -> Callable[..., api.Result]:
     """`doubled(name)`: writes twice the values of the source there, all of them computed."""
     recipe = source.with_name("recipe.yaml")
     recipe.write_text(DOUBLE)
@@ -52,13 +53,13 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[
     """`before_verification(harm)`: `harm` is called with what was written, after the run."""
 
     def install(harm: Callable[[Path], None]) -> None:
-        real = api.verify_written
+        real = verify_written
 
         def harmed(prepared: Any, product: Path, *rest: Any) -> Any:
             harm(product)
             return real(prepared, product, *rest)
 
-        monkeypatch.setattr(api, "verify_written", harmed)
+        monkeypatch.setattr("ckpt_surgery.api.verify_written", harmed)
 
     return install
 

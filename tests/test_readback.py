@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery import readback
 from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.keys import Key
@@ -100,7 +99,7 @@ def test_a_file_is_opened_once_for_many_leaves(tmp_path: Path, monkeypatch: pyte
     leaf = stored(array, (1, 4), tmp_path / "w")
     digests = Digests((1, 4), True, crcs_of(array, (1, 4)))
     calls: list[str] = []
-    real_open, real_read = readback.opened, reading.OpenFile.read_into
+    real_open, real_read = reading.opened, reading.OpenFile.read_into
 
     def counted_open(path: str) -> Any:
         calls.append("open")
@@ -110,7 +109,7 @@ def test_a_file_is_opened_once_for_many_leaves(tmp_path: Path, monkeypatch: pyte
         calls.append("read")
         real_read(self, offset, buffer)
 
-    monkeypatch.setattr(readback, "opened", counted_open)
+    monkeypatch.setattr("ckpt_surgery.readback.opened", counted_open)
     monkeypatch.setattr(reading.OpenFile, "read_into", counted_read)
     source: Any = Reads()
     findings = Findings()

@@ -1,0 +1,118 @@
+"""Files and chunks that are whole, cut, gone or changed, without a value being read."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+from google_crc32c import value as crc32c
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, bytes_codec, encoding_of
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.readback import Findings
+from ckpt_surgery.storage import reading
+from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid, check_shared
+
+ZSTD = Codec("zstd", (0,), encoding_of([bytes_codec("little"), {"name": "zstd"}]))
+COUNT = 300
+
+
+def leaves_in(path: Path) -> list[Leaf]:
+    """Leaves of one compressed chunk each, all in one file."""
+    spec, data, found = ArraySpec((50,), np.dtype(np.float32)), b"", []
+    for i in range(COUNT):
+        stored = bytes(numcodecs.Zstd().encode(np.random.default_rng(i).bytes(200)))
+        manifest = Manifest(spec, (50,), ZSTD, {(0,): Chunk(str(path), len(data), len(stored))})
+        found.append(Leaf(Key.parse(f"x{i}"), LeafKind.ARRAY, spec, manifest))
+        data += stored
+    path.write_bytes(data)
+    return found
+
+
+def flaws(leaves: list[Leaf]) -> list[tuple[Any, Any, str]]:
+    findings = Findings()
+    check_chunks(leaves, findings, 1 << 30, 2)
+    return [(flaw.key, flaw.chunk, flaw.what) for flaw in findings.flaws]
+
+
+def test_many_chunks_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is opened once, and each small chunk takes one read."""
+    leaves, opened, reads = leaves_in(tmp_path / "data"), [], []
+    real_open, real_read = reading.opened, reading.OpenFile.read_into
+
+    def counted_open(path: str) -> Any:
+        opened.append(path)
+        return real_open(path)
+
+    def counted_read(self: Any, offset: int, buffer: memoryview) -> None:
+        reads.append(offset)
+        real_read(self, offset, buffer)
+
+    monkeypatch.setattr("ckpt_surgery.wholeness.opened", counted_open)
+    monkeypatch.setattr(reading.OpenFile, "read_into", counted_read)
+    assert flaws(leaves) == []
+    assert (opened, len(reads)) == ([str(tmp_path / "data")], COUNT)
+
+
+def test_a_file_that_is_cut_or_gone(tmp_path: Path) -> None:
+    leaves = leaves_in(tmp_path / "data")
+    size = (tmp_path / "data").stat().st_size
+    os.truncate(tmp_path / "data", size - 1)
+    assert flaws(leaves) == [(f"x{COUNT - 1}", (0,), f"its file ends at byte {size - 1}, before byte {size}")]
+    (tmp_path / "data").unlink()
+    ((key, chunk, what),) = flaws(leaves)
+    assert (key, chunk) == ("x0", (0,))
+    assert what.endswith("data cannot be read: No such file or directory")
+
+
+def test_chunks_of_the_grid_that_are_missing() -> None:
+    spec = ArraySpec((150,), np.dtype(np.float32))
+    chunks = {(0,): Chunk("f", 0, 9), (2,): Chunk("f", 9, 9)}
+    for number, missing in (({}, (0,)), (chunks, (1,))):
+        findings = Findings()
+        check_grid(Leaf(Key.parse("w"), LeafKind.ARRAY, spec, Manifest(spec, (50,), ZSTD, number)), findings)
+        assert [(flaw.chunk, flaw.what) for flaw in findings.flaws] == [
+            (missing, "its stored bytes are missing")
+        ]
+
+
+def test_copies_of_whole_files(tmp_path: Path) -> None:
+    data = os.urandom(9_000_000)
+    (tmp_path / "copy").write_bytes(data)
+    copy = AdoptedFile("copy", "/source", LinkMode.COPY, len(data), 1, crc32c(data))
+    link = AdoptedFile("link", "/source", LinkMode.HARDLINK, 5, 1)
+    findings = Findings()
+    check_copies(tmp_path, [copy, link], findings)
+    assert findings.flaws == []
+    (tmp_path / "copy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    check_copies(tmp_path, [copy], findings)
+    (tmp_path / "copy").unlink()
+    check_copies(tmp_path, [copy], findings)
+    first, second = findings.flaws
+    assert first.what.startswith("the file copy: its checksum is ")
+    assert second.what.endswith("copy cannot be read: No such file or directory")
+
+
+def test_shared_files(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"12345")
+    modified = (tmp_path / "one").stat().st_mtime_ns
+    hard = AdoptedFile("one", "/source", LinkMode.HARDLINK, 5, modified)
+    older = AdoptedFile("one", "/source\x1b", LinkMode.HARDLINK, 5, modified - 1)
+    reflink = AdoptedFile("one", "/source", LinkMode.REFLINK, 5, modified - 1)
+    longer = AdoptedFile("one", "/source", LinkMode.REFLINK, 6, modified)
+    told = []
+    for file in (hard, older, reflink, longer):
+        findings = Findings()
+        check_shared(tmp_path, [file], findings)
+        told.append([flaw.what for flaw in findings.flaws])
+    assert told == [
+        [],
+        [r"its file one, which it shares with /source\x1b, has changed since it was written"],
+        [],
+        ["its file one has changed since it was written"],
+    ]
