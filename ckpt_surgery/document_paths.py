@@ -20,11 +20,11 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
-from ckpt_surgery.replacing import RECORD_FILE
 from ckpt_surgery.requests import Request, is_plan_file
 from ckpt_surgery.storage.failures import storage_error
 from ckpt_surgery.storage.listing import exists, is_directory, real_path
 from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.record_files import RECORD_NAME
 
 if TYPE_CHECKING:
     from ckpt_surgery.planner.document import SavedPlan
@@ -71,7 +71,7 @@ def _paths(named: Named) -> Iterator[str]:
     yield from named.files
     for checkpoint in named.checkpoints:
         yield checkpoint.path
-        yield f"{checkpoint.path.rstrip(os.sep)}.{RECORD_FILE}"
+        yield f"{checkpoint.path.rstrip(os.sep)}.{RECORD_NAME}"
         if not is_directory(checkpoint.path):
             directory = os.path.dirname(checkpoint.path)
             yield from (os.path.join(directory, name) for name in (CONFIG, ADAPTER_CONFIG))

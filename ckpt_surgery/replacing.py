@@ -19,9 +19,8 @@ from ckpt_surgery.storage.listing import (
     paths_below,
     real_path,
 )
+from ckpt_surgery.storage.record_files import RECORD_NAME
 
-RECORD_FILE = "ckpt_surgery.json"
-"""Name of the record of a run in a checkpoint's directory; beside a file NAME, `NAME.ckpt_surgery.json`."""
 MOST_NAMES = 5
 """Number of files, or steps, that a message names."""
 REMOVE = "Remove it yourself if nobody needs it, or choose another destination."
@@ -44,7 +43,8 @@ def replaceable(destination: Path) -> str | None:
             _check_one(path)
         except (SourceError, UsageError) as error:
             told = "; ".join(problem.message for problem in error.problems)
-            raise DestinationError(f"{told}; it is not replaced", hint=REMOVE) from error
+            where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
+            raise DestinationError(f"{where}{told}; it is not replaced", hint=REMOVE) from error
     return state
 
 
@@ -127,9 +127,9 @@ def _check_nothing_else(directory: str, sources: Sequence[Source]) -> None:
 def _is_record(name: str, names: Sequence[str]) -> bool:
     """Whether a file is the record of a run, in a checkpoint's directory or beside the file that it is of."""
     directory, base = os.path.split(name)
-    if base == RECORD_FILE:
+    if base == RECORD_NAME:
         return True
-    of = base.removesuffix(f".{RECORD_FILE}")
+    of = base.removesuffix(f".{RECORD_NAME}")
     return of != base and os.path.join(directory, of) in names
 
 

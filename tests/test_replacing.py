@@ -18,7 +18,8 @@ from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging.checks import state_of
 from ckpt_surgery.engine.staging.leftovers import directory_of
 from ckpt_surgery.engine.staging.publishing import ASIDE
-from ckpt_surgery.replacing import RECORD_FILE, check_step_is_new, replaceable
+from ckpt_surgery.replacing import check_step_is_new, replaceable
+from ckpt_surgery.storage.record_files import RECORD_NAME
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints, directories
 from tests.support.checkpoints import LAYOUTS
@@ -129,7 +130,7 @@ def test_what_this_program_writes_is_replaced(
     for _ in range(2):
         ckpt_surgery.convert(model, out, overwrite=True, **options)  # type: ignore[arg-type]
         of = out if out.is_dir() else None
-        (tmp_path / f"{name}.{RECORD_FILE}" if of is None else of / RECORD_FILE).write_text("{}")
+        (tmp_path / f"{name}.{RECORD_NAME}" if of is None else of / RECORD_NAME).write_text("{}")
     assert ckpt_surgery.inspect(out).leaves
     ckpt_surgery.convert(model, out, overwrite=True, **options)  # type: ignore[arg-type]
 
@@ -137,10 +138,10 @@ def test_what_this_program_writes_is_replaced(
 def test_the_record_beside_a_file_in_the_directory_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     of_msgpack(tmp_path / "out" / "checkpoint_1")
-    (tmp_path / "out" / f"checkpoint_1.{RECORD_FILE}").touch()
+    (tmp_path / "out" / f"checkpoint_1.{RECORD_NAME}").touch()
     assert replaceable(tmp_path / "out") is not None
-    (tmp_path / "out" / f"checkpoint_2.{RECORD_FILE}").touch()
-    assert f"(checkpoint_2.{RECORD_FILE})" in refused(tmp_path / "out")
+    (tmp_path / "out" / f"checkpoint_2.{RECORD_NAME}").touch()
+    assert f"(checkpoint_2.{RECORD_NAME})" in refused(tmp_path / "out")
 
 
 def test_nothing_and_an_empty_directory(model: Path, tmp_path: Path) -> None:
@@ -225,6 +226,11 @@ def unfinished(path: Path) -> None:
     (path / "_CHECKPOINT_METADATA").write_text(json.dumps(about | {"commit_timestamp_nsecs": None}))
 
 
+def without_index(path: Path) -> None:
+    LAYOUTS["ocdbt-zarr3"](path)
+    (path / "manifest.ocdbt").write_bytes(b"")
+
+
 def cut(path: Path) -> None:
     save_file(ARRAYS_TO_SAVE, path)
     path.write_bytes(path.read_bytes()[:-4])
@@ -261,6 +267,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "only directories": (lambda path: (path / "a" / "b").mkdir(parents=True), "in it: a; it is not"),
     "pipe": (os.mkfifo, "is neither a file nor a directory; it is not replaced"),
     "unfinished": (unfinished, "was never committed"),
+    "index": (without_index, "manifest.ocdbt"),
     "damaged.safetensors": (cut, "it is not replaced\n  Remove it yourself"),
 }
 
