@@ -1,5 +1,6 @@
 """Temporary directories of other runs: what is resumed, what is removed, and what is left alone."""
 
+import contextlib
 import errno
 import json
 import os
@@ -320,8 +321,13 @@ def test_what_is_removed_in_part_is_never_resumed(tmp_path: Path, monkeypatch: p
     def refused(path: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
+    def directories_first(path: Path) -> Any:
+        return contextlib.nullcontext(sorted(scandir(path), key=lambda entry: entry.is_file()))
+
+    scandir = os.scandir
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
         patch.setattr(leftovers, "_remove_tree", refused)
+        patch.setattr(os, "scandir", directories_first)
         leftovers.remove(kept)
     assert names(kept) == ["result", "run.json"]
     assert not go_on(tmp_path / "out").resumed
@@ -373,6 +379,28 @@ def test_an_old_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path, resu
         )
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == ["out"]
+
+
+def test_a_living_runs_old_checkpoint_is_not_put_back(tmp_path: Path) -> None:
+    """It is about to put the new one in its place."""
+    put(tmp_path / "out", OLD)
+    with local.staged(tmp_path / "out") as first:
+        lock_of(tmp_path / "out").unlink()
+        (tmp_path / "out").rename(first.directory / "old")
+        with local.staged(tmp_path / "out") as second:
+            assert not (tmp_path / "out").exists()
+            assert "put" not in second.notices[0]
+            assert found(first.directory / "old") == OLD
+
+
+def test_a_product_that_was_not_published_in_the_end_has_no_note(tmp_path: Path) -> None:
+    """The number of its file may become another's, when it is made anew."""
+    kept = ended_by(stopped(), tmp_path / "out")
+    leftovers.announce(kept, os.lstat(kept / "result"))
+    leftovers.give_up(kept)
+    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+        assert staging.resumed
+        assert names(staging.directory) == ["journal-0.jsonl", "result", "run.json"]
 
 
 # --- after publication ----------------------------------------------------------------------------
