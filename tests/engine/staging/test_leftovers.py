@@ -4,8 +4,7 @@ import contextlib
 import errno
 import json
 import os
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +12,14 @@ import pytest
 
 from ckpt_surgery.core.errors import (
     DestinationError,
-    Interrupted,
     PlanError,
     SourceError,
     StorageError,
-    SurgeryError,
 )
-from ckpt_surgery.engine.staging import heartbeat, leftovers, local, renaming
+from ckpt_surgery.engine.staging import heartbeat, leftovers, local
 from tests.support.directories import names
+from tests.support.ended_runs import IDENTITY, begin_work, ended_by, go_on, stopped
 from tests.support.generations import NEW, OLD, age, fill, fill_file, found, lock_of, put
-
-IDENTITY = {"version": "1.0", "plan": "abc", "sources": "def"}
-
-
-def stopped() -> Interrupted:
-    return Interrupted(signal.SIGTERM, "stopped by SIGTERM")
-
-
-def ended_by(failure: BaseException, destination: Path, tasks: int = 2, **options: Any) -> Path:
-    """Let a run fail after some tasks; returns its temporary directory."""
-    with pytest.raises(type(failure)) as caught, local.staged(destination, identity=IDENTITY) as staging:
-        begin_work(staging, tasks)
-        raise failure
-    assert caught.value is failure
-    return staging.directory
-
-
-def begin_work(staging: local.Staging, tasks: int) -> None:
-    (staging.work / "d").mkdir()
-    (staging.work / "d" / "data").write_text(NEW)
-    (staging.directory / "journal-0.jsonl").write_text('{"task": 1}\n' * tasks)
-
-
-def go_on(
-    destination: Path, identity: Mapping[str, str] = IDENTITY, overwrite: bool = False
-) -> local.Staging:
-    """Resume what `ended_by` has begun, or begin it, and publish it."""
-    with local.staged(destination, identity=identity, resume=True) as staging:
-        if not staging.resumed:
-            begin_work(staging, 2)
-        (staging.work / "_METADATA").write_text(NEW)
-        local.publish(staging, overwrite)
-    return staging
-
 
 # --- resuming -------------------------------------------------------------------------------------
 
@@ -331,123 +295,3 @@ def test_what_is_removed_in_part_is_never_resumed(tmp_path: Path, monkeypatch: p
         leftovers.remove(kept)
     assert names(kept) == ["result", "run.json"]
     assert not go_on(tmp_path / "out").resumed
-
-
-# --- between the rename and the end ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
-@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
-def test_what_was_published_is_not_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, one_file: bool, stepwise: bool
-) -> None:
-    """A run that dies right after the rename leaves its journal, and perhaps the old checkpoint."""
-    if stepwise:
-        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
-    if before:
-        put(tmp_path / "out", before, one_file=one_file)
-    with monkeypatch.context() as patch, local.staged(tmp_path / "out", one_file) as staging:
-        (staging.directory / "journal-0.jsonl").write_text("x\n")
-        (fill_file if one_file else fill)(staging.product, NEW)
-        local.publish(staging, overwrite=True)
-        patch.setattr(local, "_end", lambda *_: None)
-    (kept,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
-    leftovers.give_up(kept)
-    lock_of(tmp_path / "out").unlink()
-    with local.staged(tmp_path / "out", one_file, resume=True) as staging:
-        assert not staging.resumed
-        assert list(staging.work.iterdir()) == []
-        assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]
-
-
-def unsupported(source: Path, target: Path, way: renaming.Way) -> None:
-    raise OSError(errno.EINVAL, "Invalid argument")
-
-
-@pytest.mark.parametrize("resume", [False, True])
-def test_an_old_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path, resume: bool) -> None:
-    put(tmp_path / "out", OLD)
-    kept = ended_by(stopped(), tmp_path / "out")
-    (tmp_path / "out").rename(kept / "old")
-    with local.staged(tmp_path / "out", identity=IDENTITY, resume=resume) as staging:
-        assert found(tmp_path / "out") == OLD
-        assert staging.resumed == resume
-        assert staging.notices[0] == (
-            f"put {tmp_path / 'out'} back, which a run had moved aside before it ended"
-        )
-    assert found(tmp_path / "out") == OLD
-    assert names(tmp_path) == ["out"]
-
-
-def test_a_living_runs_old_checkpoint_is_not_put_back(tmp_path: Path) -> None:
-    """It is about to put the new one in its place."""
-    put(tmp_path / "out", OLD)
-    with local.staged(tmp_path / "out") as first:
-        lock_of(tmp_path / "out").unlink()
-        (tmp_path / "out").rename(first.directory / "old")
-        with local.staged(tmp_path / "out") as second:
-            assert not (tmp_path / "out").exists()
-            assert "put" not in second.notices[0]
-            assert found(first.directory / "old") == OLD
-
-
-def test_a_product_that_was_not_published_in_the_end_has_no_note(tmp_path: Path) -> None:
-    """The number of its file may become another's, when it is made anew."""
-    kept = ended_by(stopped(), tmp_path / "out")
-    leftovers.announce(kept, os.lstat(kept / "result"))
-    leftovers.give_up(kept)
-    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
-        assert staging.resumed
-        assert names(staging.directory) == ["journal-0.jsonl", "result", "run.json"]
-
-
-# --- after publication ----------------------------------------------------------------------------
-
-
-def failing(what: str, error: BaseException) -> Callable[..., Any]:
-    def fail(*_: object) -> Any:
-        raise error
-
-    fail.__name__ = what
-    return fail
-
-
-@pytest.mark.parametrize("name", ["_remove_tree", "read"])
-def test_what_cannot_be_removed_after_publication_is_a_notice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    put(tmp_path / "out", OLD)
-    with monkeypatch.context() as patch, local.staged(tmp_path / "out") as staging:
-        fill(staging.work, NEW)
-        local.publish(staging, overwrite=True)
-        patch.setattr(leftovers, name, failing(name, OSError(errno.EIO, "Input/output error")))
-    assert staging.notices == (
-        f"{tmp_path / 'out'} is complete; {staging.directory} is left (Input/output error); "
-        "the next run removes it",
-    )
-    assert found(tmp_path / "out") == NEW
-    assert put(tmp_path / "out", "next", overwrite=True) == (
-        f"removed {staging.directory}, which an unfinished run left behind",
-    )
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("failure", [stopped(), SurgeryError("internal")], ids=repr)
-def test_a_failure_after_publication_says_that_the_destination_is_complete(
-    tmp_path: Path, failure: SurgeryError
-) -> None:
-    failure = (
-        type(failure)(*failure.args) if not isinstance(failure, Interrupted) else Interrupted(15, "stop")
-    )
-    with (
-        pytest.raises(SurgeryError, match="out itself is new and complete"),
-        local.staged(tmp_path / "out") as staging,
-    ):
-        (staging.directory / "journal-0.jsonl").write_text("x\n")
-        fill(staging.work, NEW)
-        local.publish(staging, overwrite=True)
-        raise failure
-    assert found(tmp_path / "out") == NEW
-    assert names(tmp_path) == ["out"]

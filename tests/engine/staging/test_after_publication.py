@@ -1,0 +1,137 @@
+"""Faults around the rename: what was published is complete, and is never taken for unfinished."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import (
+    Interrupted,
+    SurgeryError,
+)
+from ckpt_surgery.engine.staging import leftovers, local, renaming
+from tests.support.directories import names
+from tests.support.ended_runs import IDENTITY, ended_by, stopped
+from tests.support.generations import NEW, OLD, fill, fill_file, found, lock_of, put
+
+# --- between the rename and the end ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
+@pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
+def test_what_was_published_is_not_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, one_file: bool, stepwise: bool
+) -> None:
+    """A run that dies right after the rename leaves its journal, and perhaps the old checkpoint."""
+    if stepwise:
+        monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
+    if before:
+        put(tmp_path / "out", before, one_file=one_file)
+    with monkeypatch.context() as patch, local.staged(tmp_path / "out", one_file) as staging:
+        (staging.directory / "journal-0.jsonl").write_text("x\n")
+        (fill_file if one_file else fill)(staging.product, NEW)
+        local.publish(staging, overwrite=True)
+        patch.setattr(local, "_end", lambda *_: None)
+    (kept,) = tmp_path.glob(".out.ckpt-surgery-????????????????")
+    leftovers.give_up(kept)
+    lock_of(tmp_path / "out").unlink()
+    with local.staged(tmp_path / "out", one_file, resume=True) as staging:
+        assert not staging.resumed
+        assert list(staging.work.iterdir()) == []
+        assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
+
+
+def unsupported(source: Path, target: Path, way: renaming.Way) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_an_old_checkpoint_that_was_moved_aside_is_put_back(tmp_path: Path, resume: bool) -> None:
+    put(tmp_path / "out", OLD)
+    kept = ended_by(stopped(), tmp_path / "out")
+    (tmp_path / "out").rename(kept / "old")
+    with local.staged(tmp_path / "out", identity=IDENTITY, resume=resume) as staging:
+        assert found(tmp_path / "out") == OLD
+        assert staging.resumed == resume
+        assert staging.notices[0] == (
+            f"put {tmp_path / 'out'} back, which a run had moved aside before it ended"
+        )
+    assert found(tmp_path / "out") == OLD
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_living_runs_old_checkpoint_is_not_put_back(tmp_path: Path) -> None:
+    """It is about to put the new one in its place."""
+    put(tmp_path / "out", OLD)
+    with local.staged(tmp_path / "out") as first:
+        lock_of(tmp_path / "out").unlink()
+        (tmp_path / "out").rename(first.directory / "old")
+        with local.staged(tmp_path / "out") as second:
+            assert not (tmp_path / "out").exists()
+            assert "put" not in second.notices[0]
+            assert found(first.directory / "old") == OLD
+
+
+def test_a_product_that_was_not_published_in_the_end_has_no_note(tmp_path: Path) -> None:
+    """The number of its file may become another's, when it is made anew."""
+    kept = ended_by(stopped(), tmp_path / "out")
+    leftovers.announce(kept, os.lstat(kept / "result"))
+    leftovers.give_up(kept)
+    with local.staged(tmp_path / "out", identity=IDENTITY, resume=True) as staging:
+        assert staging.resumed
+        assert names(staging.directory) == ["journal-0.jsonl", "result", "run.json"]
+
+
+# --- after publication ----------------------------------------------------------------------------
+
+
+def failing(what: str, error: BaseException) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    fail.__name__ = what
+    return fail
+
+
+@pytest.mark.parametrize("name", ["_remove_tree", "read"])
+def test_what_cannot_be_removed_after_publication_is_a_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    put(tmp_path / "out", OLD)
+    with monkeypatch.context() as patch, local.staged(tmp_path / "out") as staging:
+        fill(staging.work, NEW)
+        local.publish(staging, overwrite=True)
+        patch.setattr(leftovers, name, failing(name, OSError(errno.EIO, "Input/output error")))
+    assert staging.notices == (
+        f"{tmp_path / 'out'} is complete; {staging.directory} is left (Input/output error); "
+        "the next run removes it",
+    )
+    assert found(tmp_path / "out") == NEW
+    assert put(tmp_path / "out", "next", overwrite=True) == (
+        f"removed {staging.directory}, which an unfinished run left behind",
+    )
+    assert names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("failure", [stopped(), SurgeryError("internal")], ids=repr)
+def test_a_failure_after_publication_says_that_the_destination_is_complete(
+    tmp_path: Path, failure: SurgeryError
+) -> None:
+    failure = (
+        type(failure)(*failure.args) if not isinstance(failure, Interrupted) else Interrupted(15, "stop")
+    )
+    with (
+        pytest.raises(SurgeryError, match="out itself is new and complete"),
+        local.staged(tmp_path / "out") as staging,
+    ):
+        (staging.directory / "journal-0.jsonl").write_text("x\n")
+        fill(staging.work, NEW)
+        local.publish(staging, overwrite=True)
+        raise failure
+    assert found(tmp_path / "out") == NEW
+    assert names(tmp_path) == ["out"]
