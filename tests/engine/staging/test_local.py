@@ -12,12 +12,7 @@ from typing import Any
 
 import pytest
 
-from ckpt_surgery.core.errors import (
-    DestinationError,
-    Interrupted,
-    StorageError,
-    VerificationError,
-)
+from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError, VerificationError
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.staging import local, renaming, syncing
 from tests.support.directories import names
@@ -282,6 +277,7 @@ def test_a_fault_at_every_system_call(
 ) -> None:
     if stepwise:
         monkeypatch.setattr(renaming, "_rename_in_one_step", unsupported)
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # a thousand waits for the disk take long
     outcomes = set()
     for n in range(200):
         parent = tmp_path / str(n)
