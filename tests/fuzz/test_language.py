@@ -20,7 +20,7 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 RECIPE = """version: 1
 params: {n: 3, some: [1, 2]}
 rules:
-- {match: 'layers/(?P<i>\\d+)/(.*)', to: 'blocks/${i + 1}/\\2', value: 'concat([x, x * 2], 0)[:, ::-1]'}
+- {match: 'layers/(?P<i>\\d+)/(.*)', to: 'blocks/${int(i) + 1}/\\2', value: 'concat([x, x * 2], 0)[:, ::-1]'}
 - {match: w, value: 'cast(where(x > 0, x, -x).T, "bfloat16")'}
 - {add: 'table/${j}', for: {j: 'range(n)'}, value: 'full([2, 3], 0.5, "float32")'}
 - {match: '.*', drop: true, optional: true}
@@ -139,6 +139,6 @@ def _carried_out_or_refused(recipe: Path, place: Path) -> None:
         assert shown(str(error).replace("\n", " "))
         assert names(place) == before
     else:
-        (place / "out.npz").unlink(missing_ok=True)
-        shutil.rmtree(place / "out.npz", ignore_errors=True)
+        for made in place.glob("out.npz*"):  # with the record beside it
+            shutil.rmtree(made) if made.is_dir() else made.unlink()
         assert names(place) == before
