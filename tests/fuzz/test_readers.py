@@ -1,6 +1,7 @@
 """Damaged files of every layout: each is read, or refused with a message; nothing else, in bounded memory."""
 
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from ckpt_surgery.core.errors import SourceError, UsageError
 from tests.fuzz.fuzzing import capped, damaged, damages, fuzz
 from tests.support import checkpoints
 from tests.support.directories import files_of
-from tests.support.libraries import ORIGINS
+from tests.support.libraries import ORIGINS, Arrays
 from tests.support.reading import opened, values
 
-LAYOUTS = {
+LAYOUTS: Mapping[str, Callable[[Arrays, Path], object]] = {
     **{name: origin.save for name, origin in ORIGINS.items() if name != "orbax"},
     **{
         f"orbax {name}": (lambda _, path, name=name: checkpoints.LAYOUTS[name](path))
