@@ -18,7 +18,11 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.records import Malformed, digests_of, parsed, record_text, room_for_record
 
-ARRAYS: dict[str, np.ndarray] = {"a/kernel": np.ones((40, 30), np.float32), "b": np.arange(7), "empty": np.zeros((0, 3))}
+ARRAYS: dict[str, np.ndarray] = {
+    "a/kernel": np.ones((40, 30), np.float32),
+    "b": np.arange(7),
+    "empty": np.zeros((0, 3)),
+}
 
 
 @pytest.fixture

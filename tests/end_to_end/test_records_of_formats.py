@@ -20,7 +20,10 @@ from tests.support.checkpoints import quiet
 from tests.support.directories import names
 from tests.support.writing import output_of, write_all
 
-ARRAYS: dict[str, np.ndarray] = {"a": np.arange(60, dtype=np.float32).reshape(6, 10), "b": np.ones(3, np.int8)}
+ARRAYS: dict[str, np.ndarray] = {
+    "a": np.arange(60, dtype=np.float32).reshape(6, 10),
+    "b": np.ones(3, np.int8),
+}
 
 
 @pytest.fixture
