@@ -82,6 +82,12 @@ class Apply:
         check_size(self.function.called(), spec, specs)
         return spec
 
+    @cached_property
+    def weight(self) -> int:
+        """The number of inputs, and of indices in the function's fields, with 1 for the function itself."""
+        fields = vars(self.function).values()
+        return 1 + len(self.inputs) + sum([len(value) for value in fields if type(value) is tuple])
+
 
 Node = Read | Apply
 
@@ -216,7 +222,7 @@ def functions_of(value: Node, bases: Set[int], most: int = MOST_FUNCTIONS) -> in
     count = 0
     while stack and count <= most:
         node = stack.pop()
-        count += 1 + len(node.inputs) + sum(len(v) for v in vars(node.function).values() if type(v) is tuple)
+        count += node.weight
         for child in node.inputs:
             if isinstance(child, Apply) and id(child) not in seen and id(child) not in bases:
                 seen.add(id(child))

@@ -60,6 +60,8 @@ def _slice_bound(bound: Any) -> int | None:
 
 def _element(values: Any, index: Any) -> Any:
     if isinstance(index, slice):
+        if index.step == 0:
+            raise FunctionError("the step of a slice cannot be 0")
         return values[slice(*map(_slice_bound, (index.start, index.stop, index.step)))]
     if type(index) is not int:
         raise FunctionError(f"{told(values)} is indexed with an integer, not {told(index)}")

@@ -1,0 +1,153 @@
+"""Bounds on what a recipe can ask for: counted, and refused at the rule before it is made."""
+
+import pytest
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.functions.operators import Binary
+from ckpt_surgery.graph.nodes import Apply, Node, Read
+from ckpt_surgery.planner import evaluator, limits, problems
+from ckpt_surgery.planner.limits import check_values
+from tests.support.leaves import leaf
+from tests.support.plans import fates, plan_of
+
+HEAD = "version: 1\n"
+
+
+def problem_of(text: str, leaves: dict[str, str] | list[str]) -> tuple[str, str]:
+    """The path and the message of the one problem of a recipe."""
+    with pytest.raises(PlanError) as caught:
+        plan_of(HEAD + text, leaves)
+    (problem,) = caught.value.problems
+    assert problem.place is not None
+    return problem.place.path, problem.message
+
+
+MANY = "the rules of this pass up to here make {} leaves; a plan can have 1,000,000"
+
+
+@pytest.mark.parametrize(
+    ("rules", "place", "message"),
+    [
+        (
+            "[{add: 'z${i}/${j}', for: {i: range(1000000), j: range(1000000)}, value: '1'}]",
+            "rules[0].for.j",
+            MANY.format("1,000,000,000,000"),
+        ),
+        (
+            "[{add: 'y${i}', for: {i: range(600000)}, value: '1'},"
+            " {add: 'z${i}', for: {i: range(600000)}, value: '1'}]",
+            "rules[1].for",
+            MANY.format("1,200,000"),
+        ),
+        (
+            "[{match: '.*', to: {'y${i}': x, 'z${i}': x}, for: {i: range(250001)}}]",
+            "rules[0].for",
+            MANY.format("1,000,004"),
+        ),
+    ],
+)
+def test_combinations_are_counted_before_any_is_made(
+    rules: str, place: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "computed", None)  # nothing is made
+    assert problem_of(f"rules: {rules}", ["a", "b"]) == (place, message)
+
+
+def test_variables_without_values_make_nothing_of_the_others() -> None:
+    rule = "{add: 'z${i}/${j}', for: {i: range(1000000), j: range(0)}, value: '1', optional: true}"
+    assert fates(plan_of(f"{HEAD}rules: [{rule}]", ["a"])) == {"a": "kept"}
+
+
+def test_the_leaves_of_a_plan_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_LEAVES", 3)
+    text = "rules: [{match: a, to: {y: x, z: x}}]"
+    assert len(plan_of(HEAD + text, ["a", "b"]).steps) == 3
+    assert problem_of(text, ["a", "b", "c"]) == ("unmatched", "the pass gives 4 leaves; a plan can have 3")
+    assert problem_of("rules: [{match: '.*', to: {'${key}/y': x, '${key}/z': x}}]", ["a", "b"]) == (
+        "rules[0].match",
+        "the rules of this pass up to here make 4 leaves; a plan can have 3",
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "place"),
+    [
+        (r"[{match: '(.)', to: '\1/abcdefgh'}]", "rules[0].to"),
+        ("[{match: '(?P<n>.)', to: {'${n}/abcdefgh': x * 2}}]", "rules[0].to['${n}/abcdefgh']"),
+        ("[{add: '${i}/abcdefgh', for: {i: range(9)}, value: '1'}]", "rules[0].add"),
+        (r"[{match: a, to: é/abcdefg}, {match: b, to: éé/abcdefg}]", "rules[1].to"),
+    ],
+)
+def test_the_names_of_all_leaves_are_bounded(rules: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_NAME_BYTES", 19)
+    assert problem_of(f"rules: {rules}", ["a", "b"]) == (
+        place,
+        "the names of the leaves are too long: more than 0 MiB together",
+    )
+
+
+def test_the_functions_that_rules_make_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their inputs: six of the first leaf's value, of which three follow in each pass."""
+    monkeypatch.setattr(limits, "MOST_FUNCTIONS", 12)
+    twice = "passes:\n- rules: [{match: '.', value: x + x}]\n- rules: [{match: '.', value: x + x}]\n"
+    plan_of(HEAD + twice, ["a", "b"])
+    monkeypatch.setattr(limits, "MOST_FUNCTIONS", 11)
+    assert problem_of(twice, ["a", "b"]) == (
+        "passes[1].rules[0].value",
+        "the rules up to here make more than 4,194,304 functions and their inputs (at `b`)",
+    )
+
+
+def test_indices_count_as_much_as_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_FUNCTIONS", 1000)
+    path, _ = problem_of("rules: [{match: a, value: 'take(x, range(999), 0)'}]", {"a": "float32[1000]"})
+    assert path == "rules[0].value"
+
+
+def test_what_outputs_share_counts_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because it is computed for each: outputs by the million that share a long chain would not end."""
+    monkeypatch.setattr(limits, "MOST_FUNCTIONS", 1000)
+    chain: Node = Read("source", leaf("a"))
+    for _ in range(30):
+        chain = Apply(Binary("+"), (chain, chain))
+    values = [Apply(Binary("*", None, i), (chain,)) for i in range(20)]
+    assert check_values(values) == 1000 // (30 * 3 + 2)
+    assert check_values(values[:10]) is None
+    deep = "- rules: [{match: '.', value: x + x}]\n" * 30
+    outputs = ", ".join(f"z{i}: x * {i}" for i in range(20))
+    split = f"- rules: [{{match: a, to: {{{outputs}}}}}]"
+    path, message = problem_of(f"passes:\n{deep}{split}", ["a"])
+    assert path == "passes[30].rules[0]"
+    assert message == (
+        "`z10`: up to this one, the outputs are computed from more than 4,194,304 functions and their inputs"
+    )
+
+
+def test_a_rule_that_fails_at_thousands_of_keys_ends_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Region] = []
+    spell = evaluator.Evaluator.expanded
+    monkeypatch.setattr(
+        evaluator.Evaluator, "expanded", lambda self, *given: tried.append(1) or spell(self, *given)
+    )
+    path, message = problem_of(
+        "rules: [{match: a, to: 'z/${x}/${i}', for: {i: range(100000)}, value: x}]", ["a"]
+    )
+    assert path == "rules[0].to"
+    assert message.startswith("a key is made of text and integers, not an array")
+    assert len(tried) == problems.MOST_NOTED
+
+
+def test_patterns_of_count_are_bounded() -> None:
+    rules = """rules: [{add: 'z${i}', for: {i: range(300)}, value: "zeros((count(f'a{i}'),), 'int8')"}]"""
+    path, message = problem_of(rules, ["a"])
+    assert path == "rules[0].value"
+    assert message.startswith("`count` is asked for more than 256 different patterns (at `z{256..299}`")
+
+
+def test_a_long_pattern_of_count_is_told_as_a_long_pattern() -> None:
+    text = f"params: {{p: '{'a' * 70_000}'}}\nrules: [{{match: a, when: count(p) > 0}}]"
+    assert problem_of(text, ["a"]) == (
+        "rules[0].when",
+        "a regular expression of 70000 characters; the limit is 2000 (at `a`)",
+    )
