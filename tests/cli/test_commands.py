@@ -350,7 +350,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         *("--overwrite", "--resume", "--link-mode", "copy"),
     )
     assert done.exit_code == 0, done.output
-    assert done.stdout.rstrip("\n").split("\n")[-2].startswith("done  1 kept")
+    assert done.stdout.rstrip("\n").split("\n")[-1].startswith("done  1 kept")
     ((paths, options),) = calls
     assert paths == (None, "a")
     assert options.pop("progress") is not None
