@@ -17,7 +17,7 @@ def found(*flaws: Flaw, not_read: int = 0) -> Verified:
     return Verified("/a\x1b", Depth.VALUES, "orbax", 2, 1 << 20, not_read, flaws)
 
 
-def test_the_last_line_of_a_run() -> None:
+def test_the_line_of_a_run() -> None:
     assert run_line(VerifiedRun(Verify.FULL, 1 << 20, 0)).plain == "verified: 1.00 MiB read back"
     assert run_line(VerifiedRun(Verify.FAST, 0, 3 << 30)).plain == (
         "verified: 0 B read back, 3.00 GiB linked and not read (`verify --full` reads them)"
