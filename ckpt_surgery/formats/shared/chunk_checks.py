@@ -186,8 +186,11 @@ def _decoded_bytes(read: Read, length: int, decoder: Callable[[], Any], most: in
     Raises what the decoder raises.
     """
     stream, total, at, data, decoded = decoder(), 0, 0, b"", b""
-    while at < length or data or (decoded and not stream.eof):
-        if not data and not (decoded and not stream.eof):
+    while True:
+        more = bool(decoded) and not stream.eof  # the decoder may hold back what exceeds a piece
+        if not data and not more:
+            if at == length:
+                return total if stream.eof else -1
             data = read(at, min(PIECE, length - at))
             at += len(data)
         if stream.eof:
@@ -197,7 +200,6 @@ def _decoded_bytes(read: Read, length: int, decoder: Callable[[], Any], most: in
         total += len(decoded)
         if total > most:
             return -1
-    return total if stream.eof else -1
 
 
 def _shard_flaw(
