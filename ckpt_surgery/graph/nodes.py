@@ -57,7 +57,7 @@ class Apply:
     """A function applied to other nodes."""
 
     function: Function
-    inputs: tuple["Node", ...]
+    inputs: tuple["Node", ...] = field(repr=False)  # as text, a graph can have as many parts as it has paths
     height: int = field(init=False, repr=False)
     """The largest number of functions between the node and a leaf, itself included. A node is higher than
     all nodes that it is computed from."""
@@ -77,6 +77,9 @@ class Apply:
     @cached_property
     def spec(self) -> ArraySpec:
         """Raises FunctionError if the inputs do not fit the function, and for an array that is too large."""
+        if any(isinstance(node, Apply) and "spec" not in vars(node) for node in self.inputs):
+            for node in inputs_first(self.inputs):
+                _ = node.spec  # from below, so that none calls itself at each level
         specs = [node.spec for node in self.inputs]
         spec = self.function.infer(specs)
         check_size(self.function.called(), spec, specs)

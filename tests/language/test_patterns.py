@@ -199,3 +199,23 @@ def test_the_clock_of_processor_time_is_the_threads() -> None:
     """It stands still while the thread waits, whatever the others do."""
     _, processor = MatchingTime.__init__.__defaults__
     assert processor is time.thread_time
+
+
+def test_many_slow_patterns_stop_together() -> None:
+    """None of them takes a second alone."""
+    machine = Machine(0.3)
+    matching = machine.matching()
+    with pytest.raises(RecipeError, match=r"expressions together took more than 1 s .* this one on `key 3`"):
+        for number in range(300):
+            Watch(matching).fullmatch(machine, f"key {number}")
+    assert machine.thread < 2
+
+
+def test_quick_patterns_are_as_many_as_they_like() -> None:
+    machine = Machine(5e-6, quick=True)
+    matching = machine.matching()
+    for _ in range(300):
+        watch = Watch(matching)
+        for number in range(1000):
+            watch.fullmatch(machine, f"key {number}")
+    assert machine.thread > 1
