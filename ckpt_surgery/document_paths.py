@@ -21,9 +21,9 @@ from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import recipe_path
 from ckpt_surgery.requests import Request, is_plan_file
-from ckpt_surgery.storage.failures import storage_error
+from ckpt_surgery.storage.failures import storage_error, storage_errors
 from ckpt_surgery.storage.listing import exists, is_directory, real_path
-from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.paths import is_stream, path_text
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 if TYPE_CHECKING:
@@ -128,9 +128,14 @@ def _saved_plan(path: str) -> "SavedPlan | None":
 def write_document(path: PathLike, data: bytes) -> None:
     """Write a whole document: a file that is there already is replaced in one step, or stays as it is.
 
-    Where the path is a link, the file that it leads to is replaced. Raises StorageError.
+    Where the path is a link, the file that it leads to is replaced. A device or a pipe is written to. Raises
+    StorageError.
     """
     place = Path(os.path.realpath(path))
+    if is_stream(place):
+        with storage_errors(place), open(place, "wb") as stream:
+            stream.write(data)
+        return
     new = place.with_name(f".ckpt-surgery-{secrets.token_hex(8)}")
     try:
         _write_new(new, data)

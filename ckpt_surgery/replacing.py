@@ -127,7 +127,7 @@ def _check_nothing_else(directory: str, sources: Sequence[Source]) -> None:
 def _is_record(name: str, names: Sequence[str]) -> bool:
     """Whether a file is the record of a run, in a checkpoint's directory or beside the file that it is of."""
     directory, base = os.path.split(name)
-    if base == RECORD_NAME:
+    if base in (RECORD_NAME, f"{RECORD_NAME}.tmp"):
         return True
     of = base.removesuffix(f".{RECORD_NAME}")
     return of != base and os.path.join(directory, of) in names

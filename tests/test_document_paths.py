@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -62,12 +64,23 @@ def test_documents_beside_all_else_are_fine(tmp_path: Path) -> None:
     assert not (tmp_path / "a.json").exists()
 
 
+def test_a_device_or_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """As `--json /dev/null` and `--json >(program)` mean it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "nothing").symlink_to("/dev/null")
+    check_documents([tmp_path / "pipe", tmp_path / "nothing"], checkpoints_at(tmp_path / "src"))
+    write_document(tmp_path / "nothing", b"{}")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        write_document(tmp_path / "pipe", b"{}")
+        assert read.result() == b"{}"
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
         (lambda path: path.mkdir(), UsageError, "is a directory"),
-        (os.mkfifo, UsageError, "is no regular file"),
-        (lambda path: path.symlink_to("/dev/null"), UsageError, "is no regular file"),
         (lambda path: path.parent.rmdir(), UsageError, "no such directory"),
     ],
 )

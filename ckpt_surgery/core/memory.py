@@ -10,6 +10,8 @@ _WITH_BUDGET = (
     'Run where more memory is free, or lower the budget (`memory="512MiB"`) or the number of threads '
     "(`workers=1`)."
 )
+NO_THREAD = "can't start new thread"
+"""The text of the RuntimeError that Python raises where the system starts no further thread."""
 _WITHOUT = "Run where more memory is free."
 
 
@@ -17,11 +19,15 @@ _WITHOUT = "Run where more memory is free."
 def memory_errors(action: str, budget: int | None = None) -> Iterator[None]:
     """Turn MemoryError into OutOfMemoryError. It says what there was not enough memory to do: `action`.
 
+    A thread that cannot be started is such an error too: the system has no memory for its stack.
+
     `budget`: bytes that the run may use, where a budget decides how much is done at a time.
     """
     try:
         yield
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != NO_THREAD:
+            raise
         asked = f" ({shown(str(error))})" if str(error) else ""  # NumPy says for which array
         limit = "" if budget is None else f", with a budget of {bytes_text(budget)}"
         raise OutOfMemoryError(

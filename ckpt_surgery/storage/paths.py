@@ -33,6 +33,11 @@ def exists(path: Path) -> bool:
     return True
 
 
+def is_stream(path: Path) -> bool:
+    """Whether a path leads to a device or a pipe, which is written to and not replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def absolute(path: Path) -> Path:
     """The path with links and `..` in its parent resolved, and its own name as it is."""
     path = Path(os.path.abspath(path)) if path.name in ("", "..") else path

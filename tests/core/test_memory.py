@@ -30,3 +30,10 @@ def test_without_a_budget_and_other_errors() -> None:
     )
     with pytest.raises(SourceError, match="damaged"), memory_errors("make the plan"):
         raise SourceError("damaged")
+
+
+def test_a_thread_that_cannot_be_started_is_one_too() -> None:
+    with pytest.raises(OutOfMemoryError, match="not enough memory to write it"), memory_errors("write it"):
+        raise RuntimeError("can't start new thread")
+    with pytest.raises(RuntimeError, match="something else"), memory_errors("write it"):
+        raise RuntimeError("something else")

@@ -12,7 +12,7 @@ from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.engine.staging.leftovers import moved_aside
 from ckpt_surgery.engine.staging.locks import check
 from ckpt_surgery.storage.failures import storage_errors
-from ckpt_surgery.storage.paths import absolute, exists, lies_in, path_text, same_place
+from ckpt_surgery.storage.paths import absolute, exists, is_stream, lies_in, path_text, same_place
 
 
 def check_paths(
@@ -159,11 +159,14 @@ def check_document(document: Path, others: Iterable[Path], into: bool = True) ->
     """Refuse to write a document (a saved plan, JSON) over another path of the command, or into it.
 
     The others need not exist; without `into` they are files. An existing document is replaced if it is a
-    regular file that may be written. Raises UsageError, and StorageError where the system would refuse.
+    regular file that may be written; a device or a pipe is written to. Raises UsageError, and StorageError
+    where the system would refuse.
     """
     with storage_errors(document):
         if "\0" in os.fspath(document):
             raise UsageError(f"{path_text(document)}: no file can be called so", hint="Choose another name.")
+        if is_stream(document):
+            return
         _check_parent(document)
         for other in others:
             if same_place(document, other) or (into and lies_in(document, other)):
@@ -175,15 +178,11 @@ def check_document(document: Path, others: Iterable[Path], into: bool = True) ->
 
 
 def _check_replaced(document: Path) -> None:
-    """Raise UsageError where there is something that is no regular file, StorageError for a read-only one."""
+    """Raise UsageError where there is a directory, StorageError for a read-only file."""
     if not exists(document):
         return
     if document.is_dir():
         raise UsageError(f"{path_text(document)}: is a directory", hint="Name a file.")
-    if document.exists() and not document.is_file():
-        raise UsageError(
-            f"{path_text(document)}: is no regular file", hint="Name a file; `-` stands for standard output."
-        )
     if document.exists() and not os.access(document, os.W_OK):
         raise StorageError(f"{path_text(document)}: may not be written", hint="Check its permissions.")
 

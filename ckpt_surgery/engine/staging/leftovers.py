@@ -53,11 +53,8 @@ def _describe(directory: Path, owner: Owner, identity: Mapping[str, str]) -> Non
     written = directory / f"{RUN}.new"
     remove_file(written)
     document = {"owner": to_json(owner), "identity": dict(identity)}
-    handle = os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    try:
-        os.write(handle, json.dumps(document).encode())
-    finally:
-        os.close(handle)
+    with open(written, "x", encoding="ascii") as file:
+        file.write(json.dumps(document))
     sync_file(written)
     os.rename(written, directory / RUN)
 

@@ -104,12 +104,15 @@ def _create(lock: Path, owner: Owner) -> bool:
         remove_file(written)
 
 
-def _write(file: Path, owner: Owner) -> None:
-    handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    try:
-        os.write(handle, json.dumps(to_json(owner)).encode())
-    finally:
-        os.close(handle)
+def _write(path: Path, owner: Owner) -> None:
+    """Make a file with the owner in it: all of it, or there is no file. Raises OSError."""
+    with open(path, "x", encoding="ascii") as file:
+        try:
+            file.write(json.dumps(to_json(owner)))
+            file.flush()
+        except OSError:
+            remove_file(path)
+            raise
 
 
 def _name(written: Path, lock: Path, owner: Owner) -> bool:

@@ -273,3 +273,19 @@ def test_a_run_whose_lock_another_one_has_does_not_publish(tmp_path: Path) -> No
     assert "Nothing was published." in str(caught.value)
     assert found(tmp_path / "out") == OLD
     assert names(tmp_path) == [lock_of(tmp_path / "out").name, "out"]
+
+
+def test_a_lock_that_cannot_be_written_whole_is_not_there(tmp_path: Path) -> None:
+    """A lock that is cut off would name nobody, and keep the next run away until it is taken for dead."""
+    code = (
+        "import resource, sys; from pathlib import Path\n"
+        "from ckpt_surgery.engine.staging import locks, owners\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))\n"
+        "try: locks.acquire(Path(sys.argv[1]), owners.this_process('0' * 16))\n"
+        "except OSError as error: print(error.errno)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "lock"], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
