@@ -30,7 +30,8 @@ def check_size(name: str, spec: ArraySpec, ins: Sequence[ArraySpec]) -> None:
     check_axes(name, spec.ndim)
     longest = max(spec.shape, default=0)
     if longest > LONGEST:
-        raise FunctionError(f"`{name}` would make an axis of {longest} elements; the limit is 2^63 - 1")
+        length = str(longest) if longest.bit_length() <= 128 else f"2^{longest.bit_length() - 1}"
+        raise FunctionError(f"`{name}` would make an axis of {length} elements; the limit is 2^63 - 1")
     nbytes = spec.nbytes
     if nbytes <= MOST_BYTES:
         return

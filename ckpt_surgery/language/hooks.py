@@ -77,7 +77,7 @@ class HookCall(Function):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         """The region of the result. Raises DataError if the hook fails, or its result is not as planned."""
-        given = _filled(self.arguments, blocks)
+        given = _filled(self.arguments, map(_own, blocks))
         with _ONE_AT_A_TIME:
             try:
                 whole = np.asarray(self.hooks.function(self.function)(*given))
@@ -92,6 +92,13 @@ class HookCall(Function):
                 hint=f"Add a function `{INFER}{self.function}` to {self.hooks.name} for its shape and dtype.",
             )
         return np.asarray(whole[region.slices])
+
+
+def _own(block: np.ndarray) -> np.ndarray:
+    """A view that cannot be written: others may need the same block, and a hook must not change it."""
+    view = block.view()
+    view.flags.writeable = False
+    return view
 
 
 def _arrays(template: ArgumentTemplate) -> int:
