@@ -27,6 +27,7 @@ PROGRAM = "ckpt-surgery"
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
+LIMITS = "Check permissions, free space and limits (ulimit -a), then run again."
 BUG = (
     "This is a bug in ckpt-surgery, not in your input. Please report it to the project's issue tracker, with "
     "the command, the recipe and what the same command prints with -vv."
@@ -85,8 +86,7 @@ class Commands(click.Group):
             raise  # click ends the program
         except OSError as error:
             file = "" if error.filename is None else f"{error.filename}: "
-            _tell(shown(f"{file}{error.strerror or error}"), ctx)
-            return -StorageError.exit_code
+            return -_report(StorageError(f"{file}{error.strerror or error}", hint=LIMITS), ctx)
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
             _tell(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx)
             return -INTERNAL

@@ -69,6 +69,8 @@ _HINTS = {
     errno.EPERM: "Check the permissions of the destination's directory.",
     errno.EROFS: "The file system is mounted read-only: choose another destination.",
     errno.EIO: "The device reports an error: look into the system's log before trusting it again.",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
+    errno.ENFILE: "Too many files are open on this machine: end other programs.",
     errno.ENAMETOOLONG: "Choose a shorter name: the temporary directory's is 31 bytes longer.",
     errno.EXDEV: COPY,
     errno.EMLINK: COPY,

@@ -523,7 +523,10 @@ def test_a_bug_says_how_to_report_it(library):
 
 def test_io_errors_name_the_file(library):
     library("inspect", PermissionError(13, "Permission denied", "/ckpt\x1b"))
-    assert run("inspect", "a").stderr == "Error: /ckpt\\x1b: Permission denied\n"
+    assert run("inspect", "a").stderr == (
+        "Error: /ckpt\\x1b: Permission denied\n"
+        "  Check permissions, free space and limits (ulimit -a), then run again.\n"
+    )
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), SourceError("boom")])

@@ -53,3 +53,5 @@ def test_storage_errors_name_the_path_and_what_to_do(tmp_path: Path) -> None:
     )
     with pytest.raises(StorageError, match=f"{tmp_path}: Read-only file system"), storage_errors(tmp_path):
         raise OSError(errno.EROFS, "Read-only file system")
+    with pytest.raises(StorageError, match=r"ulimit -n"), storage_errors(tmp_path):
+        raise OSError(errno.EMFILE, "Too many open files")
