@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpt_surgery.engine.staging.local import staged
 from tests.faults.calls import Fault
 from tests.faults.runs import Run, Runner
 from tests.faults.scenarios import Bench, check_message
@@ -119,6 +120,62 @@ def test_a_hostile_file(runner: Runner, tmp_path: Path) -> None:
         "x.safetensors: it says that its header has 1152921504606846975 bytes; safetensors allows 100000000",
         "It is damaged, or not a safetensors file.",
     )
+
+
+def test_a_flipped_bit(bench: Callable[[str], Bench]) -> None:
+    at = bench("orbax-safetensors")
+    assert at.run().code == 0
+    data = bytearray(at.out.read_bytes())
+    data[-1] ^= 1
+    at.out.write_bytes(data)
+    run = at.verify()
+    assert run.code == 3
+    assert re.search(
+        r"^damaged  `params/\w+`, chunk \(0.*\): its checksum is \w+, not \w+", run.out, re.MULTILINE
+    )
+
+
+def test_a_shared_file_that_was_rewritten(bench: Callable[[str], Bench]) -> None:
+    at = bench("orbax-links")
+    made = at.run("--link-mode", "hardlink")
+    assert made.code == 0
+    shared = [file for file in files_of(at.out) if file.stat().st_nlink > 1]
+    assert shared
+    shared[0].write_bytes(bytes(shared[0].stat().st_size))
+    run = at.verify("--fast")
+    assert run.code == 3
+    assert re.search(r"^damaged  .*" + shared[0].name, run.out, re.MULTILINE), run
+
+
+def test_a_run_beside_another(bench: Callable[[str], Bench]) -> None:
+    """The lock is that of a process that lives: this one, which holds it by its own means."""
+    at = bench("npz-npz")
+    with staged(at.out, one_file=True):
+        run = at.run()
+    assert run.code == 4
+    assert re.search(r"process \d+ .*is writing this destination", told(run)), run
+
+
+def test_few_handles(bench: Callable[[str], Bench]) -> None:
+    at = bench("orbax-cast")
+    for limit in range(5, 40):
+        at.prepare(overwrite=True)
+        run = at.run("--overwrite", limits={"RLIMIT_NOFILE": limit})
+        if run.code == 0:
+            break
+        assert run.code == 5
+        assert "Too many open files" in told(run)
+        assert "(ulimit -n)" in told(run) or "(ulimit -a)" in told(run)
+    assert limit > 5
+
+
+def test_a_hostile_recipe(bench: Callable[[str], Bench]) -> None:
+    at = bench("npz-npz")
+    (at.directory / "recipe.yaml").write_text("version: 1\nrules: [{match: w, value: 'tile(x, 10**12)'}]\n")
+    run = at.run()
+    assert run.code == 2
+    check_message(run, hinted=False)
+    assert not at.out.exists()
 
 
 def test_a_message_that_is_none_is_noticed() -> None:
