@@ -189,6 +189,18 @@ def _copied(bench: Bench, recipe: str, nbytes: int, once: float, peer_once: floa
     yield replace(line, who="cp -r, fsync", measured=peer, is_peer=True, start_up=peer_once)
 
 
+def verification(bench: Bench) -> Iterator[Line]:
+    """What reading back costs before publication: a tenth of a copy, a fifth of a second of a link."""
+    recipe, source = bench.recipe("rename", RENAME), bench.checkpoint("matrices", bench.nbytes)
+    for mode in ("copy", "auto"):
+        work, options = f"verification, --link-mode {mode}", ("--link-mode", mode)
+        without = bench.applied(recipe, source, *options, "--verify", "none")
+        limit = Limit(ratio=1.1) if mode == "copy" else Limit(seconds=without.seconds + 0.2)
+        line = _sized(bench, work, bench.nbytes, bench.applied(recipe, source, *options))
+        yield line.within(limit)
+        yield replace(line, who=f"{OURS} --verify none", measured=without, is_peer=True)
+
+
 def scan(bench: Bench) -> Iterator[Line]:
     """Llama shards into stacked layers: growth over the size."""
     for nbytes in bench.sizes():
@@ -274,5 +286,6 @@ def sparse(bench: Bench) -> Iterator[Line]:
 
 
 CASES: dict[str, Case] = {
-    case.__name__: case for case in (start_up, listing, leaves, rename, scan, cast, average, budget, sparse)
+    case.__name__: case
+    for case in (start_up, listing, leaves, rename, verification, scan, cast, average, budget, sparse)
 }
