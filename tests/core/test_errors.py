@@ -64,6 +64,7 @@ def test_exit_codes_are_those_of_the_documentation() -> None:
         "PlanError": 2,
         "SourceError": 1,
         "DataError": 1,
+        "OutOfMemoryError": 1,
         "VerificationError": 3,
         "DestinationError": 4,
         "StorageError": 5,

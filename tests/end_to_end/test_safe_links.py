@@ -176,7 +176,7 @@ def test_shared_files_are_told_with_their_source(model: Callable[[str], Path], t
     given = ("convert", source, tmp_path / "out", "--format", "orbax", "--json", tmp_path / "done.json")
     done = run(*given, "--link-mode", "hardlink")
     assert done.exit_code == 0, done.output
-    told = f"1 file is shared with {source} (hard links): do not rewrite it in place done"
+    told = f"1 file is shared with {source} (hard links): do not rewrite it in place verified: "
     assert told in " ".join(done.stdout.split())
     (shared,) = json.loads((tmp_path / "done.json").read_text())["shared"]
     assert os.path.samefile(tmp_path / "out" / shared.pop("file"), source)

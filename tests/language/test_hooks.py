@@ -23,6 +23,7 @@ from ckpt_surgery.planner.plan_json import plan_json
 from tests.support.checkpoints import random
 from tests.support.command_line import run
 from tests.support.memory import MemorySource
+from tests.support.plans import sealed
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -185,7 +186,7 @@ def test_a_saved_call_is_checked(change: dict[str, object], says: str, setting: 
     planned(directory, out=path)
     document = json.loads(path.read_text())
     document["saved"]["outputs"][0]["value"][1] |= change
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(sealed(document)))
     with pytest.raises(UsageError, match=says):
         api.apply(path, dst=directory / "new", allow_hooks=True)
 
