@@ -10,6 +10,7 @@ from typing import Any
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.protocols import DataFile, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.models import OutputPolicy
@@ -31,7 +32,7 @@ def resolved(request: Request, output: OutputPolicy | None) -> DestinationOption
     else Orbax. Raises UsageError where the destination is named for a format that cannot be written.
     """
     if request.dst is not None and request.format is None:
-        formats.check_name(request.dst)
+        destination_names.check_name(request.dst)
     policy = output or OutputPolicy()
     options = DestinationOptions(
         path=request.dst,
@@ -43,7 +44,8 @@ def resolved(request: Request, output: OutputPolicy | None) -> DestinationOption
         shard_size=request.shard_size,
         link_mode=request.link_mode or LinkMode.AUTO,
     )
-    return replace(options, format=options.format or formats.format_for(options.name) or DEFAULT_FORMAT)
+    said = destination_names.format_for(options.name)
+    return replace(options, format=options.format or said or DEFAULT_FORMAT)
 
 
 def destination(

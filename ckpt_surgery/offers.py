@@ -34,6 +34,6 @@ def readable_formats() -> list[str]:
 
 def writable_formats() -> list[str]:
     """Names of the formats that can be written."""
-    from ckpt_surgery.formats.registry import formats
+    from ckpt_surgery.formats.registry import writable
 
-    return [name for name, known in formats().items() if known.writable]
+    return writable()

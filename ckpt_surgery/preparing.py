@@ -15,6 +15,7 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.destinations import Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
@@ -179,6 +180,6 @@ def _destination_warnings(options: DestinationOptions, first: Source) -> Iterato
         names = ", ".join(f"`{name}`" for name in sorted(map(str, first.metadata))[:MOST_NAMES])
         more = ", …" if len(first.metadata) > MOST_NAMES else ""
         yield f"the custom metadata ({names}{more}) is left out: {format} checkpoints have no place for it"
-    named = formats.promised(options.name)
+    named = destination_names.promised(options.name)
     if named not in (None, format):
         yield f"{options.path} will be {format}, though its name says {named}"

@@ -9,6 +9,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.destinations import destination
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.document import SavedPlan, destination_options, read_plan_file
@@ -74,7 +75,7 @@ def saved_request(request: Request) -> SavedRequest | None:
             f"{shown(path)} was made to copy everything, so it does not say what can be linked",
             hint=f'Make the plan again with `link_mode="{options.link_mode}"`.',
         )
-    promised = formats.promised(options.name)
+    promised = destination_names.promised(options.name)
     if options.name != planned.name and promised not in (None, options.format):
         raise UsageError(
             f"{shown(path)} was made for {options.format}, but the name {shown(options.name)} "

@@ -293,44 +293,14 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
     )
 
 
-def format_for(name: str) -> str | None:
-    """The format with the longest suffix that a name ends with; None: there is none.
-
-    It may be a format that is only read.
-    """
-    endings = {suffix.lower(): known.name for known in formats().values() for suffix in known.suffixes}
-    matching = [suffix for suffix in endings if name.lower().endswith(suffix)]
-    return endings[max(matching, key=len)] if matching else None
-
-
-def promised(name: str) -> str | None:
-    """What a name says about a file: a format, or a kind of file of other programs. None: nothing."""
-    from ckpt_surgery.formats.foreign_names import foreign
-
-    return format_for(name) or foreign(name)
-
-
-def check_name(path: str) -> None:
-    """Refuse a destination that is named like something that cannot be written here.
-
-    Called if no format is given. Raises UsageError.
-    """
-    name = os.path.basename(os.path.abspath(path))
-    format = format_for(name)
-    if format in _writable() or (what := promised(name)) is None:
-        return
-    raise UsageError(
-        f"{shown(path)}: its name says {what}, which cannot be written",
-        hint=f"{_formats_to_write()} Name the destination for one of them, or say which: `format=NAME`.",
-    )
-
-
-def _writable() -> list[str]:
+def writable() -> list[str]:
+    """Names of the formats that can be written."""
     return [name for name, known in formats().items() if known.writable]
 
 
-def _formats_to_write() -> str:
-    return f"Formats to write: {', '.join(_writable())}."
+def formats_to_write() -> str:
+    """A sentence that lists them, for hints."""
+    return f"Formats to write: {', '.join(writable())}."
 
 
 def restorable_by(format: str, leaves: Iterable[Leaf], structure_file: bool) -> Mapping[str, str]:
@@ -352,7 +322,7 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
     """
     chosen = named(format)
     if chosen.encoder is None:
-        raise UsageError(f"The format `{format}` can be read but not written", hint=_formats_to_write())
+        raise UsageError(f"The format `{format}` can be read but not written", hint=formats_to_write())
     if options.shard_size is not None and not chosen.shards:
         several = ", ".join(name for name, known in formats().items() if known.writable and known.shards)
         raise UsageError(

@@ -20,6 +20,7 @@ import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import PlanError, SourceError, SurgeryError, UsageError, VerificationError
 from ckpt_surgery.engine import worker as execute
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.provenance import own
@@ -62,7 +63,7 @@ def test_every_format_of_the_registry_takes_part() -> None:
     assert set(known) == {here.format for here in ORIGINS.values()}
     assert {name for name, known in known.items() if known.writable} == set(DESTINATIONS)
     for format, (name, _) in DESTINATIONS.items():
-        assert (formats.format_for(name) or "orbax") == format
+        assert (destination_names.format_for(name) or "orbax") == format
 
 
 # --- every pair --------------------------------------------------------------------------------------

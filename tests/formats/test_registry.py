@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 import ckpt_surgery
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.foreign_names import FOREIGN
 from ckpt_surgery.formats.registry import Format, SinkOptions
@@ -231,7 +232,7 @@ def named(install: Callable[..., None], tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("named")
 def test_a_name_says_the_format(name: str, format: str | None) -> None:
-    assert formats.format_for(name) == format
+    assert destination_names.format_for(name) == format
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_a_name_says_the_format(name: str, format: str | None) -> None:
 @pytest.mark.usefixtures("named")
 def test_names_of_what_is_not_written_are_refused(name: str, what: str) -> None:
     with pytest.raises(UsageError) as caught:
-        formats.check_name(f"out/{name}")
+        destination_names.check_name(f"out/{name}")
     assert caught.value.problems[0].message == f"out/{name}: its name says {what}, which cannot be written"
     assert "safetensors" in str(caught.value.problems[0].hint)
 
@@ -258,7 +259,7 @@ def test_names_of_what_is_not_written_are_refused(name: str, what: str) -> None:
 @pytest.mark.usefixtures("named")
 def test_other_names_are_fine() -> None:
     for name in ("y", "gguf", "y.v1", "step.100", "y.safetensors", "y.npz", "y.msgpack", "y.zarr", "y.car"):
-        formats.check_name(f"models.gguf/{name}")
+        destination_names.check_name(f"models.gguf/{name}")
 
 
 def test_endings_of_other_programs_are_no_formats_own() -> None:
