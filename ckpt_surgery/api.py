@@ -37,6 +37,9 @@ from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, req
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage.record_files import beside, put_record
 
+interruptible = signals.interruptible
+"""Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
+
 
 @dataclass(frozen=True)
 class Result:

@@ -37,13 +37,15 @@ class Report:
 
         Returns the exit code.
         """
+        from ckpt_surgery.api import interruptible
         from ckpt_surgery.cli.progress import reporting
 
         reuse_memory()
-        with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
-            result = run(progress=progress, on_plan=self._start)
-            click.get_current_context().meta[PUBLISHED] = result.destination
-        self._finish(result)
+        with interruptible():  # a signal during the summary, too, ends with a message of what is there
+            with reporting(self.terminal.notes, self.terminal.settings.quiet) as progress:
+                result = run(progress=progress, on_plan=self._start)
+                click.get_current_context().meta[PUBLISHED] = result.destination
+            self._finish(result)
         return self._code(result.plan)
 
     def _start(self, plan: "Plan") -> None:

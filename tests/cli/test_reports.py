@@ -1,6 +1,8 @@
 """How plans and results are told, and which exit codes follow."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,9 @@ import click
 import pytest
 
 from ckpt_surgery import Plan, Result
-from ckpt_surgery.cli.console import Settings, open_terminal
+from ckpt_surgery.cli.console import PUBLISHED, Settings, open_terminal
 from ckpt_surgery.cli.reports import CHANGES, Report
-from ckpt_surgery.core.errors import DataError
+from ckpt_surgery.core.errors import DataError, Interrupted
 
 
 @pytest.fixture
@@ -74,6 +76,22 @@ def test_a_run_shows_the_plan_before_it_ends(
     )
     document = json.loads((tmp_path / "x.json").read_text())
     assert (document["seconds"], document["destination"], document["schema"]) == (0.5, "/out", 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_during_the_summary_is_an_interruption(
+    number: signal.Signals, report: Callable[..., Report], plain: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would otherwise end the process without a word on what is at the destination."""
+
+    def finish(self: Report, result: Result) -> None:
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Report, "_finish", finish)
+    with pytest.raises(Interrupted) as caught:
+        report().carried_out(lambda **_: Result(plain, 0.5, "/out"))
+    assert caught.value.signal_number == number
+    assert click.get_current_context().meta[PUBLISHED] == "/out"
 
 
 def test_a_run_that_fails_writes_no_document(report: Callable[..., Report], tmp_path: Path) -> None:
