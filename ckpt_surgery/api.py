@@ -240,10 +240,10 @@ def _verified(
     plan = prepared.plan
     inside = sink.record(record_text(plan, written.digests, written.files))
     found = verify_written(prepared, staging.product, written, mode, step_only)
-    text = record_text(plan, {**written.digests, **found.digests}, written.files)
+    text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure)
     if not inside:
         put_record(staging.directory / beside(staging.destination).name, text)
-    elif found.digests:
+    else:
         sink.record(text)
     return found.run
 

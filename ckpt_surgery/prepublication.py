@@ -18,10 +18,11 @@ from ckpt_surgery.formats.shared.chunk_checks import chunk_flaw
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Step
 from ckpt_surgery.readback import Findings, read_leaves
-from ckpt_surgery.records import place_of_record
+from ckpt_surgery.records import UNKNOWN
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
 from ckpt_surgery.storage.failures import DAMAGED, told
 from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.structure import Structure, place_of_record, structure_of
 from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid
 
 MOST_TOLD = 10
@@ -43,6 +44,8 @@ class Verification:
     run: VerifiedRun
     digests: Mapping[int, Digests]
     """Checksums of linked outputs, where their values were read, by the positions of their steps."""
+    structure: Structure
+    """Checksums of what describes the checkpoint; unknown where nothing was verified."""
 
 
 def verify_written(
@@ -55,7 +58,7 @@ def verify_written(
     """
     plan = prepared.plan
     if mode is Verify.NONE:
-        return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {})
+        return Verification(VerifiedRun(mode, 0, plan.costs.bytes_out), {}, UNKNOWN)
     findings = Findings()
     source, leaves = _reopened(prepared, product, step_only)
     _compare_leaves(plan.steps, leaves, findings)
@@ -72,7 +75,8 @@ def verify_written(
     skipped = sum(leaf.nbytes for leaf in linked.values() if leaf.key.text not in unknown)
     keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}
     run = VerifiedRun(mode, plan.costs.bytes_out - skipped, skipped)
-    return Verification(run, {keys[key]: digests for key, digests in found.items()})
+    more = {keys[key]: digests for key, digests in found.items()}
+    return Verification(run, more, structure_of(source, leaves))
 
 
 def _sorted_out(

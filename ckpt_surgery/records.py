@@ -8,18 +8,21 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core.arrays import Shape, grid_counts
-from ckpt_surgery.core.digests import Digests
+from ckpt_surgery.core.digests import Digests, bytes_crc
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode, RecordedSource, Source
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.storage.record_files import read_record, record_file
+from ckpt_surgery.structure import Document, Structure
 
 SCHEMA = 1
+SEAL = "crc32c"
+"""The member that is the checksum of all others."""
+UNKNOWN = Structure()
 NONE = "--------"
 """What stands for a region without a checksum, in place of its eight digits."""
 DIGITS = len(NONE)
@@ -37,6 +40,9 @@ class Record:
     """Grid, whether checksums are of values, and the checksums in hexadecimal, by the texts of keys."""
     files: tuple[AdoptedFile, ...]
     """Whole files that came from sources."""
+    structure: Structure
+    """Checksums of what describes the checkpoint. Another version of this program may describe it otherwise,
+    so that of another version is empty."""
 
 
 class Malformed(Exception):
@@ -46,7 +52,12 @@ class Malformed(Exception):
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def record_text(plan: Plan, digests: Mapping[int, Digests], files: Iterable[AdoptedFile]) -> str:
+def record_text(
+    plan: Plan,
+    digests: Mapping[int, Digests],
+    files: Iterable[AdoptedFile],
+    structure: Structure = UNKNOWN,
+) -> str:
     """The record of a plan that was carried out. `digests`: checksums by the positions of steps."""
     document = {
         "schema": SCHEMA,
@@ -67,6 +78,10 @@ def record_text(plan: Plan, digests: Mapping[int, Digests], files: Iterable[Adop
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
         "files": [_file_json(file) for file in files],
+        "structure": {
+            "crc32c": _hex(structure.crc),
+            "documents": {name: [one.length, _hex(one.crc)] for name, one in structure.documents.items()},
+        },
     }
     return _text(document)
 
@@ -95,7 +110,17 @@ def with_digests(record: Record, leaves: Mapping[str, Leaf], found: Mapping[str,
 
 
 def _text(document: Mapping[str, Any]) -> str:
+    """The document, and last in it the checksum of all the rest."""
+    bare = {name: value for name, value in document.items() if name != SEAL}
+    return _json({**bare, SEAL: _hex(bytes_crc(_json(bare).encode()))})
+
+
+def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":"))
+
+
+def _hex(crc: int | None) -> str:
+    return NONE if crc is None else f"{crc:08x}"
 
 
 def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
@@ -139,22 +164,18 @@ def record_of(source: Source) -> Record | None:
     return None if text is None else parsed(text)
 
 
-def place_of_record(source: Source) -> Path:
-    """The file that is for the record of an open checkpoint, where it is not inside another file."""
-    if isinstance(source, RecordedSource) and source.record_file is not None:
-        return Path(source.record_file)
-    return Path(record_file(source.path))
-
-
 def parsed(text: str) -> Record:
     """A record from its text. Raises Malformed."""
     try:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
             raise Malformed(f"its schema is {document['schema']!r}: a newer version of this program wrote it")
+        if _json(document) != _text(document):
+            raise Malformed("its checksum is not that of its text")
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
-        return Record(document, _integer(document["leaf_count"]), grids, files)
+        structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
+        return Record(document, _integer(document["leaf_count"]), grids, files, structure)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Malformed(f"it is damaged ({type(error).__name__}: {error})") from error
 
@@ -164,6 +185,15 @@ def _grid(entry: Mapping[str, Any]) -> tuple[Shape, bool, str]:
     if of not in ("values", "stored") or not isinstance(crcs, str) or not all(n > 0 for n in grid):
         raise ValueError(f"the entry of {entry['key']!r}")
     return grid, of == "values", crcs
+
+
+def _structure(entry: Mapping[str, Any]) -> Structure:
+    crc = entry["crc32c"]
+    documents = {
+        str(name): Document(_integer(length), int(text, 16))
+        for name, (length, text) in entry["documents"].items()
+    }
+    return Structure(None if crc == NONE else int(crc, 16), documents)
 
 
 def _file(entry: Mapping[str, Any]) -> AdoptedFile:

@@ -16,11 +16,12 @@ from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.readback import Findings, read_leaves
-from ckpt_surgery.records import Malformed, Record, digests_of, place_of_record, record_of, with_digests
+from ckpt_surgery.records import Malformed, Record, digests_of, record_of, with_digests
 from ckpt_surgery.report.verification import Depth, Flaw, Verified
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.record_files import put_record
+from ckpt_surgery.structure import check_structure, place_of_record
 from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid, check_shared
 
 NO_RECORD = "no digests are recorded: values were read, but not compared"
@@ -118,6 +119,7 @@ class _Run:
             findings.add(None, None, what)
         for leaf in self.arrays.values():
             check_grid(leaf, findings)
+        check_structure(self.source, self.leaves, record.structure, findings)
         directory = place_of_record(self.source).parent
         check_shared(directory, record.files, findings)
         if self.mode is not Depth.FAST:

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 OF_API = {
     *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "offers", "preparing"),
     *("prepublication", "provenance", "readback", "records", "remarks", "replacing", "requests", "resuming"),
-    *("saved_plans", "sharing", "verifying", "wholeness"),
+    *("saved_plans", "sharing", "structure", "verifying", "wholeness"),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

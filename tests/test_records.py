@@ -57,9 +57,16 @@ def test_checksums_of_more_leaves_are_added(plan: ckpt_surgery.Plan) -> None:
     first = parsed(record_text(plan, {number: Digests((40, 30), True, {(0, 0): 7})}, FILES))
     more = parsed(records.with_digests(first, leaves, {"b": Digests((7,), True, {(0,): 8})}))
     assert more.grids == {**first.grids, "b": ((7,), True, "00000008")}
-    assert {k: v for k, v in more.document.items() if k != "leaves"} == {
-        k: v for k, v in first.document.items() if k != "leaves"
-    }
+    same = first.document.keys() - {"leaves", "crc32c"}
+    assert {k: more.document[k] for k in same} == {k: first.document[k] for k in same}
+    assert more.document["crc32c"] != first.document["crc32c"]
+
+
+def test_a_record_that_was_edited_is_refused(plan: ckpt_surgery.Plan) -> None:
+    text = record_text(plan, {}, FILES)
+    parsed(text)
+    with pytest.raises(Malformed, match="its checksum is not that of its text"):
+        parsed(text.replace('"leaf_count":', '"leaf_count":1', 1))
 
 
 @given(st.data())
