@@ -26,6 +26,10 @@ STORE_ERRORS = (
 )
 """Exceptions that TensorStore raises for its status codes."""
 
+_STATUS = re.compile(r"^[A-Z_]+: ")
+"""The status at the beginning of a message: `DATA_LOSS: `."""
+_DOING = re.compile(r'Error (?:reading|writing|opening) [^"]*"[^"]*"[^":]*(?:"[^"]*"[^":]*)*: (?=.)')
+"""One step of what was being done: `Error reading "a/c/0" in OCDBT database at local file "/x/": `."""
 _DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
 _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
 _NODES_AT_ONCE = 64
@@ -33,8 +37,14 @@ _NODES_AT_ONCE = 64
 
 
 def store_message(error: BaseException) -> str:
-    """TensorStore's message without its own source locations and specs."""
-    return shown(_DETAILS.sub("", str(error)))
+    """The reason in TensorStore's message, without what it was doing, where in its code, and with which spec.
+
+    Callers say what was read or written.
+    """
+    text = _STATUS.sub("", _DETAILS.sub("", str(error)))
+    while match := _DOING.match(text):
+        text = text[match.end() :]
+    return shown(text)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tensorstore as ts
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.orbax.store import Store
 from ckpt_surgery.formats.orbax.tree import Tree
-from ckpt_surgery.formats.shared.ocdbt_reader import read_database
+from ckpt_surgery.formats.shared.ocdbt_reader import read_database, store_message
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
 from tests.support.reading import read
@@ -110,3 +110,24 @@ def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
     database(path, values, max_inline_value_bytes=1)
     assert isinstance(read_database(str(path)).entries[b"x/.zarray"], str)  # a location, not the text
     assert_same(read(path), arrays)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            'DATA_LOSS: Error reading "w/c/0/0" in version v1 of OCDBT database at local file "/x/": Digest '
+            "mismatch, stored digest is 0x24ef2449 but computed digest is 0x7b0ec3dd [source locations='a.cc:1']",
+            "Digest mismatch, stored digest is 0x24ef2449 but computed digest is 0x7b0ec3dd",
+        ),
+        (
+            'DATA_LOSS: Error reading "k" in OCDBT database at local file "/x/": Error reading Byte range [1, 9) '
+            'of local file "/x/d/b7": Error decoding b-tree node: Expected more; at byte 4',
+            "Error decoding b-tree node: Expected more; at byte 4",
+        ),
+        ('Error parsing member "chunks": bad', 'Error parsing member "chunks": bad'),
+        ("plain: text", "plain: text"),
+    ],
+)
+def test_what_tensorstore_says_is_cut_to_the_reason(text: str, reason: str) -> None:
+    assert store_message(ValueError(text)) == reason
