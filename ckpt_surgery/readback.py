@@ -318,7 +318,7 @@ def _compare_values(source: Source, group: list[Values], findings: Findings) -> 
             crc = values_crc(_elements(source, one))
         except SourceError as error:
             if is_numeric(one.leaf):  # the others may be objects that only their writer reads
-                findings.add(one.leaf.key.text, one.index, f"it cannot be read: {told(error)}")
+                findings.add(one.leaf.key.text, one.index, told(error))
             continue
         if one.crc is None:
             findings.note(one.leaf.key.text, one.index, crc)
