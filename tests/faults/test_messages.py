@@ -165,7 +165,7 @@ def test_few_handles(bench: Callable[[str], Bench]) -> None:
             break
         assert run.code == 5
         assert "Too many open files" in told(run)
-        assert "(ulimit -n)" in told(run) or "(ulimit -a)" in told(run)
+        assert re.search("ulimit -[na]", told(run))
     assert limit > 5
 
 

@@ -9,6 +9,8 @@ from typing import TypeVar
 from ckpt_surgery.core.cancellation import cancelled_by
 
 T = TypeVar("T")
+THREADS = "task"
+"""Beginning of the names of the threads."""
 POLL = 0.2
 """Longest wait in seconds; signals are handled between two waits."""
 
@@ -29,7 +31,7 @@ def run_all(
                 work(item)
 
     running: dict[Future[None], int] = {}
-    with ThreadPoolExecutor(workers, thread_name_prefix="task") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix=THREADS) as pool:
         try:
             for item in items:
                 cost = weight(item)
@@ -45,9 +47,17 @@ def run_all(
 def _collect(running: dict[Future[None], int]) -> None:
     """Wait for one item, at most POLL seconds, and forget those that are done. Raises what an item raised."""
     done, _ = wait(running, timeout=POLL, return_when=FIRST_COMPLETED)
+    if not done and not _alive():
+        # Where memory ends, a thread can end without having told the result of its item.
+        raise MemoryError("all threads have ended")
     for future in done:
         del running[future]
         future.result()
+
+
+def _alive() -> bool:
+    """Whether a thread of a pool is left that could run an item."""
+    return any(thread.name.startswith(THREADS) for thread in threading.enumerate())
 
 
 class _Active:
@@ -69,7 +79,8 @@ class _Active:
     def wait_for_none(self) -> None:
         """Return once no item runs."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count == 0)
+            while not self._changed.wait_for(lambda: self._count == 0, POLL) and _alive():
+                pass
 
     def _add(self, change: int) -> None:
         with self._changed:

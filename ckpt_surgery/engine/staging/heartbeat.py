@@ -39,11 +39,11 @@ class Sign:
     """Time and identity of the file when it was read."""
 
 
-def read(file: Path) -> Sign | None:
+def read(file: Path, own: bool = False) -> Sign | None:
     """What a file tells of its run; None where there is no such file. Raises OSError.
 
-    The JSON in the file is the owner, or has it as its member `owner`. A file that may not be read has a time
-    at least.
+    The JSON in the file is the owner, or has it as its member `owner`. A file of another run that may not be
+    read has a time at least; `own` says that it should be this run's.
     """
     try:
         with _opened(file) as handle:
@@ -51,6 +51,8 @@ def read(file: Path) -> Sign | None:
     except FileNotFoundError:
         return None
     except PermissionError:
+        if own:
+            raise
         return Sign(None, None, os.lstat(file))
 
 

@@ -69,10 +69,11 @@ def check(lock: Path) -> None:
 def confirm(lock: Path, owner: Owner) -> None:
     """Make sure that the lock is still this run's, right before it publishes.
 
-    A lock that a person has removed is created again. Raises DestinationError where another run has it.
+    A lock that a person has removed is created again. Raises DestinationError where another run has it,
+    OSError where it cannot be read.
     """
     for _ in range(_TRIES):
-        sign = read(lock)
+        sign = read(lock, own=True)
         if sign is not None:
             if sign.owner is not None and sign.owner.run == owner.run:
                 return

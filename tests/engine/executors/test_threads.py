@@ -138,3 +138,15 @@ def test_signals_do_not_leave_a_task_running(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         signal.signal(signal.SIGTERM, before)
     assert not left_alone
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_threads_that_end_without_a_word_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory ends, Python's own code around an item can fail, and the item has no result."""
+
+    def fail(self: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("concurrent.futures.thread._WorkItem.run", fail)
+    with pytest.raises(MemoryError, match="all threads have ended"):
+        threads.run_all(print, range(3), lambda _: 1, 10, 2)
