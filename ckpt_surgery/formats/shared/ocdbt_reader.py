@@ -28,7 +28,7 @@ STORE_ERRORS = (
 
 _STATUS = re.compile(r"^[A-Z_]+: ")
 """The status at the beginning of a message: `DATA_LOSS: `."""
-_DOING = re.compile(r'Error (?:reading|writing|opening) [^"]*"[^"]*"[^":]*(?:"[^"]*"[^":]*)*: (?=.)')
+_DOING = re.compile(r'Error (?:reading|writing|opening) [^"]*"([^"]*)"[^":]*(?:"[^"]*"[^":]*)*: (?=.)')
 """One step of what was being done: `Error reading "a/c/0" in OCDBT database at local file "/x/": `."""
 _DETAILS = re.compile(r"\s*\[(source locations|tensorstore_spec|gl_status)\s*=.*", re.DOTALL)
 _LOCATION = re.compile(r"value:([^:]*):([^:]*):(\d+):(\d+)")
@@ -37,14 +37,14 @@ _NODES_AT_ONCE = 64
 
 
 def store_message(error: BaseException) -> str:
-    """The reason in TensorStore's message, without what it was doing, where in its code, and with which spec.
+    """The reason in TensorStore's message, and the name of what it read or wrote: `"w/c/0/0": no such chunk`.
 
-    Callers say what was read or written.
+    What is left out are the status, the steps on the way, places in its code, and specs.
     """
-    text = _STATUS.sub("", _DETAILS.sub("", str(error)))
+    text, name = _STATUS.sub("", _DETAILS.sub("", str(error))), ""
     while match := _DOING.match(text):
-        text = text[match.end() :]
-    return shown(text)
+        text, name = text[match.end() :], f'"{match[1]}": '
+    return shown(f"{name}{text}")
 
 
 @dataclass(frozen=True)

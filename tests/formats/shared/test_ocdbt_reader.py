@@ -118,12 +118,12 @@ def test_metadata_too_large_to_be_inline(tmp_path: Path) -> None:
         (
             'DATA_LOSS: Error reading "w/c/0/0" in version v1 of OCDBT database at local file "/x/": Digest '
             "mismatch, stored digest is 0x24ef2449 but computed digest is 0x7b0ec3dd [gl_status=1]",
-            "Digest mismatch, stored digest is 0x24ef2449 but computed digest is 0x7b0ec3dd",
+            '"w/c/0/0": Digest mismatch, stored digest is 0x24ef2449 but computed digest is 0x7b0ec3dd',
         ),
         (
             'DATA_LOSS: Error reading "k" in OCDBT database at local file "/x/": Error reading Byte range '
             '[1, 9) of local file "/x/d/b7": Error decoding b-tree node: Expected more; at byte 4',
-            "Error decoding b-tree node: Expected more; at byte 4",
+            '"/x/d/b7": Error decoding b-tree node: Expected more; at byte 4',
         ),
         ('Error parsing member "chunks": bad', 'Error parsing member "chunks": bad'),
         ("plain: text", "plain: text"),
