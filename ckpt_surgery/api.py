@@ -19,6 +19,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, Sink
 from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.journal import journal_of
+from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.staging import local
 from ckpt_surgery.engine.staging.checks import check_same
 from ckpt_surgery.engine.tasks import outputs_of
@@ -238,6 +239,7 @@ def _verified(
 ) -> VerifiedRun:
     """Put the record into what was written, or beside it, and verify all of it. Raises SurgeryError."""
     plan = prepared.plan
+    release_memory()  # reading back begins with the whole budget
     inside = sink.record(record_text(plan, written.digests, written.files))
     found = verify_written(prepared, staging.product, written, mode, step_only)
     text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure)

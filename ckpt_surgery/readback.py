@@ -200,17 +200,20 @@ def read_leaves(
     together = [batch for same in _by_file(ranges) for batch in _batches(same)]
     threads.run_all(lambda b: _compare_ranges(b, findings), together, lambda _: 2 * PIECE, memory, workers)
     groups = batches(work.values, lambda one: one.nbytes)
-    threads.run_all(lambda group: _compare_values(source, group, findings), groups, _held, memory, workers)
+    # The rest is for the reader's cache of chunks, and for what the allocator keeps.
+    threads.run_all(
+        lambda group: _compare_values(source, group, findings), groups, _held, memory // 4, workers
+    )
     return {key: Digests(grids[key], True, crcs) for key, crcs in findings.crcs.items()}
 
 
 def _held(group: list[Values]) -> int:
-    """Bytes that reading a group holds at most: a region, and the chunk that it is decoded from."""
+    """Bytes that reading a group holds at most: a region, its chunks as they are decoded and as stored."""
     largest = 0
     for one in group:
         manifest = one.leaf.manifest
         chunk = 0 if manifest is None or manifest.supports_partial_reads else manifest.chunk_nbytes
-        largest = max(largest, one.nbytes + max(one.nbytes, chunk))
+        largest = max(largest, one.nbytes + 2 * max(one.nbytes, chunk))
     return largest
 
 

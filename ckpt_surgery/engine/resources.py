@@ -1,5 +1,6 @@
 """Defaults for the memory and the threads of a run."""
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -17,6 +18,13 @@ def default_memory() -> int:
 def default_workers() -> int:
     """One thread per core that this process may use, and one more to overlap reading and writing."""
     return _cores() + 1
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, where the allocator can (glibc's malloc_trim(3))."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _available_memory() -> int:
