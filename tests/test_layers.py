@@ -20,14 +20,30 @@ MAY_IMPORT: dict[str, set[str]] = {
     "language": {"core", "functions", "graph"},
     "planner": {"core", "functions", "graph", "language"},
     "engine": {"core", "storage", "graph", "planner"},
+    "live": {"core", "graph", "planner", "engine"},
+    "migration": {"core", "functions", "graph", "language", "live"},
     "report": {"core", "planner"},
-    "api": {"core", "storage", "formats", "graph", "language", "planner", "engine", "report"},
+    "api": {
+        *("core", "storage", "formats", "graph", "language", "planner", "engine", "report"),
+        *("live", "migration"),
+    },
     "cli": {"api", "report", "core"},
 }
 """What each wing may import besides itself."""
 
 OF_API = {
-    *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "offers", "preparing"),
+    *(
+        "__init__",
+        "api",
+        "checking",
+        "destinations",
+        "document_paths",
+        "inspecting",
+        "offers",
+        "opening",
+        "orbax",
+    ),
+    *("preparing", "restoring"),
     *("prepublication", "provenance", "readback", "records", "remarks", "replacing", "requests", "resuming"),
     *("saved_plans", "sharing", "structure", "verifying", "wholeness"),
 }
@@ -38,9 +54,9 @@ PUBLIC = set(ckpt_surgery.__all__)
 HOME = {
     "click": {"cli"},
     "rich": {"cli"},
-    "orbax": {"formats"},
+    "orbax": {"formats", "api"},
     "tensorstore": {"formats"},
-    "jax": {"functions", "formats"},
+    "jax": {"functions", "formats", "live", "migration", "api"},
     "flax": set(),
     "optax": set(),
     "tensorflow": set(),

@@ -1,0 +1,1 @@
+"""Pytrees of a running program, and arrays on its devices."""

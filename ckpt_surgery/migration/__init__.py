@@ -1,0 +1,1 @@
+"""Recipes made from what other libraries call transformations."""
