@@ -24,7 +24,7 @@ from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input
 from ckpt_surgery.planner.planning import make_plan
-from ckpt_surgery.planner.target import TARGET, Target
+from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.replacing import check_step_is_new, replaceable
@@ -139,9 +139,9 @@ def _target(path: str, loaded: LoadedRecipe, sources: dict[str, Source]) -> Targ
     """The target's structure. A checkpoint is added to `sources`, so that its values can be read."""
     policy = loaded.recipe.target or TargetPolicy()
     if is_listing(path):
-        return Target(read_listing(path), False, policy)
+        return listed_target(read_listing(path), policy)
     sources[TARGET] = formats.open_source(path)
-    return Target(sources[TARGET].leaves(), True, policy)
+    return Target(sources[TARGET].leaves(), policy)
 
 
 def _inputs(sources: Mapping[str, Source]) -> list[Input]:

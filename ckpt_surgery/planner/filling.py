@@ -89,8 +89,8 @@ class FillRule:
         rule, evaluator, text = self._rule, self._evaluator, leaf.key.text
         problems = evaluator.problems
         if rule.fallback and self._target.policy.prefer == "source":
-            if not self._target.readable:
-                message = "the target is only a listing: it has no values"
+            if not self._target.has_value(leaf):
+                message = "the target has no value for it" if self._target.has_values else self._target.lack
                 problems.at(self.index, ("fallback",), message, text)
                 return None
             return replace(own_value(leaf), rule=problems.ref(self.index))

@@ -64,7 +64,7 @@ class Problems:
         if self._noted == MOST_NOTED:
             self.raise_all()
 
-    def about(self, entry: Entry, notice: Notice, hint: str) -> None:
+    def about(self, entry: Entry, notice: Notice, hint: str | None) -> None:
         """Note a problem with an entry, at the rule that last decided about it."""
         place = None if entry.rule is None else self.loaded.place(entry.rule.location)
         self._misfits.append(replace(notice, about=(place, hint)))

@@ -7,16 +7,17 @@ that no key of the target gets are dropped.
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import regex
 
+from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.graph.nodes import Apply, Read
+from ckpt_surgery.graph.nodes import Apply, Array, Read
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.dots import slashed
@@ -32,19 +33,58 @@ class Target:
     """The structure that the result must have."""
 
     leaves: Mapping[str, Leaf]
-    readable: bool
-    """Whether the target is a checkpoint; a mere listing has no values to fall back on."""
     policy: TargetPolicy
+    without_values: Set[str] = frozenset()
+    """Texts of the keys of leaves that have no value to fall back on."""
+    lists_known: bool = True
+    """Whether the keys tell lists from dicts, which those of a listing do not."""
+    typed: bool = False
+    """Whether Python numbers of sources take the dtypes of the target's arrays, whatever the policy says."""
+
+    @property
+    def has_values(self) -> bool:
+        """Whether any leaf has a value."""
+        return not self.leaves.keys() <= self.without_values
+
+    @property
+    def lack(self) -> str:
+        """Why leaves have no value, as a sentence for messages."""
+        if not self.lists_known:
+            return "the target is only a listing: it has no values"
+        return "the target has shapes and dtypes, and no values"
+
+    def has_value(self, leaf: Leaf) -> bool:
+        """Whether the target can give this leaf."""
+        return leaf.key.text not in self.without_values
+
+
+def listed_target(leaves: Mapping[str, Leaf], policy: TargetPolicy) -> Target:
+    """The target of a mere listing of keys, shapes and dtypes."""
+    return Target(leaves, policy, leaves.keys(), lists_known=False)
 
 
 def target_leaves(target: Target | None) -> SourceLeaves | Unavailable:
     """What the name `target` stands for in expressions: `target['a/b']`."""
     if target is None:
         return Unavailable("there is no target", hint="Give one: `target=PATH`.")
-    leaves = SourceLeaves(TARGET, {text: own_value(leaf) for text, leaf in target.leaves.items()})
-    if target.readable:
-        return leaves
-    return Unavailable("the target is only a listing: it has no values", listed=leaves)
+    own = {text: own_value(leaf) for text, leaf in target.leaves.items()}
+    if target.has_values:
+        return _TargetLeaves(TARGET, own, target)
+    return Unavailable(target.lack, listed=SourceLeaves(TARGET, own))
+
+
+class _TargetLeaves(SourceLeaves):
+    """The leaves of a target that has values for some of them."""
+
+    def __init__(self, name: str, tree: Tree, target: Target):
+        super().__init__(name, tree)
+        self._target = target
+
+    def lookup(self, text: str) -> Array | None:
+        """The value of a leaf. Raises SurgeryError for one that has none."""
+        if text in self._target.without_values:
+            raise SurgeryError(f"`{text}` of the target has no value: only its shape and dtype are known")
+        return super().lookup(text)
 
 
 def own_value(leaf: Leaf) -> Entry:
@@ -107,7 +147,7 @@ def _surplus(entry: Entry, target: Target) -> Notice:
 
 def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
     """Whether a leaf gets the target's own value if nothing that fits is offered for it."""
-    if not target.readable:
+    if not target.has_value(leaf):
         return False
     # An offer that does not fit is already a problem, or falls back because of `on_shape_mismatch`.
     asked = target.policy.prefer == "target" or target.policy.missing == "fallback"
@@ -118,10 +158,10 @@ def _note_missing(
     problems: Problems, target: Target, missing: Sequence[str], surplus: Sequence[Notice]
 ) -> None:
     listed = f"nothing gives {few_keys(missing, MANY)} of the target ({len(missing):,} in all)"
-    if not target.readable:
+    if not any(target.has_value(target.leaves[text]) for text in missing):
         problems.general(
-            f"{listed}; a mere listing as target has no values",
-            "Add rules for them, or give a checkpoint as the target.",
+            f"{listed}, which has no values for them" if target.has_values else f"{listed}; {target.lack}",
+            "Add rules for them, or give a target that has values.",
         )
         return
     others = "".join(f"; {sentence}" for sentence in sentences(surplus)[:FEW])
@@ -164,7 +204,7 @@ def _generalized(text: str, others: Iterable[str]) -> str:
 
 def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
     """The target's leaves; in a listing, which does not tell lists from dicts, with the source's lists."""
-    if target.readable or not evaluator.lists:
+    if target.lists_known or not evaluator.lists:
         return target.leaves
     return {
         text: replace(leaf, key=with_lists(leaf.key, evaluator.lists)) for text, leaf in target.leaves.items()
@@ -178,10 +218,16 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
     if misfit is not None:
         _disagree(problems, target, entry, misfit)
         return None
-    casts = target.policy.dtype == "target" and leaf.kind in HAS_ARRAY
-    if not casts or leaf.spec is None or leaf.spec.dtype == entry.value.spec.dtype:
+    if leaf.spec is None or leaf.kind not in HAS_ARRAY or leaf.spec.dtype == entry.value.spec.dtype:
         return entry
-    value = Apply(Cast(leaf.spec.dtype), (entry.value,))
+    is_number = target.typed and entry.leaf.kind is LeafKind.SCALAR
+    if target.policy.dtype != "target" and not is_number:
+        return entry
+    try:
+        value = Apply(Cast(leaf.spec.dtype), (entry.value,))
+    except FunctionError as error:
+        problems.about(entry, Notice("", leaf.key.text, f": {error.problems[0].message}"), None)
+        return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=value.spec, manifest=None))
 
 

@@ -85,8 +85,9 @@ def test_the_rule_for_missing_leaves_takes_no_others() -> None:
 
 def test_a_listing_has_no_values_for_what_is_missing() -> None:
     message, hint = message_of(fit(target_of([*"ab"], readable=False), (), (), ["b"])[1])
-    assert message == "nothing gives `a` of the target (1 in all); a mere listing as target has no values"
-    assert hint == "Add rules for them, or give a checkpoint as the target."
+    lack = "the target is only a listing: it has no values"
+    assert message == f"nothing gives `a` of the target (1 in all); {lack}"
+    assert hint == "Add rules for them, or give a target that has values."
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.limits import Limits
 from ckpt_surgery.planner.problems import Problems
-from ckpt_surgery.planner.target import Target, target_leaves
+from ckpt_surgery.planner.target import Target, listed_target, target_leaves
 from tests.support.leaves import listing
 from tests.support.plans import configs
 
@@ -25,7 +25,8 @@ def tree_of(source: str, leaves: Described) -> Tree:
 
 def target_of(leaves: Described, readable: bool = True, **policy: str) -> Target:
     """A target; `policy`: fields of the recipe's `target`."""
-    return Target(listing(leaves), readable, TargetPolicy.model_validate(policy))
+    described, chosen = listing(leaves), TargetPolicy.model_validate(policy)
+    return Target(described, chosen) if readable else listed_target(described, chosen)
 
 
 def evaluator_of(

@@ -15,7 +15,7 @@ from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.planner.document import SavedPlan, seal
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
-from ckpt_surgery.planner.target import Target
+from ckpt_surgery.planner.target import Target, listed_target
 from ckpt_surgery.planner.transfers import Destination, Linkable
 from tests.support.leaves import listing
 from tests.support.memory import MemoryEncoder
@@ -71,7 +71,8 @@ def plan_of(
     listings = {name: listing(given) for name, given in zip(names, sources, strict=True)}
     wanted = None
     if target is not None:
-        wanted = Target(listing(target), readable, loaded.recipe.target or TargetPolicy())
+        kind = Target if readable else listed_target
+        wanted = kind(listing(target), loaded.recipe.target or TargetPolicy())
     destination = replace(COMPUTED, encoder=MemoryEncoder(unsupported), flat=flat)
     return make_plan(loaded, listings, wanted, [], {}, destination, memory, 2)
 
