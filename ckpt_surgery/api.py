@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from ckpt_surgery import document_paths, sharing
-from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
@@ -73,8 +73,8 @@ class _Manner:
 
 @takes(PlanOptions)
 def plan(
-    recipe: PathLike | LoadedRecipe | None,
-    *sources: PathLike,
+    recipe: RecipeLike | LoadedRecipe | None,
+    *sources: CheckpointLike,
     dst: PathLike | None = None,
     overwrite: bool = False,
     out: PathLike | None = None,
@@ -82,8 +82,10 @@ def plan(
 ) -> Plan:
     """Decide what `apply` would do, from metadata alone, and create nothing but the file `out`.
 
-    `recipe` is the path of a recipe, or `@name` for one that comes with the package, or a recipe that
-    `ckpt_surgery.checking.read_recipe` has read, or None, which keeps every leaf. With `dst`, everything is
+    `recipe` is the path of a recipe, or `@name` for one that comes with the package, or the text of a recipe
+    (of more than one line), or its document as a mapping, or a recipe that
+    `ckpt_surgery.checking.read_recipe` has read, or None, which keeps every leaf. `sources` are paths of
+    checkpoints, or pytrees, whose keys are those under which Orbax would save them. With `dst`, everything is
     refused that `apply` would refuse there; `overwrite` says whether it may exist. `out` is the path of a
     JSON file in which the plan is saved, for `apply`.
 
@@ -92,6 +94,11 @@ def plan(
     """
     request = requested(recipe, sources, dst, options)
     if out is not None:
+        if request.has_trees:
+            raise UsageError(
+                "the plan cannot be saved: a source or the target is in memory, which no other run has",
+                hint="Save the tree as a checkpoint, or leave out `out`.",
+            )
         request = with_recipe(request)
         document_paths.check_documents([out], document_paths.named_in(request))
     if request.dst is None:
@@ -107,8 +114,8 @@ def plan(
 
 @takes(PlanOptions)
 def apply(
-    recipe: PathLike | LoadedRecipe | None,
-    *sources: PathLike,
+    recipe: RecipeLike | LoadedRecipe | None,
+    *sources: CheckpointLike,
     dst: PathLike | None = None,
     overwrite: bool = False,
     resume: bool = False,

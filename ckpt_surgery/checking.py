@@ -1,14 +1,15 @@
 """Reads and checks recipes without a checkpoint: `lint`. Imports nothing of planning."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
+from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assignments_of
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.findings import Finding
-from ckpt_surgery.language.loading import LoadedRecipe, load_recipe
+from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.models import Recipe
+from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
 from ckpt_surgery.offers import readable_formats, writable_formats
 
 
@@ -25,14 +26,24 @@ def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Proble
     return found
 
 
-def read_recipe(recipe: PathLike, set: Assignments = ()) -> LoadedRecipe:
-    """A recipe, read and checked once, for any number of calls of `plan` and `apply`.
+def read_recipe(recipe: RecipeLike, set: Assignments = ()) -> LoadedRecipe:
+    """A recipe, read and checked once, for any number of calls of `plan`, `apply` and `restore`.
 
-    `recipe` is a path, or `@name` for one that comes with the package; `set` gives values to its params.
-    Raises RecipeError with all problems of the recipe, UsageError where it cannot be read or `set` does not
-    fit.
+    `recipe` is a path, or `@name` for one that comes with the package, or the text of a recipe, or its
+    document as a mapping; messages call the last two `(recipe)`. `set` gives values to its params. Raises
+    RecipeError with all problems of the recipe, UsageError where it cannot be read or `set` does not fit.
     """
-    return load_recipe(os.fspath(recipe), assignments_of(set), format_findings)
+    given = assignments_of(set)
+    if isinstance(recipe, Mapping):
+        return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings)
+    if isinstance(recipe, str) and is_text(recipe):
+        return parse_recipe(recipe, IN_MEMORY, given, format_findings)
+    if not isinstance(recipe, str | os.PathLike):
+        kind = type(recipe).__name__
+        raise UsageError(
+            f"a recipe cannot be of type {kind}", hint="Give a path, `@name`, a text or a mapping."
+        )
+    return load_recipe(os.fspath(recipe), given, format_findings)
 
 
 def format_findings(recipe: Recipe) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.models import OutputPolicy
+from ckpt_surgery.opening import on_disk
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.transfers import Destination, Linkable
 from ckpt_surgery.requests import Request
@@ -78,7 +79,7 @@ def destination(
 def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
     """The directory that a destination will be in, as far as it is known; None where there is none."""
     places = [] if path is None else [Path(path).absolute().parent]
-    for source in sources:
+    for source in on_disk(sources):
         own = Path(source.path).absolute()
         places += [own if own.is_dir() else own.parent]
     return next((place for place in places if place.exists()), None)
@@ -131,7 +132,7 @@ class _Linking:
 def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
     """The files of the sources that their writers replace and never rewrite."""
     found = {}
-    for source in sources:
+    for source in on_disk(sources):
         replaces, path = formats.named(source.format).replaces_files, real_path(source.path)
         # The arrays of a T5X checkpoint that is given as its file lie beside it.
         found[os.path.dirname(path) if replaces and is_file_at(path) else path] = replaces

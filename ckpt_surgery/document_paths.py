@@ -103,8 +103,12 @@ def named_in(request: Request) -> Named:
     recipe = request.recipe
     saved = _saved_plan(recipe) if isinstance(recipe, str) and is_plan_file(recipe) else None
     checkpoints = [
-        *(CheckpointPath(path, request.src_format, request.step, request.item) for path in request.sources),
-        *(CheckpointPath(path) for path in (request.target, request.dst) if path is not None),
+        *(
+            CheckpointPath(path, request.src_format, request.step, request.item)
+            for path in request.sources
+            if isinstance(path, str)
+        ),
+        *(CheckpointPath(path) for path in (request.target, request.dst) if isinstance(path, str)),
     ]
     files = [] if request.recipe_path is None else [recipe_path(request.recipe_path)]
     if isinstance(recipe, LoadedRecipe) and recipe.recipe.hooks is not None:

@@ -1,18 +1,20 @@
 """What is in a checkpoint, and how two differ: `inspect` and `diff`. Imports nothing of recipes."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
+from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.opening import opened
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.values import statistics, value_differences
+from ckpt_surgery.requests import checkpoint_or_tree
 
 
 @dataclass(frozen=True)
@@ -34,20 +36,20 @@ class Inspection:
 
 @memory_errors("inspect the checkpoint")
 def inspect(
-    path: PathLike,
+    path: CheckpointLike,
     *,
     step: int | None = None,
     item: str | None = None,
     format: str | None = None,
     stats: bool = False,
 ) -> Inspection:
-    """What is in a checkpoint. Arrays are read only with `stats`, which reads all of them.
+    """What is in a checkpoint, or in a pytree. Arrays are read only with `stats`, which reads all of them.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
     with arrays); `format` is what it is read as (default: what its content says). Raises SourceError or
     UsageError.
     """
-    source = formats.open_source(os.fspath(path), format, step, item)
+    source = opened(checkpoint_or_tree(path), format, step, item)
     leaves = tuple(source.leaves().values())
     found = statistics(source, default_memory()) if stats else None
     return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves, found)
@@ -55,27 +57,33 @@ def inspect(
 
 @memory_errors("compare the checkpoints")
 def diff(
-    a: PathLike,
-    b: PathLike,
+    a: CheckpointLike,
+    b: CheckpointLike,
     *,
     step: int | None = None,
     item: str | None = None,
     values: bool = False,
     memory: Size | None = None,
 ) -> Difference:
-    """How two checkpoints differ in keys, containers, shapes and dtypes; with `values`, in values too.
+    """How two checkpoints or pytrees differ: keys, containers, shapes and dtypes; with `values`, values too.
 
     `step` and `item` choose from checkpoints that hold several. `memory` is the budget for values: bytes, or
     a text such as `2GiB`. Values that cannot be compared are listed; the two then count as different. Raises
     SourceError or UsageError.
     """
     budget = bytes_of("memory", memory)
-    one, other = (formats.open_source(os.fspath(p), None, step, item) for p in (a, b))
+    one, other = (_opened(given, step, item) for given in (a, b))
     difference = diff_trees(one.leaves(), other.leaves(), _holds(one.format), _holds(other.format))
     if values:
         found = value_differences(one, other, budget or default_memory())
         difference = replace(difference, values=found.values, uncompared=found.uncompared)
     return difference
+
+
+def _opened(given: CheckpointLike, step: int | None, item: str | None) -> Source:
+    """A checkpoint with this step and item, or a tree, which has neither."""
+    found = checkpoint_or_tree(given)
+    return opened(found, None, step, item) if isinstance(found, str) else opened(found)
 
 
 def _holds(format: str) -> Holds:

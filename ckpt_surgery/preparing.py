@@ -5,11 +5,12 @@ Reads metadata only, and creates nothing.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.destinations import Publication, destination, resolved
@@ -20,6 +21,7 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.opening import on_disk, opened, without_values
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input
@@ -28,7 +30,7 @@ from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.replacing import check_step_is_new, replaceable
-from ckpt_surgery.requests import Request
+from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.storage.listing import is_directory
 
 NO_RECIPE = "(none)"
@@ -58,7 +60,7 @@ def prepared_for(
     replaced = replaceable(where.path) if overwrite else None
     prepared = prepare()
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
-    sources = (s for s in prepared.sources.values() if overwrite or not is_directory(s.path))
+    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
     checks.check_files((file for source in sources for file in source.files()), where.path)
     costs = prepared.plan.costs
     checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
@@ -70,7 +72,7 @@ def with_recipe(request: Request) -> Request:
 
     Raises RecipeError.
     """
-    if not isinstance(request.recipe, str):
+    if request.recipe is None or isinstance(request.recipe, LoadedRecipe):
         return request
     return replace(request, recipe=read_recipe(request.recipe, request.set), set=())
 
@@ -81,27 +83,18 @@ def prepare(request: Request) -> Prepared:
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
-    loaded = _loaded(request)
+    loaded = loaded_recipe(request)
     options = resolved(request, loaded.recipe.output)
-    if request.allow_hooks:
-        loaded = _with_hooks(loaded)
-    names = loaded.recipe.source_names(len(request.sources))
-    sources: dict[str, Source] = {
-        name: formats.open_source(path, request.src_format, request.step, request.item)
-        for name, path in zip(names, request.sources, strict=True)
-    }
-    loaded = replace(loaded, configs=configs_of(sources))
-    listings = {name: source.leaves() for name, source in sources.items()}
-    target = None if request.target is None else _target(request.target, loaded, sources)
+    inputs = open_inputs(request, loaded)
+    loaded, sources = inputs.loaded, inputs.sources
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
-    first = sources[names[0]]
-    metadata, notes = noted(first, None if request.recipe is None else loaded, options.format)
+    metadata, notes = noted(inputs.first, None if request.recipe is None else loaded, options.format)
     plan = make_plan(
         loaded,
-        listings,
-        target,
-        _inputs(sources),
+        inputs.listings,
+        inputs.target,
+        described(sources),
         metadata,
         destination(options, metadata, list(sources.values())),
         memory,
@@ -110,23 +103,58 @@ def prepare(request: Request) -> Prepared:
     warnings = (
         *plan.warnings,
         *notes,
-        *_repeated_sources(sources, plan.inputs),
-        *_destination_warnings(options, first),
+        *repeated_sources(sources, plan.inputs),
+        *_destination_warnings(options, inputs.first),
         *filled_chunks(plan),
     )
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
     return Prepared(replace(plan, warnings=warnings), sources, options, memory, workers, hooks)
 
 
-def _loaded(request: Request) -> LoadedRecipe:
+@dataclass(frozen=True)
+class Inputs:
+    """What a plan is made from: the recipe, and the open sources with their leaves."""
+
+    loaded: LoadedRecipe
+    """The recipe, with the configs of the sources and with its hooks, where these may run."""
+    sources: Mapping[str, Source]
+    """The open sources by name; `target` is the target, where that has values."""
+    listings: Mapping[str, Mapping[str, Leaf]]
+    """Leaves of each source by its name, without the target's."""
+    target: Target | None
+
+    @property
+    def first(self) -> Source:
+        """The source that the recipe transforms."""
+        return self.sources[next(iter(self.listings))]
+
+
+def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
+    """Open the sources and the target. Raises SourceError, PlanError or UsageError."""
+    if request.allow_hooks:
+        loaded = _with_hooks(loaded)
+    names = loaded.recipe.source_names(len(request.sources))
+    sources: dict[str, Source] = {
+        name: opened(given, request.src_format, request.step, request.item)
+        for name, given in zip(names, request.sources, strict=True)
+    }
+    loaded = replace(loaded, configs=configs_of(sources))
+    listings = {name: source.leaves() for name, source in sources.items()}
+    target = None if request.target is None else _target(request.target, loaded, sources)
+    return Inputs(loaded, sources, listings, target)
+
+
+def loaded_recipe(request: Request) -> LoadedRecipe:
+    """The recipe of a request, read where it was not read before. Raises RecipeError."""
     if request.recipe is None:
         return parse_recipe("version: 1\n", NO_RECIPE, request.set)
-    return read_recipe(request.recipe, request.set) if isinstance(request.recipe, str) else request.recipe
+    recipe: LoadedRecipe = with_recipe(request).recipe
+    return recipe
 
 
 def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
     """The recipe with its hooks loaded, if it has any. Runs their file."""
-    if loaded.recipe.hooks is None:
+    if loaded.recipe.hooks is None or loaded.hooks is not None:
         return loaded
     try:
         return replace(loaded, hooks=HookFile(loaded.directory / loaded.recipe.hooks))
@@ -135,16 +163,17 @@ def _with_hooks(loaded: LoadedRecipe) -> LoadedRecipe:
         raise PlanError(*(replace(p, place=place) for p in error.problems)) from error
 
 
-def _target(path: str, loaded: LoadedRecipe, sources: dict[str, Source]) -> Target:
-    """The target's structure. A checkpoint is added to `sources`, so that its values can be read."""
+def _target(given: str | InMemory, loaded: LoadedRecipe, sources: dict[str, Source]) -> Target:
+    """The target's structure. What has values is added to `sources`, so that they can be read."""
     policy = loaded.recipe.target or TargetPolicy()
-    if is_listing(path):
-        return listed_target(read_listing(path), policy)
-    sources[TARGET] = formats.open_source(path)
-    return Target(sources[TARGET].leaves(), policy)
+    if isinstance(given, str) and is_listing(given):
+        return listed_target(read_listing(given), policy)
+    sources[TARGET] = source = opened(given, called="(target)")
+    return Target(source.leaves(), policy, without_values(source))
 
 
-def _inputs(sources: Mapping[str, Source]) -> list[Input]:
+def described(sources: Mapping[str, Source]) -> list[Input]:
+    """The sources as they are now, for the plan."""
     return [
         Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
         for name, s in sources.items()
@@ -154,7 +183,7 @@ def _inputs(sources: Mapping[str, Source]) -> list[Input]:
 # --- warnings ---------------------------------------------------------------------------------------------
 
 
-def _repeated_sources(sources: Mapping[str, Source], inputs: Sequence[Input]) -> Iterator[str]:
+def repeated_sources(sources: Mapping[str, Source], inputs: Sequence[Input]) -> Iterator[str]:
     """A warning for each checkpoint that is given under two names: most often by mistake."""
     alike: dict[str, list[str]] = {}
     for source in inputs:

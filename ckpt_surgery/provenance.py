@@ -20,6 +20,7 @@ from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import CONFIG, CONFIGS
+from ckpt_surgery.opening import in_memory, on_disk
 
 RECORD = "ckpt_surgery"
 """Name of the record among custom metadata; recipes read it as `ckpt_surgery/recipes/NAME/params/PARAM`."""
@@ -35,7 +36,7 @@ def configs_of(sources: Mapping[str, Source]) -> Configs:
 
     Raises StorageError for one that may not be read, before a recipe can take it for missing.
     """
-    for source in sources.values():
+    for source in on_disk(sources.values()):
         check_access(source.path)
     first = next(iter(sources), None)
     return Configs(
@@ -47,6 +48,8 @@ def configs_of(sources: Mapping[str, Source]) -> Configs:
 
 
 def _config(name: str, source: Source) -> Config:
+    if in_memory(source):
+        return Config(name, f"{source.path} is in memory, where no config is beside it", list)
     absent = f"there is no {os.path.basename(config_place(source.path))} beside {shown(source.path)}"
     return Config(name, absent, lambda: list(_layers(source)))
 
@@ -116,7 +119,7 @@ def _record(source: Source, loaded: LoadedRecipe | None) -> tuple[dict[str, Any]
         recipes.pop(name, None)
         recipes[name] = {"sha256": loaded.sha256, "params": dict(loaded.params)}
     try:
-        found = read_config(source.path)
+        found = None if in_memory(source) else read_config(source.path)
     except SourceError as error:
         found = None
         warnings.append(f"the config is not recorded: {error.problems[0].message}")

@@ -7,6 +7,7 @@ from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.report.leaves import folded
 
@@ -20,7 +21,7 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     It is one sentence, or none where no chunk is missing. Chunks of formats that leave out chunks of the fill
     value as a rule (`Format.sparse`) do not count.
     """
-    dense = {i.name for i in plan.inputs if not formats.named(i.format).sparse}
+    dense = {i.name for i in plan.inputs if i.format != TREE and not formats.named(i.format).sparse}
     lacking: dict[tuple[str, str], int] = {}
     for step in plan.steps:
         for read in reads(step.value):

@@ -12,16 +12,24 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
-from ckpt_surgery.core.arguments import Assignments, PathLike, Size, assignments_of, bytes_of
+from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, Size, assignments_of, bytes_of
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.language.written import IN_MEMORY, is_text
 
 if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A pytree that is given in place of a checkpoint."""
+
+    tree: Any
 
 
 class ConvertOptions(TypedDict, total=False):
@@ -59,7 +67,8 @@ class PlanOptions(ConvertOptions, total=False):
     """Options of `plan` and `apply`: those of `convert`, and what only a recipe makes use of."""
 
     target: Annotated[
-        PathLike | None, "Checkpoint or listing whose structure the result must have; default: none."
+        PathLike | Any | None,
+        "Checkpoint, listing or pytree whose structure the result must have; default: none.",
     ]
     set: Annotated[
         Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
@@ -80,9 +89,10 @@ class Request:
     `PlanOptions` describes the fields that have the names of options.
     """
 
-    recipe: "str | LoadedRecipe | None"
-    """Path of a recipe, or a recipe that is loaded already; None: keep every leaf."""
-    sources: tuple[str, ...] = ()
+    recipe: Any
+    """Path of a recipe, its text, a mapping, or a recipe that is loaded already; None: keep every leaf."""
+    sources: tuple[str | InMemory, ...] = ()
+    """Paths of checkpoints, and trees."""
     dst: str | None = None
     step: int | None = None
     item: str | None = None
@@ -94,25 +104,31 @@ class Request:
     memory: int | None = None
     workers: int | None = None
     link_mode: LinkMode | None = None
-    target: str | None = None
+    target: str | InMemory | None = None
     set: tuple[str, ...] = ()
     """Texts `NAME=VALUE`."""
     allow_hooks: bool = False
 
     @property
     def recipe_path(self) -> str | None:
-        """Path or `@name` of the recipe, loaded or not."""
-        return self.recipe if self.recipe is None or isinstance(self.recipe, str) else self.recipe.path
+        """Path or `@name` of the recipe, loaded or not; None where it has no file."""
+        path = self.recipe if isinstance(self.recipe, str) else getattr(self.recipe, "path", None)
+        return path if isinstance(path, str) and not is_text(path) and path != IN_MEMORY else None
 
     @property
     def inputs(self) -> list[str]:
-        """Paths of the sources and of the target."""
-        return [*self.sources, *([] if self.target is None else [self.target])]
+        """Paths of the sources and of the target; trees in memory have none."""
+        return [given for given in (*self.sources, self.target) if isinstance(given, str)]
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether a source or the target is a tree in memory."""
+        return any(isinstance(given, InMemory) for given in (*self.sources, self.target))
 
 
 def requested(
-    recipe: "PathLike | LoadedRecipe | None",
-    sources: tuple[PathLike, ...],
+    recipe: "RecipeLike | LoadedRecipe | None",
+    sources: tuple[Any, ...],
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,
 ) -> Request:
@@ -122,16 +138,22 @@ def requested(
         recipe = os.fspath(recipe)
     request = Request(
         recipe,
-        tuple(os.fspath(source) for source in sources),
+        tuple(map(checkpoint_or_tree, sources)),
         None if dst is None else os.fspath(dst),
         **{name: _FORMS[name](value) if name in _FORMS else value for name, value in given.items()},
     )
-    if request.set and recipe is not None and not isinstance(recipe, str):
+    if request.set and hasattr(recipe, "param_values"):
+        name = shown(request.recipe.path)
         raise UsageError(
-            f"the recipe {shown(recipe.path)} has been read already, and its params have their values",
+            f"the recipe {name} has been read already, and its params have their values",
             hint="Give `set` to `read_recipe`.",
         )
     return request
+
+
+def checkpoint_or_tree(given: Any) -> str | InMemory:
+    """The path of a checkpoint; everything that is not a path is a tree."""
+    return os.fspath(given) if isinstance(given, str | os.PathLike) else InMemory(given)
 
 
 def _link_mode(mode: str) -> LinkMode:
@@ -144,14 +166,16 @@ _FORMS: Mapping[str, Callable[[Any], Any]] = {
     "shard_size": functools.partial(bytes_of, "shard_size"),
     "memory": functools.partial(bytes_of, "memory"),
     "link_mode": _link_mode,
-    "target": os.fspath,
+    "target": checkpoint_or_tree,
     "set": assignments_of,
 }
 """Functions that bring values of options into the form in which a request has them."""
 
 
-def is_plan_file(recipe: "PathLike | LoadedRecipe | None") -> bool:
+def is_plan_file(recipe: Any) -> bool:
     """Whether a path has the name of a saved plan. A recipe may be called so too: only reading it tells."""
+    if isinstance(recipe, str) and is_text(recipe):
+        return False
     return isinstance(recipe, str | os.PathLike) and Path(recipe).suffix == ".json"
 
 

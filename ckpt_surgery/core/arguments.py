@@ -13,6 +13,10 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)(b?)\s*", re.IGNORE
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 PathLike = str | os.PathLike[str]
+CheckpointLike = PathLike | Any
+"""Path of a checkpoint, or a pytree that stands for one."""
+RecipeLike = PathLike | Mapping[str, Any]
+"""Path of a recipe, `@name` of a packaged one, the text of one (more than one line), or its document."""
 Size = int | str
 """A number of bytes, or a text such as `2GiB`."""
 Assignments = Mapping[str, Any] | Iterable[str]
