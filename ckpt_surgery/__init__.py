@@ -1,6 +1,7 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
 The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `lint`, `schema`, `verify`.
+`restore` carries out a recipe into arrays of a running program.
 """
 
 import importlib
@@ -19,6 +20,7 @@ __all__ = [
     "inspect",
     "lint",
     "plan",
+    "restore",
     "schema",
     "verify",
 ]
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
     from ckpt_surgery.planner.plan import Plan
+    from ckpt_surgery.restoring import restore
     from ckpt_surgery.verifying import verify
 
 _MODULES = {
@@ -42,6 +45,7 @@ _MODULES = {
     "inspect": "inspecting",
     "lint": "checking",
     "plan": "api",
+    "restore": "restoring",
     "schema": "language.loading",
     "verify": "verifying",
 }

@@ -1,0 +1,35 @@
+"""Trees of dicts and lists made from keys, where there is no target that gives a structure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ckpt_surgery.core.keys import Key
+
+
+def nested(values: Iterable[tuple[Key, Any]]) -> Any:
+    """Dicts and lists with these values: a component that indexes a sequence makes its container a list.
+
+    The keys are a tree: none is both a leaf and a container. The empty key is the value itself. Missing
+    indices of a list are left out, so that the others move up.
+    """
+    root: dict[Any, Any] = {}
+    lists: set[int] = set()
+    for key, value in values:
+        if not key.names:
+            return value
+        node = root
+        for name, is_index in zip(key.names[:-1], key.sequences[:-1], strict=True):
+            if is_index:
+                lists.add(id(node))
+            node = node.setdefault(name, {})
+        if key.sequences[-1]:
+            lists.add(id(node))
+        node[key.names[-1]] = value
+    return _with_lists(root, lists)
+
+
+def _with_lists(node: Any, lists: set[int]) -> Any:
+    if type(node) is not dict:
+        return node
+    inner = {name: _with_lists(value, lists) for name, value in node.items()}
+    return [inner[name] for name in sorted(inner, key=int)] if id(node) in lists else inner

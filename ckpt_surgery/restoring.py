@@ -1,0 +1,196 @@
+"""`restore`: a recipe's result as arrays in the memory of the devices, nothing written."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.resources import default_memory, default_workers
+from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.live.carrying_out import carry_out
+from ckpt_surgery.live.encoder import LiveEncoder
+from ckpt_surgery.live.nesting import nested
+from ckpt_surgery.live.shardings import resolved_shardings
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.live.tree import LiveTree, live_tree
+from ckpt_surgery.opening import in_memory
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.target import TARGET, Target
+from ckpt_surgery.planner.transfers import Destination
+from ckpt_surgery.preparing import Inputs, described, loaded_recipe, open_inputs, repeated_sources
+from ckpt_surgery.remarks import filled_chunks
+from ckpt_surgery.requests import InMemory, Request, requested
+from ckpt_surgery.storage.listing import data_file
+
+FORMAT = "arrays"
+"""What messages call the destination of a restore, where a format's name stands otherwise."""
+
+
+def restore(
+    recipe: RecipeLike | LoadedRecipe | None,
+    *sources: CheckpointLike,
+    target: Any = None,
+    shardings: Any = None,
+    set: Assignments = (),
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    memory: Size | None = None,
+    workers: int | None = None,
+    allow_hooks: bool = False,
+    donate: bool = False,
+    on_plan: Callable[[Plan], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Any:
+    """Carry out a recipe into arrays in memory; the result has the structure of `target`.
+
+    `recipe` and `sources` are what `apply` takes; nothing is written.
+
+    `target` is any JAX pytree: of arrays, of `jax.ShapeDtypeStruct`s (`jax.eval_shape` gives them), or of
+    both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
+    back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes.
+    Without a target the result consists of nested dicts and lists, with arrays on the default device.
+
+    `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
+    as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
+    `PartitionSpec`, of which the first that matches wins. A leaf without a sharding becomes an uncommitted
+    array on the default device.
+
+    `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number of
+    threads. `donate` deletes each array of `target` once its replacement exists. `on_plan` is called once,
+    before any data is read; `progress` is called after each part, from any thread. The other options are
+    those of `apply`. With several processes each reads what its own devices need; all have to call it.
+
+    Raises RecipeError, PlanError, SourceError or UsageError before any data is read, SourceError or DataError
+    later. Either the whole result is returned, or an error is raised.
+    """
+    given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
+    options: Any = {**given, "workers": workers, "allow_hooks": allow_hooks}
+    request = _with_target(requested(recipe, sources, None, options), target)
+    prepared = _prepared(request, shardings)
+    if on_plan is not None:
+        on_plan(prepared.plan)
+    return _carried_out(prepared, donate, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Prepared:
+    """A plan for arrays in memory, with what is needed to carry it out."""
+
+    plan: Plan
+    inputs: Inputs
+    tree: LiveTree | None
+    """The target; None where there is none."""
+    shardings: Mapping[str, Any]
+    """Sharding of each array of the result by the text of its key; None for one on the default device."""
+    memory: int
+    """Budget in bytes."""
+    workers: int
+
+
+def _with_target(request: Request, target: Any) -> Request:
+    if isinstance(target, str | os.PathLike):
+        raise UsageError(
+            f"the target is the path {shown(os.fspath(target))}: `restore` makes arrays for a tree in memory",
+            hint="Give the tree whose structure the result has, such as `jax.eval_shape(init, …)`.",
+        )
+    return request if target is None else replace(request, target=InMemory(target))
+
+
+@memory_errors("make the plan")
+def _prepared(request: Request, shardings: Any) -> _Prepared:
+    loaded = loaded_recipe(request)
+    inputs = open_inputs(request, loaded)
+    target, tree, places = inputs.target, None, dict[str, Any]()
+    if target is not None:
+        source = inputs.sources[TARGET]
+        assert isinstance(source, TreeSource)
+        tree, target = source.tree, _typed(target)
+        places = dict(resolved_shardings(tree, shardings))
+    memory = request.memory or default_memory()
+    workers = request.workers or default_workers()
+    plan = make_plan(
+        inputs.loaded,
+        inputs.listings,
+        target,
+        described(inputs.sources),
+        {},
+        _destination(LiveEncoder(tree, places)),
+        memory // 2,  # the other half is for what waits to be put on devices
+        workers,
+    )
+    if tree is None and shardings is not None:
+        places = dict(resolved_shardings(_described_by(plan), shardings))
+    warnings = (
+        *plan.warnings,
+        *repeated_sources(inputs.sources, plan.inputs),
+        *filled_chunks(plan),
+    )
+    return _Prepared(replace(plan, warnings=warnings), inputs, tree, places, memory, workers)
+
+
+def _described_by(plan: Plan) -> LiveTree:
+    """The tree that a plan makes where there is no target, with shapes and dtypes in place of arrays."""
+    import jax
+
+    described = (
+        (step.leaf.key, None if spec is None else jax.ShapeDtypeStruct(spec.shape, spec.dtype))  # type: ignore[no-untyped-call]
+        for step in plan.steps
+        for spec in [step.leaf.spec if step.leaf.kind is LeafKind.ARRAY else None]
+    )
+    return live_tree(nested(described))
+
+
+def _typed(target: Target) -> Target:
+    """The target with its own dtypes as the default: what takes the result was made for those."""
+    policy = target.policy
+    if "dtype" not in policy.model_fields_set:
+        policy = policy.model_copy(update={"dtype": "target"})
+    return replace(target, policy=policy, typed=True)
+
+
+def _destination(encoder: LiveEncoder) -> Destination:
+    return Destination(
+        encoder=encoder,
+        wholly_stored=wholly_stored,
+        data_file=data_file,
+        format=FORMAT,
+        holds_empty=True,
+        linkable=None,
+    )
+
+
+@memory_errors("make the arrays")
+def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress], None] | None) -> Any:
+    values = carry_out(
+        prepared.plan,
+        prepared.inputs.sources,
+        prepared.tree,
+        prepared.shardings,
+        prepared.memory,
+        prepared.workers,
+        donate,
+        progress,
+    )
+    _check_unchanged(prepared)
+    if prepared.tree is not None:
+        return prepared.tree.rebuilt(values)
+    return nested((step.leaf.key, values[step.leaf.key.text]) for step in prepared.plan.steps)
+
+
+def _check_unchanged(prepared: _Prepared) -> None:
+    for before in prepared.plan.inputs:
+        source = prepared.inputs.sources[before.name]
+        if not in_memory(source) and source.fingerprint() != before.fingerprint:
+            raise SourceError(
+                f"{before.path} changed while it was read",
+                hint="Nothing was returned; restore again when nothing writes to it.",
+            )
