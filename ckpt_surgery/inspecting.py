@@ -10,7 +10,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.opening import opened
+from ckpt_surgery.opening import opened, without_values
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.values import statistics, value_differences
@@ -75,7 +75,8 @@ def diff(
     one, other = (_opened(given, step, item) for given in (a, b))
     difference = diff_trees(one.leaves(), other.leaves(), _holds(one.format), _holds(other.format))
     if values:
-        found = value_differences(one, other, budget or default_memory())
+        bare = without_values(one) | without_values(other)
+        found = value_differences(one, other, budget or default_memory(), bare)
         difference = replace(difference, values=found.values, uncompared=found.uncompared)
     return difference
 

@@ -68,9 +68,9 @@ def test_values_are_compared_within_the_budget(
     budgets: list[int] = []
     real = inspecting.value_differences  # type: ignore[attr-defined]
 
-    def spying(a: Any, b: Any, memory: int) -> Any:
+    def spying(a: Any, b: Any, memory: int, bare: Any) -> Any:
         budgets.append(memory)
-        return real(a, b, memory)
+        return real(a, b, memory, bare)
 
     monkeypatch.setattr("ckpt_surgery.inspecting.value_differences", spying)
     found = diff(archive, tmp_path / "b.npz", values=True, memory="64MiB")

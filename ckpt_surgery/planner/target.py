@@ -223,12 +223,13 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
     is_number = target.typed and entry.leaf.kind is LeafKind.SCALAR
     if target.policy.dtype != "target" and not is_number:
         return entry
+    value = Apply(Cast(leaf.spec.dtype), (entry.value,))
     try:
-        value = Apply(Cast(leaf.spec.dtype), (entry.value,))
+        spec = value.spec
     except FunctionError as error:
         problems.about(entry, Notice("", leaf.key.text, f": {error.problems[0].message}"), None)
         return None
-    return replace(entry, value=value, leaf=replace(entry.leaf, spec=value.spec, manifest=None))
+    return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
 
 
 def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:

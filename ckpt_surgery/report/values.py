@@ -8,7 +8,7 @@ compressed chunk can only be decoded whole). Arithmetic is done on pieces of `PI
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
@@ -39,17 +39,20 @@ class Comparison:
     uncompared: tuple[Uncompared, ...]
 
 
-def value_differences(a: Source, b: Source, memory: int) -> Comparison:
+def value_differences(a: Source, b: Source, memory: int, without_values: Collection[str] = ()) -> Comparison:
     """How far apart the values are, for every array that has the same shape in both.
 
     Numbers of any two dtypes are compared as numbers; elements of another dtype, the same in both, are
-    compared by their bytes. `memory` is the budget in bytes. Raises SourceError where bytes are missing or
-    damaged.
+    compared by their bytes. `memory` is the budget in bytes. `without_values`: texts of the keys of leaves of
+    which one of the two has shape and dtype alone. Raises SourceError where bytes are missing or damaged.
     """
     left, right = a.leaves(), b.leaves()
     pairs = [(left[key], right[key]) for key in left if key in right and _comparable(left[key], right[key])]
-    found = []
+    found: list[ValueDifference | Uncompared] = []
     for x, y in pairs:
+        if x.key.text in without_values:
+            found.append(Uncompared(x.key.text, "one of the two has its shape and dtype, and no value"))
+            continue
         with _reading(x, memory):
             found.append(_compared(a, b, x, y, memory))
     return Comparison(

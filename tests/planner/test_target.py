@@ -1,11 +1,14 @@
 """The target decides which leaves there are, and which of the offers each becomes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import sentences
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.scope import Unavailable
@@ -158,3 +161,40 @@ def test_the_result_has_the_targets_structure_and_every_offer_is_used_or_dropped
     offered = len(matched) + len(kept)  # what `fill` rules give is not there without them
     taken = sum(origin in ("matched", "kept") for origin in origins(found).values())
     assert len(left) == offered - taken
+
+
+def test_some_leaves_of_a_target_have_no_value() -> None:
+    target = replace(target_of([*"abc"], missing="fallback"), without_values=frozenset("bc"))
+    message, hint = message_of(fit(target, (), (), ["c"])[1])
+    assert message == "nothing gives `b` of the target (1 in all), which has no values for them"
+    assert hint == "Add rules for them, or give a target that has values."
+    found, evaluator = fit(target, (), (), ["b", "c"])
+    assert (origins(found), evaluator.problems.is_empty) == ({"a": "target", "b": "kept", "c": "kept"}, True)
+
+
+def test_a_leaf_without_a_value_cannot_be_looked_up() -> None:
+    target = replace(target_of([*"ab"]), without_values=frozenset("b"))
+    leaves = target_leaves(target)
+    assert isinstance(leaves, SourceLeaves)
+    assert leaves.lookup("a") is not None
+    with pytest.raises(SurgeryError, match="`b` of the target has no value"):
+        leaves.lookup("b")
+
+
+def test_numbers_of_a_source_take_the_dtype_of_a_typed_target() -> None:
+    described = {"a": "float32[]", "b": "float32[]"}
+    for typed, dtypes in ((False, ["int64", "float16"]), (True, ["float32", "float16"])):
+        target = replace(target_of(described, dtype="source"), typed=typed)
+        number = tree_of("kept", {"a": "int64[]", "b": "float16[]"})
+        number["a"] = replace(number["a"], leaf=replace(number["a"].leaf, kind=LeafKind.SCALAR))
+        evaluator = evaluator_of(rules_of("match: nothing, optional: true"), ["x"], target=target)
+        found = fitted(evaluator, target, {}, {}, number.values())
+        assert [entry.value.spec.dtype.name for entry in found.tree.values()] == dtypes
+
+
+def test_a_cast_that_is_not_possible_is_a_problem_of_its_leaf() -> None:
+    _, evaluator = fit(target_of({"a": "float32[2]"}, dtype="target"), (), (), {"a": "complex64[2]"})
+    with pytest.raises(
+        PlanError, match="`a`: `cast` from complex64 to float32 would drop the imaginary part"
+    ):
+        evaluator.problems.raise_all()

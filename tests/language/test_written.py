@@ -1,0 +1,71 @@
+"""Recipes that are given as data become texts, which are parsed like those of files."""
+
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
+from ckpt_surgery.language.yaml_parsing import parse_document
+
+NAMES = st.text("abc/$é\"\\' {}#:\n", max_size=6)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(-1e6, 1e6, width=32) | NAMES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_a_text_has_more_than_one_line() -> None:
+    assert is_text("version: 1\n")
+    assert not is_text("recipes/a.yaml")
+
+
+def test_a_mapping_is_indented_json() -> None:
+    recipe = MappingProxyType(
+        {"version": 1, "rules": ({"match": "a", "to": "b"},), "tables": {"t": {1: "x"}}}
+    )
+    assert text_of(recipe) == (
+        '{\n  "version": 1,\n  "rules": [\n    {\n      "match": "a",\n      "to": "b"\n    }\n  ],\n'
+        '  "tables": {\n    "t": {\n      1: "x"\n    }\n  }\n}\n'
+    )
+
+
+@given(st.dictionaries(NAMES | st.integers(0, 99), VALUES, min_size=1, max_size=4))
+def test_what_is_written_is_read(document: dict[str | int, Any]) -> None:
+    found = parse_document(text_of(document), IN_MEMORY)
+    assert list(found.problems) == []
+    assert found.value == document
+
+
+def test_an_error_has_line_and_column_in_the_text() -> None:
+    text = text_of({"version": 1, "rules": [{"match": "a(", "to": "b"}]})
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(text, IN_MEMORY)
+    place = caught.value.problems[0].place
+    assert place is not None
+    assert (place.file, place.line, text.splitlines()[place.line - 1].strip()) == (
+        "(recipe)",
+        5,
+        '"match": "a(",',
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"rules": [{"value": np.ones(2)}]}, "the recipe's `rules[0].value` is "),
+        ({"rules": [{"when": b"x"}]}, "of type bytes, which no recipe can hold"),
+        ({"tables": {1.5: "a"}}, "the recipe has the key 1.5 in `tables`: keys are texts or integers"),
+        ({True: 1}, "the recipe has the key True: keys are texts or integers"),
+    ],
+)
+def test_values_that_no_recipe_has(document: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        text_of(document)
+    assert message in str(caught.value)
