@@ -8,12 +8,14 @@ from pydantic import (
     BeforeValidator,
     PlainValidator,
     Strict,
+    ValidationInfo,
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
 from ckpt_surgery.core.shardings import Mesh, Spec
 from ckpt_surgery.language.expressions import Expression, parse
+from ckpt_surgery.language.inserted_params import with_params
 from ckpt_surgery.language.patterns import compile_pattern
 from ckpt_surgery.language.scope import Constant, ExpressionError
 from ckpt_surgery.language.template_parsing import parse_template
@@ -27,17 +29,31 @@ WRONG_TYPE = "recipe_type"
 
 def _parsed(parse_text: Callable[[str], Any], wanted: str) -> PlainValidator:
     """A validator that parses text. Its errors carry the offsets of the characters in question."""
+    return _parsed_with_params(lambda text, info: parse_text(text), wanted)
 
-    def validate(value: Any) -> Any:
+
+def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted: str) -> PlainValidator:
+    """The same for text whose meaning depends on the params of the recipe."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, str):
             raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
         try:
-            return parse_text(value)
+            return parse_text(value, info)
         except ExpressionError as error:
             context = {"message": error.message, "start": error.start, "end": error.end, "hint": error.hint}
             raise PydanticCustomError(SYNTAX, "{message}", context) from None
 
     return PlainValidator(validate)
+
+
+def _pattern(text: str, info: ValidationInfo) -> regex.Pattern[str]:
+    """A regular expression with the params that the context of the validation has by name."""
+    whole, origins = with_params(text, info.context or {})
+    try:
+        return compile_pattern(whole)
+    except ExpressionError as error:
+        raise origins.located(error) from None
 
 
 def _constant(value: Any) -> Constant:
@@ -113,6 +129,12 @@ PatternField = Annotated[
     _parsed(compile_pattern, "a regular expression, as text"),
     WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
 ]
+ClaimField = Annotated[
+    regex.Pattern,
+    _parsed_with_params(_pattern, "a regular expression, as text"),
+    WithJsonSchema({"type": "string", "format": "regex", "title": "Regular expression"}),
+]
+"""The regular expression of a rule. `${param}` in it stands for the param's value."""
 ConstantField = Annotated[
     Constant,
     PlainValidator(_constant),

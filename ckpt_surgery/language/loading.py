@@ -120,11 +120,12 @@ def parse_recipe(
 ) -> LoadedRecipe:
     """Like `load_recipe`, for a text. Messages call it `path`."""
     document = parse_document(text, path)
-    recipe, problems = _checked(document, check)
-    if recipe is None or problems:
-        raise RecipeError(*_in_order(problems))
+    recipe = _valid(document, check, {})
+    given = overridden(recipe.params, overrides)
+    if given:  # patterns have the values of params in them
+        recipe = _valid(document, check, given)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return LoadedRecipe(path, recipe, document, digest, overridden(recipe.params, overrides))
+    return LoadedRecipe(path, recipe, document, digest, given)
 
 
 def schema() -> dict[str, Any]:
@@ -152,13 +153,23 @@ def _without_null(value: Any) -> Any:
 # --- checking ---------------------------------------------------------------------------------
 
 
-def _checked(document: Document, check: Check) -> tuple[Recipe | None, list[Problem]]:
+def _valid(document: Document, check: Check, given: Mapping[str, Constant]) -> Recipe:
+    """The recipe. `given`: params that the caller sets. Raises RecipeError with all problems."""
+    recipe, problems = _checked(document, check, given)
+    if recipe is None or problems:
+        raise RecipeError(*_in_order(problems))
+    return recipe
+
+
+def _checked(
+    document: Document, check: Check, given: Mapping[str, Constant]
+) -> tuple[Recipe | None, list[Problem]]:
     """The recipe without the fields that do not parse, and all problems."""
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a recipe is a mapping that starts with `version: 1`"
         return None, [*problems, Problem(message, document.place(()))]
-    recipe, broken = _parsed(document.value)
+    recipe, broken = _parsed(document.value, given)
     found = [*broken, *findings(recipe, document.value, [f.path for f in broken]), *check(recipe)]
     told = {_spot(problem.place) for problem in problems}
     for finding in found:
@@ -172,19 +183,32 @@ def _spot(place: Place | None) -> tuple[int, int]:
     return (0, 0) if place is None else (place.line, place.column)
 
 
-def _parsed(value: Mapping[str | int, Any]) -> tuple[Recipe, list[Finding]]:
+def _parsed(value: Mapping[str | int, Any], given: Mapping[str, Constant]) -> tuple[Recipe, list[Finding]]:
     """The recipe without the fields that do not parse, and the findings for those."""
     pruned = copy.deepcopy(dict(value))
+    params = {**_defaults(pruned.get("params")), **given}
     found: dict[tuple[DocumentPath, bool], Finding] = {}
     while True:
         try:
-            return Recipe.model_validate(pruned), list(found.values())
+            return Recipe.model_validate(pruned, context=params), list(found.values())
         except ValidationError as error:
             new = [_field_finding(details, pruned) for details in error.errors(include_url=False)]
             assert any((f.path, f.at_key) not in found for f in new), "a broken field was not removed"
             for finding in new:
                 found.setdefault((finding.path, finding.at_key), finding)
                 _prune(pruned, finding.path)
+
+
+def _defaults(params: Any) -> Mapping[str, Constant | None]:
+    """The defaults of params as they are written; None where the config may give another value."""
+    if not isinstance(params, dict):
+        return {}
+    defaults = {}
+    for name, param in params.items():
+        whole = param if isinstance(param, dict) else {"default": param}
+        value = None if whole.get("config") else whole.get("default")
+        defaults[str(name)] = tuple(value) if isinstance(value, list) else value
+    return defaults
 
 
 def _prune(value: dict[str | int, Any], path: DocumentPath) -> None:

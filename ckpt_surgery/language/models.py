@@ -20,6 +20,7 @@ from pydantic import (
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.field_types import (
+    ClaimField,
     ConstantField,
     ExpressionField,
     MeshField,
@@ -71,8 +72,10 @@ class Param(_Model):
 class Rule(_Model):
     """One claim (`match`, `fill` or `add`) and one outcome."""
 
-    match: PatternField | None = Field(
-        default=None, description="Regex over source keys; claims every leaf it fully matches."
+    match: ClaimField | None = Field(
+        default=None,
+        description="Regex over source keys; claims every leaf it fully matches. `${param}` in it stands for "
+        "the param's value, taken literally; for any one of the values of a list.",
     )
     source: (
         Annotated[
@@ -103,8 +106,10 @@ class Rule(_Model):
     for_: Mapping[str, ExpressionField] | None = Field(
         default=None, alias="for", description="Repeat the rule for each value of each of these variables."
     )
-    fill: PatternField | None = Field(
-        default=None, description="Regex over target keys; claims every target leaf it fully matches."
+    fill: ClaimField | None = Field(
+        default=None,
+        description="Regex over target keys; claims every target leaf it fully matches. Takes params as "
+        "`match` does.",
     )
     from_: TemplateField | None = Field(
         default=None, alias="from", description="Key template of the source leaf that becomes `x`."

@@ -159,7 +159,7 @@ class RuleCheck:
             for name in pattern.groupindex:
                 problem = name_problem(name, owners)
                 if problem is not None:
-                    start = pattern.pattern.find(f"(?P<{name}>") + 4
+                    start = str(self.written[field]).find(f"(?P<{name}>") + 4
                     yield Finding(self._field(field), f"the group {problem}", start, start + len(name))
             owners |= dict.fromkeys(pattern.groupindex, "a named group")
         for name in self._variables:

@@ -38,6 +38,7 @@ def test_values(field: str, value: Any, found: Any) -> None:
         ("ExpressionField", 3, "an expression, as text"),
         ("TemplateField", ["a"], "a key template, as text"),
         ("PatternField", None, "a regular expression, as text"),
+        ("ClaimField", 3, "a regular expression, as text"),
         ("ConstantField", [[1]], "text, a number, true or false, or a list of those"),
         ("ConstantField", {"a": 1}, "text, a number, true or false, or a list of those"),
         ("PathsField", "a//b", "a path such as text_config/num_hidden_layers, or a list of those"),

@@ -55,6 +55,9 @@ def test_defaults_are_grouped_by_their_reason() -> None:
         ("a", "7", "7"),
         ("a", "b=c", "b=c"),
         ((1,), "[1, a]", (1, "a")),
+        (("a", "b"), "[c]", ("c",)),
+        (("a", "b"), "c*", ("c*",)),
+        (("a", "b"), "7", ("7",)),
     ],
 )
 def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: Any) -> None:
@@ -66,17 +69,18 @@ def test_overrides_have_the_type_of_the_default(default: Any, text: str, value: 
     ("override", "message"),
     [
         ("p", "`p` is not of the form NAME=VALUE"),
-        ("q=1", "unknown param `q`; the recipe has p, list"),
+        ("q=1", "unknown param `q`; the recipe has p, list, texts"),
         ("lsit=1", "unknown param `lsit`; did you mean `list`?"),
         ("p=1.5", "`p` has to be an integer, not '1.5'"),
         ("p=[1", "`p` has to be an integer, not '[1'"),
         ("list=1", "`list` has to be a list such as [1, 2], not '1'"),
+        ("texts=[a", "`texts` has to be a list such as [1, 2], not '[a'"),
         ("list=[[1]]", "`list` has to be a list such as [1, 2], not '[[1]]'"),
     ],
 )
 def test_wrong_overrides(override: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        overridden({"p": param(1), "list": param((1,))}, [override])
+        overridden({"p": param(1), "list": param((1,)), "texts": param(("a",))}, [override])
     assert [problem.message for problem in caught.value.problems] == [message]
 
 

@@ -146,7 +146,7 @@ def test_stacking_and_taking_apart_gives_the_same_bits(
     parts = [old[f"params/decoder/layers{separator}{n}/mlp/wi_1"] for n in range(3)]
     np.testing.assert_array_equal(stacked["params/decoder/layers/mlp/wi_1"], np.stack(parts, axis))
     assert not any(part.isdecimal() for key in stacked for part in key.split("/")[2:])
-    options = [f"axis={axis}", "layers=3", f"separator={separator}"]
+    options = [f"axis={axis}", f"separator={separator}"]
     assert_same(run("@unstack-layers", tmp_path / "stacked", name="again", set=options), old)
 
 
@@ -177,6 +177,35 @@ def test_stacks_of_different_heights() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["CheckpointBlk", "a.b*", "(x", "^y?", "x|layers", "$1", "N/M"])
+def test_layers_of_any_name(name: str) -> None:
+    """A name is no regular expression; the names known by default are then none."""
+    leaves = {f"params/{name}_{n}/k": "float32[2]" for n in range(11)} | {"layers_0/k": "float32[2]"}
+    plan = planned("stack-layers", leaves, overrides=[f"name={name}"])
+    stacked = {s.leaf.key.text: str(s.leaf.spec) for s in plan.steps}
+    assert stacked == {f"params/{name}/k": "float32[11,2]", "layers_0/k": "float32[2]"}
+    stacks = {key: spec for key, spec in stacked.items() if key != "layers_0/k"}
+    plan = planned("unstack-layers", stacks | {"layers/k": "float32[3,2]"}, overrides=[f"name={name}"])
+    assert {s.leaf.key.text: str(s.leaf.spec) for s in plan.steps} == {
+        **{f"params/{name}_{n}/k": "float32[2]" for n in range(11)},
+        "layers/k": "float32[3,2]",
+    }
+    assert (plan.dropped, plan.warnings) == ((), ())
+
+
+def test_layers_of_two_names() -> None:
+    leaves = [f"{name}_{n}/k" for name, count in [("Enc", 2), ("Dec", 3)] for n in range(count)]
+    plan = planned("stack-layers", leaves, overrides=["name=[Enc, Dec]"])
+    heights = {s.leaf.key.text: s.leaf.spec.shape[0] for s in plan.steps if s.leaf.spec}
+    assert heights == {"Enc/k": 2, "Dec/k": 3}
+    # each stack is taken apart into as many layers as it has
+    stacks = {f"{tree}/{key}": f"float32[{n},2]" for tree in ("p", "mu") for key, n in heights.items()}
+    plan = planned("unstack-layers", stacks, overrides=["name=[Enc, Dec]"])
+    assert [s.leaf.key.text for s in plan.steps] == [
+        f"{tree}/{key}" for tree in ("p", "mu") for key in leaves
+    ]
+
+
 @pytest.mark.parametrize(
     ("leaves", "says"),
     [
@@ -203,7 +232,12 @@ def test_what_stacking_refuses(leaves: Mapping[str, str], says: str) -> None:
 @pytest.mark.parametrize(
     ("leaves", "options", "says"),
     [
-        ({"layers/w": "float32[2,3]"}, [], "say how many layers there are: --set layers=N"),
+        ({"layers/w": "float32[0,3]"}, [], "`for` has no values, so that nothing is made"),
+        (
+            {"h/k": "float32[2,3]", "h/b": "float32[3]", "h/c": "float32[2]"},
+            [],
+            "2 along axis 0, and the first leaf of `h` has 3",
+        ),
         ({"layers/w": "float32[2,3]"}, ["layers=3"], "2 along axis 0, not 3"),
         ({"layers/w": "float32[2]"}, ["layers=2", "axis=1"], "1 axes: no axis 1 over the layers"),
         ({"layers/w": "float32[2]"}, ["layers=2", "axis=-1"], "axis counts from the first one, 0"),
