@@ -1,4 +1,4 @@
-"""Functions of the user's own, in a Python file beside the recipe: `hooks.name(x)` in expressions.
+"""Functions of the user's own, `hooks.name(x)` in expressions: those of a Python file beside the recipe.
 
 A hook is a plain Python function of whole NumPy arrays (narrow types are those of ml_dtypes) and constants.
 Planning does not call it with values: the result is assumed to have the shape and dtype of the first array. A
@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -50,8 +50,8 @@ class HookCall(Function):
     external: ClassVar[tuple[str, ...]] = ("hooks",)
     exact_inputs: ClassVar[bool] = True
     full_copies: ClassVar[int] = 2
-    hooks: "HookFile"
-    """File that defines the function."""
+    hooks: "HookSet"
+    """Functions of which this is one."""
     function: str
     """Name of the function."""
     arguments: ArgumentTemplate
@@ -126,38 +126,16 @@ def _failure(name: str, file: str, error: BaseException) -> str:
     return f"`hooks.{name}` raised {type(error).__name__}{message}{where}"
 
 
-class HookFile:
-    """A file of hooks that has been run, with its functions."""
+class HookSet:
+    """Functions of the user's own, by name."""
 
-    def __init__(self, path: Path, sha256: str | None = None):
-        """Runs the file. Raises PlanError if it is missing, or fails; StorageError if it may not be read.
-
-        `sha256` is the digest of the file that the plan was made with: a file with another digest raises
-        PlanError, and is not run.
-        """
-        self.file = str(path)
-        self.name = path.name
-        text = _read(path)
-        self.sha256 = hashlib.sha256(text).hexdigest()
-        if sha256 not in (None, self.sha256):
-            raise PlanError(
-                f"the hooks {shown(self.file)} changed since the plan was made", hint="Make the plan again."
-            )
-        # The code that runs is the text that was digested: an import would read the file a second time.
-        module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
-        module.__file__ = self.file
-        sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
-        try:
-            exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
-        except (Interrupted, MemoryError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise PlanError(f"the hooks do not load: {_load_failure(self.file, error)}") from error
-        self.functions: dict[str, HookFunction] = {
-            name: value
-            for name, value in vars(module).items()
-            if callable(value) and not name.startswith("_")
-        }
+    name: str
+    """Name of where they come from, for messages."""
+    file: str
+    """Path of their file, or the name again where there is none."""
+    sha256: str
+    """Digest, hexadecimal."""
+    functions: Mapping[str, HookFunction]
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
         """The lazy result of `hooks.name(…)`, or a constant if no argument is an array.
@@ -193,6 +171,40 @@ class HookFile:
             raise
         except (Exception, SystemExit) as error:
             raise FunctionError(_failure(name, self.file, error)) from error
+
+
+class HookFile(HookSet):
+    """A file of hooks that has been run, with its functions."""
+
+    def __init__(self, path: Path, sha256: str | None = None):
+        """Runs the file. Raises PlanError if it is missing, or fails; StorageError if it may not be read.
+
+        `sha256` is the digest of the file that the plan was made with: a file with another digest raises
+        PlanError, and is not run.
+        """
+        self.file = str(path)
+        self.name = path.name
+        text = _read(path)
+        self.sha256 = hashlib.sha256(text).hexdigest()
+        if sha256 not in (None, self.sha256):
+            raise PlanError(
+                f"the hooks {shown(self.file)} changed since the plan was made", hint="Make the plan again."
+            )
+        # The code that runs is the text that was digested: an import would read the file a second time.
+        module = types.ModuleType(f"ckpt_surgery_hooks_{self.sha256[:16]}")
+        module.__file__ = self.file
+        sys.modules[module.__name__] = module  # dataclasses, among others, look their module up
+        try:
+            exec(compile(text, self.file, "exec", dont_inherit=True), module.__dict__)
+        except (Interrupted, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            raise PlanError(f"the hooks do not load: {_load_failure(self.file, error)}") from error
+        self.functions = {
+            name: value
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        }
 
 
 def _read(path: Path) -> bytes:
