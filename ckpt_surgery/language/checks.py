@@ -21,10 +21,10 @@ _FURTHER = re.compile(r"source_([0-9]{1,9})")
 
 
 def findings(
-    recipe: Recipe, written: Mapping[str | int, Any], broken: Iterable[DocumentPath]
+    recipe: Recipe, written: Mapping[str | int, Any], broken: Iterable[DocumentPath], with_hooks: bool = False
 ) -> list[Finding]:
-    """All problems, in no particular order."""
-    subject = Subject(recipe, written, frozenset(broken))
+    """All problems, in no particular order. `with_hooks`: the caller gives functions, which have no file."""
+    subject = Subject(recipe, written, frozenset(broken), with_hooks)
     found = [*_header(subject), *_names(subject), *_params(subject)]
     located: list[tuple[DocumentPath, Pass]] = [((), recipe.passes[0])] if recipe.passes else []
     if recipe.written_passes is not None:

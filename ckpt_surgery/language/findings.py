@@ -33,13 +33,15 @@ class Subject:
     """Value of the document, as it was written."""
     broken: frozenset[DocumentPath]
     """Paths of the fields that do not parse. They are missing from `recipe`."""
+    with_hooks: bool = False
+    """Whether expressions can call functions that the caller gives."""
 
     @property
     def constants(self) -> frozenset[str]:
         """The names that all expressions of the recipe can use."""
         names = {*self.recipe.params, *self.recipe.tables, *self.recipe.named_sources, *EVERYWHERE}
         names |= {str(path[1]) for path in self.broken if len(path) > 1 and path[0] in ("params", "tables")}
-        return frozenset(names | ({HOOKS} if "hooks" in self.written else set()))
+        return frozenset(names | ({HOOKS} if self.with_hooks or "hooks" in self.written else set()))
 
     def is_broken(self, path: DocumentPath) -> bool:
         """Whether the value at this path, or part of it, does not parse."""

@@ -116,16 +116,23 @@ def load_recipe(
 
 
 def parse_recipe(
-    text: str, path: str, overrides: Sequence[str] = (), check: Check = lambda recipe: ()
+    text: str,
+    path: str,
+    overrides: Sequence[str] = (),
+    check: Check = lambda recipe: (),
+    hooks: Hooks | None = None,
 ) -> LoadedRecipe:
-    """Like `load_recipe`, for a text. Messages call it `path`."""
+    """Like `load_recipe`, for a text. Messages call it `path`.
+
+    `hooks` are functions that the caller gives: expressions call them without a line `hooks:`.
+    """
     document = parse_document(text, path)
-    recipe = _valid(document, check, {})
+    recipe = _valid(document, check, {}, hooks is not None)
     given = overridden(recipe.params, overrides)
     if given:  # patterns have the values of params in them
-        recipe = _valid(document, check, given)
+        recipe = _valid(document, check, given, hooks is not None)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return LoadedRecipe(path, recipe, document, digest, given)
+    return LoadedRecipe(path, recipe, document, digest, given, hooks=hooks)
 
 
 def schema() -> dict[str, Any]:
@@ -153,16 +160,17 @@ def _without_null(value: Any) -> Any:
 # --- checking ---------------------------------------------------------------------------------
 
 
-def _valid(document: Document, check: Check, given: Mapping[str, Constant]) -> Recipe:
-    """The recipe. `given`: params that the caller sets. Raises RecipeError with all problems."""
-    recipe, problems = _checked(document, check, given)
+def _valid(document: Document, check: Check, given: Mapping[str, Constant], with_hooks: bool) -> Recipe:
+    """The recipe. `given`: params that the caller sets. `with_hooks`: whether there are functions without a
+    file. Raises RecipeError with all problems."""
+    recipe, problems = _checked(document, check, given, with_hooks)
     if recipe is None or problems:
         raise RecipeError(*_in_order(problems))
     return recipe
 
 
 def _checked(
-    document: Document, check: Check, given: Mapping[str, Constant]
+    document: Document, check: Check, given: Mapping[str, Constant], with_hooks: bool
 ) -> tuple[Recipe | None, list[Problem]]:
     """The recipe without the fields that do not parse, and all problems."""
     problems = list(document.problems)
@@ -170,7 +178,7 @@ def _checked(
         message = "a recipe is a mapping that starts with `version: 1`"
         return None, [*problems, Problem(message, document.place(()))]
     recipe, broken = _parsed(document.value, given)
-    found = [*broken, *findings(recipe, document.value, [f.path for f in broken]), *check(recipe)]
+    found = [*broken, *findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
     told = {_spot(problem.place) for problem in problems}
     for finding in found:
         problem = _problem(document, finding)
