@@ -49,6 +49,7 @@ class Result:
     plan: Plan
     """The plan as it was carried out: what could not be linked counts as copied."""
     seconds: float
+    """Wall time of planning, writing, and verification."""
     destination: str
     """Path of the result, as the caller gave it."""
     notices: tuple[str, ...] = ()

@@ -14,7 +14,10 @@ from ckpt_surgery.offers import readable_formats, writable_formats
 
 
 def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
-    """Each recipe's path and all its problems, found without a checkpoint; a missing file is one of them."""
+    """Each recipe's path and all its problems, found without a checkpoint; a missing file is one of them.
+
+    Raises nothing for a recipe that is wrong, so that all of them are looked at.
+    """
     paths = [recipes] if isinstance(recipes, str | os.PathLike) else recipes
     found: list[tuple[str, tuple[Problem, ...]]] = []
     for path in (os.fspath(path) for path in paths):

@@ -22,7 +22,9 @@ class Inspection:
     """What `inspect` found."""
 
     path: str
+    """Path as the caller gave it."""
     format: str
+    """Name of the format."""
     step: int | None
     """The step that was chosen; None where the checkpoint is not one of several steps."""
     item: str | None
@@ -30,6 +32,7 @@ class Inspection:
     metadata: Mapping[str, Any]
     """The user's custom metadata."""
     leaves: tuple[Leaf, ...]
+    """Every leaf, in the checkpoint's order."""
     statistics: Mapping[str, Statistics | Unread] | None = None
     """Statistics by key text, of every leaf with an array; None where no values were read."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from ckpt_surgery.core.frozen import frozen
 
 Shape = tuple[int, ...]
+"""Lengths of the axes of an array; also an index, or a position in a grid of chunks."""
 
 
 @frozen()
@@ -17,10 +18,13 @@ class ArraySpec:
     """Shape and dtype of an array. The dtype is one of NumPy's or of ml_dtypes'."""
 
     shape: Shape
+    """Length of each axis; empty for a scalar."""
     dtype: np.dtype[Any]
+    """One of NumPy's dtypes, or of ml_dtypes'."""
 
     @property
     def ndim(self) -> int:
+        """Number of axes."""
         return len(self.shape)
 
     @property
@@ -42,14 +46,18 @@ class Region:
     """A box of elements: all indices with `starts[i] <= index[i] < stops[i]` along every axis `i`."""
 
     starts: Shape
+    """First index along each axis."""
     stops: Shape
+    """Index behind the last one, along each axis."""
 
     @staticmethod
     def whole(shape: Shape) -> "Region":
+        """The region that is all of an array of this shape."""
         return Region((0,) * len(shape), tuple(shape))
 
     @property
     def shape(self) -> Shape:
+        """Lengths of the axes of an array that holds just this region."""
         return tuple(stop - start for start, stop in zip(self.starts, self.stops, strict=True))
 
     @property
@@ -59,6 +67,7 @@ class Region:
 
     @property
     def slices(self) -> tuple[slice, ...]:
+        """What cuts the region out of the whole array: `array[region.slices]`."""
         return tuple(slice(start, stop) for start, stop in zip(self.starts, self.stops, strict=True))
 
     def within(self, outer: "Region") -> tuple[slice, ...]:

@@ -34,7 +34,9 @@ class Problem:
     """One thing that is wrong, with its place in the recipe if it has one."""
 
     message: str
+    """What is wrong, as a sentence without its full stop."""
     place: Place | None = None
+    """Where in the recipe; None where it is not about a place of one."""
     hint: str | None = None
     """What the user can do about it, as a sentence of its own."""
 
@@ -56,11 +58,11 @@ class SurgeryError(Exception):
 
     exit_code: ClassVar[int] = 1
     """Exit code of the command line."""
+    problems: tuple[Problem, ...]
+    """Everything that is wrong, each with its place in the recipe. `str(error)` is all of it."""
 
     def __init__(self, *problems: Problem | str, hint: str | None = None):
-        self.problems: tuple[Problem, ...] = tuple(
-            p if isinstance(p, Problem) else Problem(p, hint=hint) for p in problems
-        )
+        self.problems = tuple(p if isinstance(p, Problem) else Problem(p, hint=hint) for p in problems)
         super().__init__("\n\n".join(map(str, self.problems)))
 
 

@@ -7,6 +7,7 @@ from dataclasses import field
 from ckpt_surgery.core.frozen import frozen
 
 SEPARATOR = "/"
+"""What stands between the components of a key in its text."""
 
 
 @frozen()

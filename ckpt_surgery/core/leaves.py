@@ -10,11 +10,18 @@ from ckpt_surgery.core.manifests import Manifest
 
 
 class LeafKind(enum.StrEnum):
+    """What a leaf is."""
+
     ARRAY = "array"
+    """An array of any shape and dtype."""
     SCALAR = "scalar"
+    """A number of Python's or NumPy's, with the shape ()."""
     STRING = "string"
+    """A text."""
     PRNG_KEY = "prng_key"
+    """A typed array of JAX's random keys."""
     EMPTY = "empty"
+    """A place without a value: None, or a container without entries."""
 
 
 @frozen()

@@ -110,8 +110,11 @@ class Manifest:
     """A stored array: shape and dtype, regular chunk grid, codec, and the location of each chunk."""
 
     spec: ArraySpec
+    """Shape and dtype of the whole array."""
     chunk_shape: Shape
+    """Shape of every chunk, those at the edges included."""
     codec: Codec
+    """How the bytes of every chunk are encoded."""
     chunks: Mapping[Shape, Chunk]
     """The location of each chunk by its index in the grid. A missing index has no stored bytes."""
 

@@ -95,6 +95,7 @@ class LinkMode(enum.StrEnum):
     HARDLINK = "hardlink"
     """Hard links: the user says that nothing rewrites the sources in place."""
     COPY = "copy"
+    """Copies of all files."""
 
 
 @frozen()
@@ -132,6 +133,7 @@ class Output:
     """A leaf that is to be written, and how."""
 
     leaf: Leaf
+    """Key, kind, spec and sharding as they are to be written."""
     chunks: Shape
     """Shape of the chunks that the array is stored in; empty where the leaf has no array."""
     stored: Manifest | None = None

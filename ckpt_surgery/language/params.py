@@ -18,8 +18,11 @@ class Origin(enum.StrEnum):
     """Where the value of a param comes from."""
 
     SET = "set"
+    """`set`, or `--set` of the command line."""
     CONFIG = "config"
+    """The config beside the source."""
     DEFAULT = "default"
+    """The default in the recipe."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,9 @@ class ParamValue:
     """A param with its value, and the origin of the value."""
 
     name: str
+    """Name of the param."""
     value: Constant
+    """Text, a number, a truth value, or a tuple of those."""
     origin: Origin
     entry: str | None = None
     """Path in the config, if the value comes from it."""

@@ -22,18 +22,26 @@ class Fate(enum.StrEnum):
     """What became of a leaf between the first source and the output."""
 
     KEPT = "kept"
+    """Its key and its value are those of a source leaf."""
     RENAMED = "renamed"
+    """Its value is that of a source leaf with another key."""
     TRANSFORMED = "transformed"
+    """Its value is computed from source leaves, or cast."""
     DEFAULTED = "defaulted"
+    """Its value is the target's own."""
     ADDED = "added"
+    """Its value comes from no source leaf of its own: an `add` rule makes it."""
 
 
 class Transfer(enum.StrEnum):
     """How the bytes of an output come into the destination."""
 
     LINK = "link"
+    """Its file becomes a link to, or shares its blocks with, the file of the source."""
     COPY = "copy"
+    """Its stored bytes are copied, and not decoded."""
     COMPUTE = "compute"
+    """Its elements are read, computed, and stored anew."""
 
 
 @frozen()
@@ -43,6 +51,7 @@ class Step:
     leaf: Leaf
     """Key, kind, spec, sharding and other metadata as they will be written. It has no manifest."""
     value: Node
+    """How the value follows from leaves of the inputs."""
     fate: Fate
     rule: RuleRef | None
     """The rule that decided; None if a policy did (`unmatched: keep`, `target.prefer`)."""
@@ -60,8 +69,10 @@ class Dropped:
     """A source leaf that feeds no output."""
 
     source: str
+    """Name of the source."""
     leaf: Leaf
     rule: RuleRef | None
+    """The rule that dropped it; None if a policy did."""
     why: str
     """The reason: `drop`, `unmatched: drop`, `not in target`, …"""
 
@@ -71,10 +82,15 @@ class Input:
     """A source, or the target, as it was when the plan was made."""
 
     name: str
+    """Name of the source in the recipe; `target` for the target."""
     path: str
+    """Path as the caller gave it."""
     format: str
+    """Name of the format."""
     leaves: int
+    """Number of leaves."""
     fingerprint: str
+    """What `Source.fingerprint` gave."""
     step: int | None = None
     """The step that was chosen from a directory of steps; None for any other checkpoint."""
     item: str | None = None
@@ -88,8 +104,11 @@ class Costs:
     bytes_out: int
     """Size of the output arrays: shape × itemsize. The sum of the next three."""
     bytes_linked: int
+    """Bytes of output arrays that become links."""
     bytes_copied: int
+    """Bytes of output arrays whose stored bytes are copied."""
     bytes_computed: int
+    """Bytes of output arrays that are computed."""
     bytes_read: int
     """Decoded bytes that are read from the inputs to compute, and stored bytes that are copied."""
     peak_memory: int
@@ -107,11 +126,15 @@ class Plan:
     recipe: str
     """Path of the recipe."""
     recipe_sha256: str
+    """Hexadecimal digest of the recipe's text."""
     inputs: tuple[Input, ...]
     """The sources in order, then the target if it is a checkpoint."""
     steps: tuple[Step, ...]
+    """The leaves of the result, in its order."""
     dropped: tuple[Dropped, ...]
+    """The leaves of the sources that no leaf of the result uses."""
     warnings: tuple[str, ...]
+    """Sentences about what may not be meant."""
     costs: Costs
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Custom metadata of the result: that of the first source, and the record of the conversion."""

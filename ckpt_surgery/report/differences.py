@@ -19,7 +19,9 @@ class ValueDifference:
     """
 
     key: str
+    """Text of the leaf's key."""
     equal: bool
+    """Whether all elements are equal."""
     max_abs: float | None
     """max |a - b|; infinite where only one of the two is NaN, or they are different infinities."""
     max_rel: float | None
@@ -36,6 +38,7 @@ class Uncompared:
     """A leaf with the same description in both checkpoints, whose values could not be compared."""
 
     key: str
+    """Text of the leaf's key."""
     why: str
     """`it is an array of Python objects`."""
 
@@ -45,8 +48,11 @@ class Change:
     """A leaf with different descriptions in the two checkpoints."""
 
     key: str
+    """Text of the leaf's key."""
     a: Leaf
+    """The leaf in A."""
     b: Leaf
+    """The leaf in B."""
     what: tuple[str, ...]
     """The parts that differ, among `kind`, `shape`, `dtype`, `value` (of strings, empty nodes and PRNG
     implementations) and `container` (a list in one, a dict in the other)."""
@@ -57,6 +63,7 @@ class Holds:
     """Which parts of a tree's structure the format of a checkpoint can express."""
 
     format: str = ""
+    """Name of the format."""
     empty: bool = True
     """Whether the format has a place for None and empty containers."""
     lists: bool = True
@@ -68,8 +75,11 @@ class Difference:
     """Checkpoint A against checkpoint B."""
 
     only_a: tuple[Leaf, ...]
+    """Leaves that B lacks."""
     only_b: tuple[Leaf, ...]
+    """Leaves that A lacks."""
     changed: tuple[Change, ...]
+    """Leaves of both that differ, but for their values."""
     common: int
     """Number of keys that both have."""
     values: tuple[ValueDifference, ...] | None = None

@@ -39,12 +39,17 @@ class Statistics:
     """
 
     minimum: float | None
+    """Smallest element."""
     maximum: float | None
+    """Largest element."""
     mean: float | None
+    """Arithmetic mean."""
     std: float | None
     """Population standard deviation."""
     nan: int
+    """Number of elements that are NaN."""
     inf: int
+    """Number of elements that are infinite."""
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,10 @@ class Verified:
     """What `verify` found."""
 
     path: str
+    """Path as the caller gave it."""
     mode: Depth
     format: str
+    """Name of the format."""
     leaves: int
     """Number of leaves."""
     bytes_read: int
