@@ -11,6 +11,7 @@ from ckpt_surgery.core.version import VERSION
 
 __version__ = VERSION
 __all__ = [
+    "MigratedRecipe",
     "Plan",
     "Result",
     "SurgeryError",
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
+    from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.restoring import restore
     from ckpt_surgery.verifying import verify
 
 _MODULES = {
+    "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "api",
     "SurgeryError": "core.errors",

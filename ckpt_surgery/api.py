@@ -27,6 +27,7 @@ from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.preparing import prepare, prepared_for, with_recipe
@@ -74,7 +75,7 @@ class _Manner:
 
 @takes(PlanOptions)
 def plan(
-    recipe: RecipeLike | LoadedRecipe | None,
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     dst: PathLike | None = None,
     overwrite: bool = False,
@@ -115,7 +116,7 @@ def plan(
 
 @takes(PlanOptions)
 def apply(
-    recipe: RecipeLike | LoadedRecipe | None,
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     dst: PathLike | None = None,
     overwrite: bool = False,

@@ -7,9 +7,11 @@ from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assig
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.findings import Finding
+from ckpt_surgery.language.hook_functions import HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
+from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.offers import readable_formats, writable_formats
 
 
@@ -29,14 +31,18 @@ def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Proble
     return found
 
 
-def read_recipe(recipe: RecipeLike, set: Assignments = ()) -> LoadedRecipe:
+def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> LoadedRecipe:
     """A recipe, read and checked once, for any number of calls of `plan`, `apply` and `restore`.
 
     `recipe` is a path, or `@name` for one that comes with the package, or the text of a recipe, or its
-    document as a mapping; messages call the last two `(recipe)`. `set` gives values to its params. Raises
-    RecipeError with all problems of the recipe, UsageError where it cannot be read or `set` does not fit.
+    document as a mapping, or a `MigratedRecipe`; messages call the last three `(recipe)`. `set` gives values
+    to its params. Raises RecipeError with all problems of the recipe, UsageError where it cannot be read or
+    `set` does not fit.
     """
     given = assignments_of(set)
+    if isinstance(recipe, MigratedRecipe):
+        hooks = HookFunctions(recipe.hooks) if recipe.hooks else None
+        return parse_recipe(text_of(recipe.document), IN_MEMORY, given, format_findings, hooks)
     if isinstance(recipe, Mapping):
         return parse_recipe(text_of(recipe), IN_MEMORY, given, format_findings)
     if isinstance(recipe, str) and is_text(recipe):

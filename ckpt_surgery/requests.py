@@ -20,6 +20,7 @@ from ckpt_surgery.language.written import IN_MEMORY, is_text
 
 if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
+    from ckpt_surgery.migration.recipes import MigratedRecipe
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -127,7 +128,7 @@ class Request:
 
 
 def requested(
-    recipe: "RecipeLike | LoadedRecipe | None",
+    recipe: "RecipeLike | LoadedRecipe | MigratedRecipe | None",
     sources: tuple[Any, ...],
     dst: PathLike | None,
     options: PlanOptions | ConvertOptions,

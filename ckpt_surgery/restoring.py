@@ -20,6 +20,7 @@ from ckpt_surgery.live.nesting import nested
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
+from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.opening import in_memory
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
@@ -35,7 +36,7 @@ FORMAT = "arrays"
 
 
 def restore(
-    recipe: RecipeLike | LoadedRecipe | None,
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe | None,
     *sources: CheckpointLike,
     target: Any = None,
     shardings: Any = None,
