@@ -1,7 +1,6 @@
 """Carry out tasks: evaluate each one and hand it to a writer."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +8,18 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import values_crc
-from ckpt_surgery.core.errors import Interrupted, Problem, SurgeryError
+from ckpt_surgery.core.errors import Interrupted, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.engine.tracking import Done, Tracker, Written
 from ckpt_surgery.graph.evaluating import evaluate
-from ckpt_surgery.planner.plan import Plan, Step
+from ckpt_surgery.planner.plan import Plan
 
 NOTHING = Finished()
 """What is noted about a task that was not done, or that linked files: it is done again."""
@@ -91,7 +91,7 @@ class _Worker:
         """
         raise_if_cancelled()
         step, output = self._steps[task.step], self._outputs[task.step]
-        with _about(step), memory_errors("write it", self._memory):
+        with about(step), memory_errors("write it", self._memory):
             if output.stored is not None:
                 adoption = self._writer.adopt(output, known.chunks)
                 return Done(Finished(chunks=adoption.chunks), adoption.files)
@@ -113,17 +113,3 @@ class _Worker:
     def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
         raise_if_cancelled()
         return self._sources[source].read(leaf, region)
-
-
-@contextmanager
-def _about(step: Step) -> Iterator[None]:
-    """Adds the key and the rule of an output to the problems that are found inside."""
-    try:
-        yield
-    except SurgeryError as error:
-        raise type(error)(*_with_key(error.problems, step)) from error
-
-
-def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:
-    place = None if step.rule is None else step.rule.value
-    return [Problem(f"`{step.leaf.key}`: {p.message}", p.place or place, p.hint) for p in problems]
