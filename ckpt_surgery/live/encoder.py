@@ -1,26 +1,98 @@
-"""What arrays on devices can hold."""
+"""What arrays of a program can hold: a plan that JAX would narrow or could not divide is refused."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.leaves import Leaf
+import numpy as np
+
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.tree import LiveTree
 
+_KINDS = {bool: "b", int: "iu", float: "f"}
+"""Kinds of dtypes whose values Python's numbers take."""
 
-@dataclass(frozen=True)
+
+@frozen(eq=False)
 class LiveEncoder(Encoder):
-    """What arrays on devices can hold."""
+    """Arrays on the shardings of a target, and whatever else a pytree holds."""
 
     target: LiveTree | None
     shardings: Mapping[str, Any]
+    """Shardings of arrays of JAX, by the text of the key; None is the default device."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
-        """Why JAX cannot hold these leaves, one sentence each; empty: it can."""
-        return []
+        """Why these leaves cannot be made: one sentence each, with the key."""
+        found = [(leaf, self._flaw(leaf)) for leaf in leaves if leaf.spec is not None]
+        return [f"`{shown(leaf.key.text)}`{flaw}" for leaf, flaw in found if flaw]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
-        """No stored bytes become arrays without being read."""
+        """Whether stored bytes can become the leaf as they are: never."""
         return False
+
+    def _flaw(self, leaf: Leaf) -> str | None:
+        """What is said of a leaf after its key; None where nothing is wrong."""
+        like = None if self.target is None else self.target.values[leaf.key.text]
+        if isinstance(like, np.ndarray | np.generic) or (like is None and leaf.kind is LeafKind.SCALAR):
+            return None
+        if type(like) in _KINDS:
+            return _number_flaw(leaf, type(like))
+        if leaf.kind is LeafKind.PRNG_KEY:
+            return self._key_flaw(leaf)
+        return _dtype_flaw(leaf) or self._sharding_flaw(leaf)
+
+    def _key_flaw(self, leaf: Leaf) -> str | None:
+        wanted = leaf.prng_impl if self.target is None else self.target.leaves[leaf.key.text].prng_impl
+        if leaf.prng_impl == wanted:
+            return None
+        return f" is a random key of {leaf.prng_impl}, the target has one of {wanted} there"
+
+    def _sharding_flaw(self, leaf: Leaf) -> str | None:
+        """Why the shape cannot be divided; None where it can."""
+        sharding = self.shardings.get(leaf.key.text)
+        assert leaf.spec is not None
+        if sharding is None:
+            return None
+        try:
+            sharding.shard_shape(leaf.spec.shape)
+        except ValueError:
+            return f" has shape {list(leaf.spec.shape)}, which cannot be divided as {shown(str(sharding))}"
+        return None
+
+
+def _number_flaw(leaf: Leaf, type_: type) -> str | None:
+    assert leaf.spec is not None
+    name = leaf.spec.dtype.name
+    found = ELEMENT_TYPES.get(name)
+    if found is not None and found.kind in _KINDS[type_]:
+        return None
+    return f" is {name}, the target has a Python {type_.__name__} there: cast it, or write `dtype: target`"
+
+
+def _dtype_flaw(leaf: Leaf) -> str | None:
+    """Why JAX has no array of this dtype; None where it has."""
+    assert leaf.spec is not None
+    name, held = leaf.spec.dtype.name, _held_dtype(leaf.spec.dtype)
+    if held is None:
+        return f" is {name}, which JAX does not have: cast it to another dtype"
+    if held != leaf.spec.dtype:
+        return (
+            f" is {name}, which JAX would make {held.name}: cast it, or set "
+            "`jax.config.update('jax_enable_x64', True)`"
+        )
+    return None
+
+
+def _held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """The dtype that JAX gives an array of this one; None where it refuses."""
+    import jax
+
+    try:
+        held: np.dtype[Any] = np.dtype(jax.device_put(np.zeros((), dtype)).dtype)
+    except (TypeError, jax.errors.JaxRuntimeError):
+        return None
+    return held

@@ -1,0 +1,56 @@
+"""Deletes the arrays of the target that are replaced, as soon as nothing reads them any more."""
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.live.tree import LiveTree
+from ckpt_surgery.planner.plan import Plan, Step
+
+
+class Donation:
+    """The arrays of a target, each with the steps that have to be done before it goes.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, plan: Plan, target: LiveTree, sources: Mapping[str, Source], staying: Iterable[Any]):
+        """`staying`: values that are part of the result, and so are never deleted."""
+        kept = {id(value) for value in staying}
+        self._arrays = {
+            id(value): value for value in _arrays(target.values.values()) if id(value) not in kept
+        }
+        self._users: dict[int, set[str]] = {number: set() for number in self._arrays}
+        for step in plan.steps:
+            key = step.leaf.key.text
+            for value in (target.values[key], *_read(step, sources)):
+                if id(value) in self._users:
+                    self._users[id(value)].add(key)
+        self._used_by: dict[str, list[int]] = {}
+        for number, keys in self._users.items():
+            for key in keys:
+                self._used_by.setdefault(key, []).append(number)
+        self._lock = threading.Lock()
+
+    def done(self, keys: Collection[str]) -> None:
+        """The values of these keys exist: delete the arrays that no other key waits for."""
+        with self._lock:
+            for key in keys:
+                for number in self._used_by.get(key, ()):
+                    self._users[number].discard(key)
+                    if not self._users[number]:
+                        self._arrays.pop(number).delete()
+
+
+def _arrays(values: Iterable[Any]) -> list[Any]:
+    import jax
+
+    return [value for value in values if isinstance(value, jax.Array)]
+
+
+def _read(step: Step, sources: Mapping[str, Source]) -> Sequence[Any]:
+    """The values of trees in memory that a step reads."""
+    found = [(sources[name], key) for name, key in step.sources]
+    return [source.tree.values[key] for source, key in found if isinstance(source, TreeSource)]

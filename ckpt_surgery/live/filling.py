@@ -1,0 +1,123 @@
+"""Computes the regions of a leaf that this process holds, block by block, and hands on each that is full."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from types import EllipsisType
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.tiles import copy_into
+from ckpt_surgery.graph.costs import decoded_bytes, needed
+from ckpt_surgery.graph.evaluating import Reader, evaluate
+from ckpt_surgery.graph.nodes import Node
+from ckpt_surgery.live.results import Result
+
+
+def groups(regions: Sequence[Region], itemsize: int, room: int) -> Iterator[list[Region]]:
+    """The regions in groups of at most `room` bytes each, or of one region.
+
+    What a group needs is read once for all of it.
+    """
+    group: list[Region] = []
+    held = 0
+    for region in regions:
+        nbytes = region.size * itemsize
+        if group and held + nbytes > room:
+            yield group
+            group, held = [], 0
+        group.append(region)
+        held += nbytes
+    if group:
+        yield group
+
+
+class _Buffer:
+    """Memory of one region, and how many of its elements are still missing."""
+
+    def __init__(self, region: Region, array: np.ndarray):
+        self.array: np.ndarray | None = array
+        self.missing = region.size
+
+
+class Filling:
+    """The buffers of a group of regions, while they are filled. Safe to use from several threads."""
+
+    def __init__(self, value: Node, result: Result, regions: Sequence[Region]):
+        self._value, self._result = value, result
+        self._buffers = {region: _Buffer(region, result.buffer(region)) for region in regions}
+        self._lock = threading.Lock()
+        for region in regions:
+            if not region.size:
+                self._hand_on(region)
+
+    def blocks(self, block: Shape) -> Iterator[Region]:
+        """The cells of a grid of blocks that the regions touch."""
+        return (cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell))
+
+    def fill(self, block: Region, read: Reader) -> int:
+        """Compute what the regions need of one block. Returns the number of elements that were filled in."""
+        parts = self._touched(block)
+        for box in self._boxes([part for _, part in parts]):
+            values = evaluate(self._value, box, read)
+            raise_if_cancelled()
+            for region, part in parts:
+                if (shared := common(part, box)) is not None:
+                    self._take(region, shared, _cut(values, shared, box))
+        return sum(part.size for _, part in parts)
+
+    def _touched(self, block: Region) -> list[tuple[Region, Region]]:
+        """The regions that have elements in a block, each with what they have in common."""
+        return [(region, part) for region in self._buffers if (part := common(region, block)) is not None]
+
+    def _boxes(self, parts: Sequence[Region]) -> Sequence[Region]:
+        """What is evaluated at once: all parts together where they fill a box, or that reads less."""
+        box = around(parts)
+        if len(parts) == 1 or box.size == sum(part.size for part in parts):
+            return [box]
+        apart = sum(self._reading(part) for part in parts)
+        return [box] if self._reading(box) < apart else parts
+
+    def _reading(self, region: Region) -> int:
+        return sum(decoded_bytes(one, wanted) for one, wanted in needed(self._value, region))
+
+    def _take(self, region: Region, part: Region, values: np.ndarray) -> None:
+        buffer = self._buffers[region]
+        assert buffer.array is not None
+        copy_into(_cut(buffer.array, part, region), values)
+        with self._lock:
+            buffer.missing -= part.size
+            full = not buffer.missing
+        if full:
+            self._hand_on(region)
+
+    def _hand_on(self, region: Region) -> None:
+        """Give a full buffer to the result, and forget it."""
+        buffer = self._buffers[region]
+        assert buffer.array is not None
+        self._result.put(region, buffer.array)
+        buffer.array = None
+
+
+def _cut(array: np.ndarray, part: Region, region: Region) -> np.ndarray:
+    """A part of an array that holds `region`."""
+    index: tuple[EllipsisType | slice, ...] = (..., *part.within(region))  # an array even of no axes
+    return array[index]
+
+
+def common(a: Region, b: Region) -> Region | None:
+    """The elements that two regions share; None where there are none."""
+    starts = tuple(map(max, zip(a.starts, b.starts, strict=True)))
+    stops = tuple(map(min, zip(a.stops, b.stops, strict=True)))
+    if any(start >= stop for start, stop in zip(starts, stops, strict=True)):
+        return None
+    return Region(starts, stops)
+
+
+def around(regions: Sequence[Region]) -> Region:
+    """The smallest region that contains all of them."""
+    return Region(
+        tuple(map(min, zip(*(region.starts for region in regions), strict=True))),
+        tuple(map(max, zip(*(region.stops for region in regions), strict=True))),
+    )

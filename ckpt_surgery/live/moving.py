@@ -1,0 +1,85 @@
+"""Values of trees in memory that a result takes over: as they are, or moved from device to device.
+
+None of them comes to the host.
+"""
+
+from typing import Any
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.frozen import frozen
+
+
+@frozen(eq=False)
+class Moved:
+    """A value of a tree that becomes a leaf of the result."""
+
+    value: Any
+    sharding: Any | None
+    """Where to move it; None: it stays where it is, and the result has the same object."""
+
+
+def moved(value: Any, like: Any | None, sharding: Any | None) -> Moved | None:
+    """How a tree's value becomes a leaf unchanged; None where that takes a way through the host.
+
+    `like`: what the target holds there, `value` itself where it is kept; None where there is no target.
+    `sharding`: that of the leaf; None for an array that is not bound to the default device.
+    """
+    import jax
+
+    if value is like and not isinstance(value, jax.Array):
+        return Moved(value, None)
+    wanted = like is None or isinstance(like, jax.Array | jax.ShapeDtypeStruct)
+    if not wanted or not isinstance(value, jax.Array):
+        return None
+    if sharding is None:
+        at_home = value.sharding.device_set == {jax.devices()[0]}
+        return Moved(value, None) if value is like or (at_home and not value.committed) else None
+    if value.committed and value.sharding.is_equivalent_to(sharding, value.ndim):
+        return Moved(value, None)
+    return Moved(value, sharding)
+
+
+def check_exists(value: Any, where: str) -> None:
+    """Raises SourceError for an array whose memory was given away."""
+    import jax
+
+    if isinstance(value, jax.Array) and value.is_deleted():
+        raise SourceError(
+            f"the array in {where} was deleted: it was donated to a function",
+            hint="Pass arrays that exist, or their shapes alone: `jax.eval_shape`.",
+        )
+
+
+def put(value: Any, sharding: Any) -> Any:
+    """The array on another sharding, in memory that no other array uses, so that it can be donated."""
+    import jax
+
+    there = jax.device_put(value, sharding)
+    return copied(there) if _shares_memory(there, value) else there
+
+
+def copied(value: Any) -> Any:
+    """A copy of an array, on the same sharding."""
+    import jax
+    import jax.numpy as jnp
+
+    if not value.committed:
+        return jnp.copy(value)
+    return jax.device_put(value, value.sharding, may_alias=False)
+
+
+def _shares_memory(array: Any, other: Any) -> bool:
+    """Whether parts of an array have their memory in common with each other, or with another array.
+
+    JAX moves no bytes between devices that can read each other's memory, as those of the CPU can.
+    """
+    own = _addresses(array)
+    return len(set(own)) < len(own) or not set(own).isdisjoint(_addresses(other))
+
+
+def _addresses(array: Any) -> list[int]:
+    import jax
+
+    is_key = jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
+    raw = jax.random.key_data(array) if is_key else array
+    return [shard.data.unsafe_buffer_pointer() for shard in raw.addressable_shards]

@@ -1,0 +1,164 @@
+"""What becomes of the staged parts of a leaf: arrays on devices, NumPy arrays, numbers, random keys."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import OutOfMemoryError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.live.placing import Placement, placement
+from ckpt_surgery.live.staging_memory import staging_array
+
+_NUMBERS = (bool, int, float)
+_NO_MEMORY = "RESOURCE_EXHAUSTED"
+"""Status at the beginning of JAX's message where a device has no more memory."""
+
+
+class Result(Protocol):
+    """A leaf that is being made from parts. Safe to use from several threads."""
+
+    regions: Sequence[Region]
+    """The disjoint regions that it is made from."""
+    on_host: bool
+    """Whether it stays in the host's memory, so that its parts need no room apart."""
+
+    def buffer(self, region: Region) -> np.ndarray:
+        """Memory for one of the regions, to be filled."""
+        ...
+
+    def put(self, region: Region, block: np.ndarray) -> None:
+        """Take over a buffer that is filled. Raises OutOfMemoryError where a device has no room for it."""
+        ...
+
+    def value(self) -> Any:
+        """The leaf, once every region was put."""
+        ...
+
+
+def result_of(leaf: Leaf, like: Any | None, sharding: Any | None) -> Result:
+    """What a leaf of a plan becomes. `like`: what the target holds there; None where there is no target.
+
+    Without a target, arrays are JAX's, and scalars are Python's numbers, as Orbax restores them.
+    """
+    if isinstance(like, np.ndarray):
+        return HostArray(leaf)
+    if isinstance(like, np.generic):
+        return HostScalar(leaf)
+    if isinstance(like, _NUMBERS):
+        return HostNumber(leaf, type(like))
+    if like is None and leaf.kind is LeafKind.SCALAR:
+        return HostNumber(leaf, None)
+    return DeviceArray(leaf, sharding)
+
+
+class HostArray:
+    """A NumPy array with memory of its own."""
+
+    on_host = True
+
+    def __init__(self, leaf: Leaf):
+        assert leaf.spec is not None
+        self.regions: Sequence[Region] = (Region.whole(leaf.spec.shape),)
+        self._array: np.ndarray = np.empty(leaf.spec.shape, leaf.spec.dtype)
+
+    def buffer(self, region: Region) -> np.ndarray:
+        """The array itself."""
+        return self._array
+
+    def put(self, region: Region, block: np.ndarray) -> None:
+        """Nothing is left to do."""
+
+    def value(self) -> Any:
+        """The array."""
+        return self._array
+
+
+class HostScalar(HostArray):
+    """A scalar of NumPy."""
+
+    def value(self) -> Any:
+        """The scalar, in the leaf's dtype."""
+        return self._array[()]
+
+
+class HostNumber(HostArray):
+    """A number of Python."""
+
+    def __init__(self, leaf: Leaf, type_: type | None):
+        """`type_`: `int`, `float` or `bool`; None for the one that the dtype says."""
+        super().__init__(leaf)
+        self._type = type_
+
+    def value(self) -> Any:
+        """The number."""
+        number = self._array.item()
+        return number if self._type is None else self._type(number)
+
+
+class DeviceArray:
+    """An array of JAX, or of its random keys, on one or several devices."""
+
+    def __init__(self, leaf: Leaf, sharding: Any | None):
+        assert leaf.spec is not None
+        self._leaf, self._spec = leaf, leaf.spec
+        self._is_key = leaf.kind is LeafKind.PRNG_KEY
+        self._placement: Placement = placement(sharding, self._spec.shape, int(self._is_key))
+        self.regions: Sequence[Region] = tuple(self._placement.devices)
+        self.on_host = _is_host(self._placement)
+        self._shards: dict[Region, list[Any]] = {}
+
+    def buffer(self, region: Region) -> np.ndarray:
+        """Memory that JAX copies."""
+        return staging_array(region.shape, self._spec.dtype)
+
+    def put(self, region: Region, block: np.ndarray) -> None:
+        """Copy a filled buffer to each device that holds the region; returns once it can be freed."""
+        import jax
+
+        devices = self._placement.devices[region]
+        try:
+            shards = [jax.device_put(block, self._single(device)) for device in devices]
+            for shard in shards:
+                shard.block_until_ready()
+        except jax.errors.JaxRuntimeError as error:
+            if not str(error).startswith(_NO_MEMORY):
+                raise
+            raise OutOfMemoryError(
+                f"there is no room for {block.nbytes:,} bytes on a device",
+                hint="Divide the array among more devices, or free what they hold (`donate=True`).",
+            ) from error
+        if self._is_key:
+            shards = [jax.random.wrap_key_data(shard, impl=self._leaf.prng_impl) for shard in shards]
+        self._shards[region] = shards
+
+    def _single(self, device: Any | None) -> Any | None:
+        """The sharding of one device's part, in the kind of memory that was asked for."""
+        from jax.sharding import SingleDeviceSharding
+
+        sharding = self._placement.sharding
+        return None if sharding is None else SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+
+    def value(self) -> Any:
+        """The array, made of the parts where they are."""
+        import jax
+
+        sharding = self._placement.sharding
+        shards = [shard for region in self.regions for shard in self._shards[region]]
+        if sharding is None:
+            return shards[0]
+        spec = self._spec
+        if self._is_key:
+            return jax.make_array_from_single_device_arrays(spec.shape[:-1], sharding, shards)
+        return jax.make_array_from_single_device_arrays(spec.shape, sharding, shards, dtype=spec.dtype)
+
+
+def _is_host(placed: Placement) -> bool:
+    """Whether the devices' memory is the host's own."""
+    import jax
+
+    devices = [device for of_region in placed.devices.values() for device in of_region]
+    kind = None if placed.sharding is None else placed.sharding.memory_kind
+    known = [jax.devices()[0] if device is None else device for device in devices]
+    return kind in ("pinned_host", "unpinned_host") or all(device.platform == "cpu" for device in known)

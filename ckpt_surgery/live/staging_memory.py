@@ -1,0 +1,38 @@
+"""Host memory in which shards are put together before they are copied to their devices.
+
+JAX's client for CPU devices takes over NumPy memory that begins at a multiple of 64 bytes instead of copying
+it. Such an array cannot be donated: its memory belongs to NumPy. So what is staged here never begins at such
+an address, and always is copied.
+"""
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Shape
+
+MAPPED = 1 << 20
+"""Arrays of this many bytes get memory of their own from the system, to which it returns when they are freed.
+The allocator of the program may keep what it is given back."""
+_ALIGNED = 64
+"""Multiples of this many bytes are the addresses that JAX takes over."""
+
+
+def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
+    """An array in C order that is not initialized, and that JAX copies."""
+    count = int(np.prod(shape, dtype=np.int64))
+    nbytes = count * dtype.itemsize
+    if not nbytes:
+        return np.empty(shape, dtype)
+    offset = dtype.alignment
+    raw = _mapped(nbytes + offset) if nbytes >= MAPPED else np.empty(nbytes + _ALIGNED + offset, np.uint8)
+    start = -raw.ctypes.data % _ALIGNED + offset
+    array: np.ndarray = raw[start : start + nbytes].view(dtype).reshape(shape)
+    return array
+
+
+def _mapped(nbytes: int) -> np.ndarray:
+    """Bytes that are unmapped when the last array in them is freed; they begin at a page."""
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, np.uint8)
