@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,13 @@ class Region:
         """The region that is all of an array of this shape."""
         return Region((0,) * len(shape), tuple(shape))
 
+    @staticmethod
+    def of_slices(index: Sequence[slice], shape: Shape) -> "Region":
+        """The region that slices without steps cut out of an array; axes that they do not name are whole."""
+        missing = [slice(None)] * (len(shape) - len(index))
+        bounds = [cut.indices(length) for cut, length in zip([*index, *missing], shape, strict=True)]
+        return Region(tuple(start for start, _, _ in bounds), tuple(stop for _, stop, _ in bounds))
+
     @property
     def shape(self) -> Shape:
         """Lengths of the axes of an array that holds just this region."""
@@ -75,6 +82,14 @@ class Region:
         return tuple(
             slice(a - o, b - o) for a, b, o in zip(self.starts, self.stops, outer.starts, strict=True)
         )
+
+    def common(self, other: "Region") -> "Region | None":
+        """The elements that both regions have; None where there are none."""
+        starts = tuple(map(max, zip(self.starts, other.starts, strict=True)))
+        stops = tuple(map(min, zip(self.stops, other.stops, strict=True)))
+        if any(start >= stop for start, stop in zip(starts, stops, strict=True)):
+            return None
+        return Region(starts, stops)
 
 
 def grid_counts(shape: Shape, chunks: Shape) -> Shape:

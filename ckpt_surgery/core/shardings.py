@@ -14,26 +14,40 @@ Spec = tuple[str | tuple[str, ...] | None, ...]
 """A PartitionSpec of jax: for each of the first axes of an array the mesh axes that it is divided over."""
 
 
-def named_sharding(mesh: Mesh, spec: Spec) -> str:
-    """The text that Orbax records for a NamedSharding over the devices 0, 1, 2, … in the mesh's order."""
+def named_sharding(
+    mesh: Mesh, spec: Spec, devices: Sequence[int] | None = None, types: Sequence[str] | None = None
+) -> str:
+    """The text that Orbax records for a NamedSharding.
+
+    `devices`: numbers of the devices in the mesh's order, row by row; by default 0, 1, 2, …
+    `types`: kinds of the mesh axes as jax prints them, by default `AxisType.Auto` for each.
+    """
+    lengths = tuple(mesh.values())
     return json.dumps(
         {
             "sharding_type": "NamedSharding",
-            "shape": list(mesh.values()),
+            "shape": list(lengths),
             "axis_names": list(mesh),
-            "axis_types": ["AxisType.Auto"] * len(mesh),
+            "axis_types": ["AxisType.Auto"] * len(mesh) if types is None else list(types),
             "partition_spec": [list(axis) if isinstance(axis, tuple) else axis for axis in spec],
-            "device_mesh": {"mesh": _devices(tuple(mesh.values()), 0)},
+            "device_mesh": {
+                "mesh": _rows(lengths, range(math.prod(lengths)) if devices is None else devices)
+            },
         }
     )
 
 
-def _devices(lengths: tuple[int, ...], first: int) -> Any:
-    """The devices of a mesh of these lengths, row by row, numbered from `first` on."""
+def single_device_sharding(device: str) -> str:
+    """The text that Orbax records for a SingleDeviceSharding on the device that jax prints so."""
+    return json.dumps({"sharding_type": "SingleDeviceSharding", "device_str": device})
+
+
+def _rows(lengths: tuple[int, ...], devices: Sequence[int]) -> Any:
+    """Devices as nested lists of these lengths, row by row."""
     if not lengths:
-        return {"id": first}
+        return {"id": devices[0]}
     inner = math.prod(lengths[1:])
-    return [_devices(lengths[1:], first + i * inner) for i in range(lengths[0])]
+    return [_rows(lengths[1:], devices[i * inner : (i + 1) * inner]) for i in range(lengths[0])]
 
 
 def mesh_axes(axis: str | Sequence[str] | None) -> tuple[str, ...]:

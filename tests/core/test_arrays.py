@@ -52,6 +52,35 @@ def test_a_region_is_cut_out_of_a_block_that_holds_more(data: st.DataObject, sha
 
 
 @pytest.mark.parametrize(
+    ("index", "shape", "region"),
+    [
+        ((slice(2, 4), slice(None)), (8, 3), Region((2, 0), (4, 3))),
+        ((slice(None, 2),), (8, 3), Region((0, 0), (2, 3))),  # an axis without a slice
+        ((slice(6, None),), (8,), Region((6,), (8,))),
+        ((), (), Region((), ())),
+    ],
+)
+def test_slices_as_a_region(index: tuple[slice, ...], shape: tuple[int, ...], region: Region) -> None:
+    assert Region.of_slices(index, shape) == region
+
+
+@settings(max_examples=60)
+@given(data=st.data(), shape=shapes(7, max_ndim=3))
+def test_two_regions_have_in_common_what_numpy_finds_in_both(
+    data: st.DataObject, shape: tuple[int, ...]
+) -> None:
+    one, other = data.draw(regions(shape)), data.draw(regions(shape))
+    marks = np.zeros(shape, np.int64)
+    marks[one.slices] += 1
+    marks[other.slices] += 1
+    expected = np.zeros(shape, np.int64)
+    if (found := one.common(other)) is not None:
+        expected[found.slices] = 1
+        assert found.size
+    assert np.array_equal(marks == 2, expected == 1)
+
+
+@pytest.mark.parametrize(
     ("shape", "chunks", "counts"),
     [
         ((6, 7), (3, 3), (2, 3)),  # the last chunk of the second axis is cut off

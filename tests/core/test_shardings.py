@@ -5,10 +5,17 @@ import json
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 from orbax.checkpoint._src.metadata.sharding import from_jax_sharding
 
-from ckpt_surgery.core.shardings import Spec, misfit, named_sharding, sharding_text, spec_flaw
+from ckpt_surgery.core.shardings import (
+    Spec,
+    misfit,
+    named_sharding,
+    sharding_text,
+    single_device_sharding,
+    spec_flaw,
+)
 
 MESH = {"data": 2, "model": 4}
 
@@ -56,6 +63,25 @@ def test_a_named_sharding_is_what_orbax_records_of_it(spec: Spec) -> None:
     assert json.loads(named_sharding(MESH, tuple(sharding.spec))) == json.loads(
         recorded.to_serialized_string()
     )
+
+
+def test_a_named_sharding_on_other_devices_with_other_kinds_of_axes() -> None:
+    mesh = Mesh(
+        np.array(jax.devices())[[7, 2, 5, 0]].reshape(2, 2),
+        ("p", "q"),
+        axis_types=(AxisType.Explicit, AxisType.Auto),
+    )
+    recorded = from_jax_sharding(NamedSharding(mesh, PartitionSpec("q")))
+    ours = named_sharding(
+        {"p": 2, "q": 2}, ("q",), devices=[7, 2, 5, 0], types=["AxisType.Explicit", "AxisType.Auto"]
+    )
+    assert ours == recorded.to_serialized_string()
+
+
+def test_a_sharding_on_one_device_is_what_orbax_records_of_it() -> None:
+    device = jax.devices()[3]
+    recorded = from_jax_sharding(SingleDeviceSharding(device)).to_serialized_string()
+    assert single_device_sharding(str(device)) == recorded
 
 
 @pytest.mark.parametrize(
