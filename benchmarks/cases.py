@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.llama import LLAMA_8B, LLAMA_405B, files, plant, shrunken, write_sparse
 from benchmarks.machine import can_reflink, disk_use
-from benchmarks.measure import Measured, measure, was_killed
+from benchmarks.measure import Measured, measure, measure_inside, was_killed
 from benchmarks.tables import MIB, Limit, Line
 
 TOOL = str(Path(sys.executable).with_name("ckpt-surgery"))
@@ -264,6 +265,49 @@ def _budgeted(bench: Bench, work: str, recipe: str, source: str, mebibytes: int)
     Path(source).unlink()
 
 
+RESTORING = {
+    "ours": f"{OURS}: restore",
+    "ours memory=256MiB": f"{OURS}: restore, memory=256MiB",
+    "transforms": "PyTreeCheckpointer.restore(transforms=…)",
+    "transformations": "Orbax restore, apply_transformations",
+}
+"""What `benchmarks.restoring` is called with, and what the tables call it."""
+
+
+def restore(bench: Bench) -> Iterator[Line]:
+    """24 layers as one stack, transposed and cast, in a sharded state of a program that runs.
+
+    The ratio is to the faster of the two peers; the note has that to the other, too.
+    """
+    source, program = bench.scratch / "layers", [sys.executable, "-m", "benchmarks.restoring"]
+    subprocess.run([*program, "write", str(source), str(bench.nbytes)], check=True)
+    found = {
+        work: measure_inside([*program, who, str(source), *options], bench.runs)
+        for work in RESTORING
+        for who, *options in [work.split()]
+    }
+    told = [one for _, runs in found.values() for one in runs]
+    if len({one["digest"] for one in told}) != 1:
+        raise ValueError(f"the results differ: {told}")
+    peers = sorted(("transforms", "transformations"), key=lambda who: found[who][0].seconds)
+    for work in (*(work for work in RESTORING if work not in peers), *peers):
+        yield _restored(bench, work, *found[work], *(found[peer][0].seconds for peer in peers))
+
+
+def _restored(bench: Bench, work: str, measured: Measured, runs: list[dict[str, Any]], *peers: float) -> Line:
+    """One line; `peers` are the seconds of those that it is compared with."""
+    ratios = " and ".join(f"{measured.seconds / seconds:.2f}" for seconds in peers)
+    read, stored = max(one["read"] for one in runs), runs[0]["stored"]
+    note = f"{ratios} × peers; reads {read / stored:.2f} × what is stored; peak is above the start"
+    line = _sized(bench, "restore into a sharded state", bench.nbytes, measured)
+    if not work.startswith("ours"):
+        return replace(line, who=RESTORING[work], is_peer=True, note=note)
+    budget = 256 * MIB if "256MiB" in work else 2048 * MIB
+    peak = runs[0]["result"] + budget + LIBRARIES_PEAK
+    limit = Limit(ratio=0.8, peak=peak) if work == "ours" else Limit(peak=peak)
+    return replace(line, who=RESTORING[work]).within(limit, note)
+
+
 def sparse(bench: Bench) -> Iterator[Line]:
     """All of Llama 3.1 405B in float32, 1.6 TB of holes with planted numbers, into stacked layers."""
     source, (out, clear) = bench.scratch / "405b", bench.fresh()
@@ -285,7 +329,7 @@ def sparse(bench: Bench) -> Iterator[Line]:
     yield Line(f"{work}: apply", LINKING, linked, limit=Limit(seconds=1.5), note=used)
 
 
+_WRITING: tuple[Case, ...] = (rename, verification, scan, cast, average, budget)
 CASES: dict[str, Case] = {
-    case.__name__: case
-    for case in (start_up, listing, leaves, rename, verification, scan, cast, average, budget, sparse)
+    case.__name__: case for case in (start_up, listing, leaves, *_WRITING, restore, sparse)
 }

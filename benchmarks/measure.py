@@ -1,5 +1,6 @@
 """Run commands as processes of their own: wall seconds, and peak resident memory as the kernel counts it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 LONG = 20.0
 """Seconds; a first run that takes longer is no warm-up: it counts."""
@@ -23,6 +25,8 @@ class Run:
     """Wall time."""
     peak: int
     """Largest resident set of the process and of those that it waited for, in bytes."""
+    output: str = ""
+    """What the process printed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def run_once(command: Sequence[str]) -> Run:
     if process.returncode != 0:
         sys.stderr.write(output.decode(errors="replace"))
         raise subprocess.CalledProcessError(process.returncode, command)
-    return Run(seconds, usage.ru_maxrss << 10)
+    return Run(seconds, usage.ru_maxrss << 10, output.decode(errors="replace"))
 
 
 def measure(command: Sequence[str], runs: int, before: Callable[[], None] = lambda: None) -> Measured:
@@ -65,11 +69,31 @@ def measure(command: Sequence[str], runs: int, before: Callable[[], None] = lamb
         os.sync()  # what others wrote goes to the disk now, so that it costs this command nothing
         return run_once(command)
 
+    return summary(_repeated(once, runs))
+
+
+def measure_inside(command: Sequence[str], runs: int) -> tuple[Measured, list[dict[str, Any]]]:
+    """The same for what a command measures of itself, and everything that it says, run by run.
+
+    The last line that it prints is JSON with `seconds` and `peak`, the bytes above those at its start.
+    """
+    told: list[dict[str, Any]] = []
+
+    def once() -> Run:
+        os.sync()
+        told.append(json.loads(run_once(command).output.splitlines()[-1]))
+        return Run(told[-1]["seconds"], told[-1]["peak"])
+
+    return summary(_repeated(once, runs)), told
+
+
+def _repeated(once: Callable[[], Run], runs: int) -> list[Run]:
+    """A warm-up, which counts if it takes long, and then so many runs."""
     first = once()
     found = [first] if first.seconds > LONG else []
     while not found or (len(found) < runs and sum(run.seconds for run in found) < ENOUGH):
         found.append(once())
-    return summary(found)
+    return found
 
 
 def summary(found: Sequence[Run]) -> Measured:

@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from safetensors import safe_open
 
 import ckpt_surgery
-from benchmarks import bench, cases, checkpoints, machine, peers, planted, plot, tables
+from benchmarks import bench, cases, checkpoints, machine, peers, planted, plot, restoring, tables
 from benchmarks import measure as measuring
 from benchmarks.llama import (
     LLAMA_8B,
@@ -30,7 +31,7 @@ from benchmarks.llama import (
     shrunken,
     write_sparse,
 )
-from benchmarks.measure import Measured, Run, measure, run_once, summary, was_killed
+from benchmarks.measure import Measured, Run, measure, measure_inside, run_once, summary, was_killed
 from benchmarks.tables import Limit, Line
 from tests.support.checkpoints import quiet, restored_leaves
 from tests.support.comparing import assert_same
@@ -195,6 +196,40 @@ def test_copy_and_metadata(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert int(capsys.readouterr().out) > 100
 
 
+@pytest.mark.parametrize("who", ["ours", "ours memory=2MiB", "transforms", "transformations"])
+def test_restoring_into_a_state(who: str, tmp_path: Path) -> None:
+    """Every layer, transposed and cast, is in its place, on the devices of the state."""
+    with quiet():
+        restoring.write(str(tmp_path / "layers"), "1_000_000")
+        target = restoring.state(str(tmp_path / "layers"))
+        work, *options = who.split()
+        found = restoring.WHO[work](str(tmp_path / "layers"), target, *options)
+    layers = leaves_of(tmp_path / "layers")
+    assert len(layers) == 24 * 6
+    assert jax.tree.map(lambda a: a.sharding, found) == jax.tree.map(lambda t: t.sharding, target)
+    assert all(len(array.addressable_shards) == 8 for array in jax.tree.leaves(found))
+    for key, array in restored_leaves(found).items():
+        part = key.removeprefix("params/layers/")
+        wanted = np.stack([layers[f"params/layers_{i}/{part}"].T.astype(array.dtype) for i in range(24)])
+        assert array.dtype == "bfloat16"
+        np.testing.assert_array_equal(np.asarray(array), wanted)
+
+
+@pytest.mark.parametrize(("nbytes", "wanted"), [(10**9, 928), (10**6, 24), (1, 8)])
+def test_the_layers_to_restore_have_about_the_bytes(nbytes: int, wanted: int) -> None:
+    assert restoring.width(nbytes) == wanted
+
+
+def test_what_restoring_takes_is_reported(tmp_path: Path) -> None:
+    with quiet():
+        restoring.write(str(tmp_path / "layers"), "1_000_000")
+        told = restoring.report("ours", str(tmp_path / "layers"))
+    files = [path.stat().st_size for path in (tmp_path / "layers").rglob("*") if path.is_file()]
+    assert told["stored"] == sum(files)
+    assert told["result"] == 24 * 12 * 24**2 * 2
+    assert told["read"] >= 24 * 12 * 24**2 * 4 * 0.9  # float32 of random numbers is hardly compressed
+
+
 def test_the_twenty_rules_take_every_leaf(tmp_path: Path) -> None:
     source = built("leaves", tmp_path / "source", 16)
     assert cases.TWENTY.count("match:") == 20
@@ -259,6 +294,46 @@ def test_how_often_a_command_runs(
     before: list[int] = []
     assert measure([sys.executable, "-c", "pass"], 3, lambda: before.append(1)).runs == counted
     assert len(before) == calls
+
+
+def test_what_a_command_says_of_itself() -> None:
+    code = "import json; print('first'); print(json.dumps({'seconds': 2.5, 'peak': 7, 'read': 3}))"
+    found, told = measure_inside([sys.executable, "-c", code], 2)
+    assert found == Measured(2.5, 2.5, 2.5, 7, 2)
+    assert told == [{"seconds": 2.5, "peak": 7, "read": 3}] * 3
+
+
+def told(read: int, digest: str = "0") -> list[dict[str, Any]]:
+    return [{"seconds": 1.0, "peak": 1, "read": read, "stored": 100, "result": 50, "digest": digest}]
+
+
+@pytest.mark.parametrize(
+    ("transforms", "transformations", "ratio"),
+    [(8.0, 5.0, "0.80 and 0.50"), (5.0, 8.0, "0.80 and 0.50")],  # to the faster of the peers first
+)
+def test_the_case_of_restoring(
+    transforms: float, transformations: float, ratio: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"ours": 4.0, "transforms": transforms, "transformations": transformations}
+    monkeypatch.setattr(subprocess, "run", lambda command, check: None)
+    monkeypatch.setattr(
+        cases, "measure_inside", lambda command, runs: (measured(seconds[command[3]]), told(read=104))
+    )
+    lines = list(cases.restore(cases.Bench(tmp_path, 10**9, (), 1)))
+    assert [line.is_peer for line in lines] == [False, False, True, True]
+    assert tables.ratio(lines[0], lines) == 0.8
+    assert lines[0].note == f"{ratio} × peers; reads 1.04 × what is stored; peak is above the start"
+    assert lines[0].limit == Limit(ratio=0.8, peak=50 + (2048 + 250) * MIB)
+    assert lines[1].limit == Limit(peak=50 + (256 + 250) * MIB)
+
+
+def test_restoring_refuses_results_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda command, check: None)
+    monkeypatch.setattr(
+        cases, "measure_inside", lambda command, runs: (measured(1.0), told(1, digest=command[3]))
+    )
+    with pytest.raises(ValueError, match="the results differ"):
+        list(cases.restore(cases.Bench(tmp_path, 10**9, (), 1)))
 
 
 def test_summary() -> None:
