@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "language": {"core", "functions", "graph"},
     "planner": {"core", "functions", "graph", "language"},
     "engine": {"core", "storage", "graph", "planner"},
-    "live": {"core", "graph", "planner", "engine"},
+    "live": {"core", "graph", "language", "planner", "engine"},
     "migration": {"core", "functions", "graph", "language", "live"},
     "report": {"core", "planner"},
     "api": {

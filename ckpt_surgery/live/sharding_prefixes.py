@@ -1,0 +1,114 @@
+"""Prefixes of a tree, as `jax.jit` takes them: a sharding holds for all leaves below its place."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.live.paths import key_of
+from ckpt_surgery.live.tree import LiveTree
+
+Path = tuple[Any, ...]
+"""Entries of a path of `jax.tree_util`."""
+
+TAKEN = "It takes a sharding, a prefix of the target's tree with shardings and None, or rules with a mesh."
+
+
+def spread(prefix: Any, tree: LiveTree) -> dict[str, Any]:
+    """The sharding that a prefix gives to each leaf of a tree, by the text of its key; None for its own.
+
+    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Raises UsageError where the prefix
+    does not have the tree's structure, and for what is no sharding.
+    """
+    return dict(_spread(prefix, tree.rebuilt({}), ()))
+
+
+def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    import jax
+
+    if prefix is None or jax.tree_util.all_leaves([prefix]):
+        sharding = None if prefix is None else _sharding(prefix, path)
+        yield from ((text, sharding) for text in _texts(node, path))
+        return
+    if _structure(prefix) != _structure(node):
+        raise UsageError(_mismatch(prefix, node, path), hint=_HINT)
+    for (entry, value), (_, part) in zip(_children(prefix), _children(node), strict=True):
+        yield from _spread(value, part, (*path, *entry))
+
+
+def _children(node: Any) -> Sequence[tuple[Path, Any]]:
+    """The parts of a container with their entries; nothing for a leaf, None and an empty container."""
+    import jax
+
+    found = jax.tree_util.tree_flatten_with_path(node, is_leaf=lambda part: part is not node)[0]
+    return [] if len(found) == 1 and found[0][1] is node else found
+
+
+def _structure(node: Any) -> Any:
+    """Type and keys of a container, and what else its type compares."""
+    import jax
+
+    return jax.tree_util.tree_structure(node, is_leaf=lambda part: part is not node)
+
+
+def _texts(node: Any, path: Path) -> Iterator[str]:
+    import jax
+
+    for rest, _ in jax.tree_util.tree_flatten_with_path(node)[0]:
+        yield key_of((*path, *rest)).text
+
+
+def _sharding(value: Any, path: Path) -> Any:
+    """A sharding over devices. Raises UsageError for what is none, with its place."""
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
+
+    if isinstance(value, PartitionSpec):
+        return _over_mesh_in_use(value, path)
+    if not isinstance(value, Sharding):
+        raise UsageError(f"`shardings` has {_type_of(value)}{_at(path)}, which is no sharding", hint=TAKEN)
+    if isinstance(value, NamedSharding) and isinstance(value.mesh, AbstractMesh):
+        raise UsageError(
+            f"`shardings` has a sharding{_at(path)} over an AbstractMesh, which names no devices",
+            hint="Give one over a `jax.sharding.Mesh`, as `jax.make_mesh` makes.",
+        )
+    return value
+
+
+def _over_mesh_in_use(spec: Any, path: Path) -> Any:
+    from jax.sharding import NamedSharding, get_mesh
+
+    mesh = get_mesh()
+    if mesh.empty:
+        raise UsageError(
+            f"`shardings` has {shown(str(spec))}{_at(path)}, and no mesh is known for it",
+            hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
+        )
+    try:
+        return NamedSharding(mesh, spec)
+    except ValueError as error:
+        raise UsageError(f"`shardings` has {shown(str(spec))}{_at(path)}: {shown(str(error))}") from None
+
+
+_HINT = "A prefix has the target's containers down to its shardings; None stands for the leaves' own."
+
+
+def _mismatch(prefix: Any, node: Any, path: Path) -> str:
+    given, wanted = _container(prefix), _container(node)
+    if given == wanted:
+        wanted = "one with other static fields"
+    return f"`shardings` does not fit the target{_at(path)}: it has {given}, the target {wanted}"
+
+
+def _container(node: Any) -> str:
+    """`a dict with a, b`; for a leaf its type alone."""
+    names = [key_of(entry).text for entry, _ in _children(node)]
+    return f"{_type_of(node)} with {few(names, 5)}" if names else _type_of(node)
+
+
+def _type_of(value: Any) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {shown(name)}"
+
+
+def _at(path: Path) -> str:
+    return f" at `{shown(key_of(path).text)}`" if path else ""

@@ -1,0 +1,103 @@
+"""Shardings by rules: a mesh, and PartitionSpecs for the keys that regular expressions match."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import regex
+
+from ckpt_surgery.core.errors import RecipeError, UsageError
+from ckpt_surgery.core.shardings import spec_flaw
+from ckpt_surgery.core.text import abridged, shown
+from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
+from ckpt_surgery.language.scope import ExpressionError
+
+WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
+
+
+class Rules:
+    """A mesh, and regular expressions over whole keys with the shardings of what they match, in order."""
+
+    def __init__(self, mesh: Any, specs: Iterable[tuple[regex.Pattern[str], Any]]):
+        """`mesh`: a `jax.sharding.Mesh`; `specs`: PartitionSpecs over its axes."""
+        from jax.sharding import NamedSharding
+
+        self.mesh = mesh
+        self._shardings = [(pattern, NamedSharding(mesh, spec)) for pattern, spec in specs]
+        self._watch = Watch(MatchingTime())
+
+    def sharding(self, text: str) -> Any:
+        """The NamedSharding of the first rule that matches a whole key; None if no rule does.
+
+        Raises UsageError where the matches of all keys so far take too long.
+        """
+        for pattern, sharding in self._shardings:
+            try:
+                if self._watch.fullmatch(pattern, text):
+                    return sharding
+            except RecipeError as error:
+                problem = error.problems[0]
+                raise UsageError(f"{_named(pattern.pattern)}: {problem.message}", hint=problem.hint) from None
+        return None
+
+
+def rules_of(shardings: Any) -> Rules | None:
+    """The rules that `shardings` consist of; None where it is something else than a pair with a mesh.
+
+    Raises UsageError for rules that are wrong for any tree.
+    """
+    from jax.sharding import AbstractMesh, Mesh
+
+    if isinstance(shardings, Mesh | AbstractMesh):
+        raise UsageError("`shardings` is a mesh: it does not say how arrays are divided over it", hint=WANTED)
+    if not isinstance(shardings, tuple | list) or not shardings:
+        return None
+    mesh, *rest = shardings
+    if isinstance(mesh, AbstractMesh):
+        raise UsageError(
+            "the mesh of the rules in `shardings` is an AbstractMesh, which names no devices",
+            hint="Give a `jax.sharding.Mesh`, as `jax.make_mesh` makes.",
+        )
+    if not isinstance(mesh, Mesh):
+        return None
+    if len(rest) != 1:
+        raise UsageError(f"after the mesh of `shardings` come {len(rest)} values instead of one", hint=WANTED)
+    return Rules(mesh, [_rule(rule, mesh) for rule in _listed(rest[0])])
+
+
+def _listed(rules: Any) -> list[Any]:
+    if isinstance(rules, Mapping):
+        return list(rules.items())
+    if isinstance(rules, str) or not isinstance(rules, Iterable):
+        message = f"after the mesh of `shardings` comes {shown(abridged(rules))} instead of rules"
+        raise UsageError(message, hint=WANTED)
+    return list(rules)
+
+
+def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
+    from jax.sharding import PartitionSpec
+
+    match rule:
+        case (str(text), PartitionSpec() as spec):
+            pass
+        case _:
+            message = f"`shardings` has the rule {shown(abridged(rule))}: it is no regex with a PartitionSpec"
+            raise UsageError(message, hint=WANTED)
+    flaw = _unconstrained(spec) or spec_flaw(mesh.shape, tuple(spec))
+    if flaw is not None:
+        raise UsageError(f"{_named(text)}: in {shown(str(spec))}, {flaw}")
+    try:
+        return compile_pattern(text), spec
+    except ExpressionError as error:
+        raise UsageError(f"{_named(text)}: {error.message}", hint=error.hint) from None
+
+
+def _unconstrained(spec: Any) -> str | None:
+    """UNCONSTRAINED leaves the choice to a compiler; there is none here."""
+    from jax.sharding import PartitionSpec
+
+    said = any(axis is PartitionSpec.UNCONSTRAINED for axis in spec)
+    return "`UNCONSTRAINED` says nothing about where an array lies" if said else None
+
+
+def _named(pattern: str) -> str:
+    return f"the rule `{shown(pattern)}` of `shardings`"
