@@ -25,14 +25,11 @@ from ckpt_surgery.opening import in_memory
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
-from ckpt_surgery.planner.transfers import Destination
+from ckpt_surgery.planner.transfers import ARRAYS, Destination
 from ckpt_surgery.preparing import Inputs, described, loaded_recipe, open_inputs, repeated_sources
 from ckpt_surgery.remarks import filled_chunks
 from ckpt_surgery.requests import InMemory, Request, requested
 from ckpt_surgery.storage.listing import data_file
-
-FORMAT = "arrays"
-"""What messages call the destination of a restore, where a format's name stands otherwise."""
 
 
 def restore(
@@ -163,7 +160,7 @@ def _destination(encoder: LiveEncoder) -> Destination:
         encoder=encoder,
         wholly_stored=wholly_stored,
         data_file=data_file,
-        format=FORMAT,
+        format=ARRAYS,
         holds_empty=True,
         linkable=None,
     )

@@ -48,7 +48,7 @@ def make_plan(
     """
     decisions = without_empty(decide(loaded, listings, target), destination)
     _check_values(decisions.outputs, loaded)
-    sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination.holds_shardings)
+    sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
     steps, moved = _steps(decisions.outputs, sharded.leaves, destination)
     steps, problems = _cut_all(steps, loaded, destination.encoder, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))

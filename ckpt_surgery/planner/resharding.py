@@ -14,6 +14,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import ShardingPolicy
 from ckpt_surgery.language.patterns import MatchingTime, Watch
 from ckpt_surgery.planner.target import Target
+from ckpt_surgery.planner.transfers import ARRAYS, Destination
 
 WHERE = ("output", "sharding")
 
@@ -26,21 +27,30 @@ class Resharded:
     notices: Sequence[Notice]
 
 
-def resharded(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, held: bool) -> Resharded:
+def resharded(
+    leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None, destination: Destination
+) -> Resharded:
     """The leaves, in the same order, with the shardings that the recipe's `output` asks for.
 
-    They are unchanged if shardings are not `held`, because the destination's format does not store any.
+    They are unchanged if the destination holds no shardings, because its format does not store any, or
+    because the result is arrays in memory.
     Raises PlanError if the recipe asks for the target's and there is no target, and if a spec does not fit.
     """
     policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
     if policy is None:
         return Resharded(leaves, ())
-    if not held:
-        message = "`output.sharding` is left out: the destination's format has no place for shardings"
-        return Resharded(leaves, [Notice(message)])
+    if not destination.holds_shardings:
+        return Resharded(leaves, [_left_out(destination)])
     if isinstance(policy, ShardingPolicy):
         return _by_specs(leaves, policy, loaded)
     return _by_target(leaves, loaded, target)
+
+
+def _left_out(destination: Destination) -> Notice:
+    why = "the destination's format has no place for shardings"
+    if destination.format == ARRAYS:
+        why = "it is for checkpoints; arrays lie where `shardings=` and the target say"
+    return Notice(f"`output.sharding` is left out: {why}")
 
 
 def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:

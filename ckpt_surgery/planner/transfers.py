@@ -27,6 +27,10 @@ class Linkable(enum.Enum):
     """It is on another file system."""
 
 
+ARRAYS = "arrays"
+"""What stands for a format where nothing is written: the result is arrays in memory."""
+
+
 @dataclass(frozen=True)
 class Destination:
     """What a plan has to know about the place that the result is written to."""
@@ -39,7 +43,7 @@ class Destination:
     data_file: Callable[[str], DataFile]
     """Size and file system of a file, by its path. Raises SourceError where it is gone."""
     format: str
-    """Name of the format."""
+    """Name of the format, or ARRAYS."""
     holds_empty: bool
     """Whether it has a place for None and empty containers. Otherwise they are left out."""
     linkable: Callable[[DataFile], Linkable] | None

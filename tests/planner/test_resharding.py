@@ -11,6 +11,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.live.shardings import resolved_shardings
+from ckpt_surgery.live.tree import live_tree
 from tests.support import checkpoints
 from tests.support.checkpoints import random, save_standard, sharded
 from tests.support.trees import flattened
@@ -136,3 +139,32 @@ def test_formats_without_a_place_for_them_say_so(layers: Path, tmp_path: Path) -
     plan = ckpt_surgery.plan(written(tmp_path, STACK + SPECS), layers, dst=tmp_path / "new.npz")
     says = "`output.sharding` is left out: the destination's format has no place for shardings"
     assert says in plan.warnings
+
+
+def test_arrays_in_memory_lie_where_the_call_says(layers: Path, tmp_path: Path) -> None:
+    plans: list[ckpt_surgery.Plan] = []
+    ckpt_surgery.restore(written(tmp_path, STACK + SPECS), layers, on_plan=plans.append)
+    says = "`output.sharding` is left out: it is for checkpoints; arrays lie where `shardings=` and the target say"
+    assert says in plans[0].warnings
+
+
+def test_the_recorded_shardings_are_those_of_equal_rules_in_a_program(layers: Path, tmp_path: Path) -> None:
+    """What stock Orbax restores onto, told by nothing but the checkpoint, and what `shardings=` gives."""
+    text = STACK + SPECS.replace(".*_step", "step|other")
+    result = ckpt_surgery.apply(written(tmp_path, text), layers, dst=tmp_path / "new")
+    rules = {
+        "layers/kernel": PartitionSpec(None, "data", "model"),
+        "layers/.*": PartitionSpec(None, ("data", "model")),
+        "step|other": PartitionSpec(),
+    }
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
+    steps = [step for step in result.plan.steps if step.leaf.kind is LeafKind.ARRAY and step.leaf.spec]
+    shapes = {
+        step.leaf.key.text: jax.ShapeDtypeStruct(step.leaf.spec.shape, step.leaf.spec.dtype)
+        for step in steps
+        if step.leaf.spec
+    }
+    found = restored(tmp_path / "new")
+    assert sorted(shapes) == ["layers/bias", "layers/kernel", "other", "step"]
+    live = resolved_shardings(live_tree(shapes), (mesh, rules))
+    assert {text: found[text].sharding for text in shapes} == live
