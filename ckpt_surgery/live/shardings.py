@@ -110,8 +110,9 @@ def _on_devices(text: str, sharding: Any) -> Any:
         return None
     mesh = get_mesh()
     if mesh.empty or mesh.shape_tuple != sharding.mesh.shape_tuple:
+        over = f"over an AbstractMesh {_axes(sharding.mesh)}"
         raise UsageError(
-            f"the sharding of `{shown(text)}` is over an AbstractMesh {_axes(sharding.mesh)}: it names no devices",
+            f"the sharding of `{shown(text)}` is {over}: it names no devices",
             hint="Call it inside `with jax.set_mesh(mesh):`, or give `shardings=` over a Mesh.",
         )
     return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)

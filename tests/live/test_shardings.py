@@ -329,7 +329,7 @@ def test_boxes_of_linen_give_their_specs_over_their_mesh(mesh: Mesh) -> None:
     unset = linen(Dense(mesh))
     with nn.logical_axis_rules(LOGICAL):
         assert resolved(unset) == expected
-        shardings = nn.logical_to_mesh_sharding(nn.get_partition_spec(unset), mesh)
+        shardings = nn.spmd.logical_to_mesh_sharding(nn.get_partition_spec(unset), mesh)
         assert shardings["kernel"] == expected["kernel/value"]  # flax comes to the same
         assert resolved(unset, shardings)["kernel/value"] == expected["kernel/value"]
     assert resolved(unset) == {**expected, "kernel/value": None}  # no rules say what `embed` is

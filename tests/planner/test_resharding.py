@@ -144,8 +144,8 @@ def test_formats_without_a_place_for_them_say_so(layers: Path, tmp_path: Path) -
 def test_arrays_in_memory_lie_where_the_call_says(layers: Path, tmp_path: Path) -> None:
     plans: list[ckpt_surgery.Plan] = []
     ckpt_surgery.restore(written(tmp_path, STACK + SPECS), layers, on_plan=plans.append)
-    says = "`output.sharding` is left out: it is for checkpoints; arrays lie where `shardings=` and the target say"
-    assert says in plans[0].warnings
+    why = "it is for checkpoints; arrays lie where `shardings=` and the target say"
+    assert f"`output.sharding` is left out: {why}" in plans[0].warnings
 
 
 def test_the_recorded_shardings_are_those_of_equal_rules_in_a_program(layers: Path, tmp_path: Path) -> None:
@@ -158,11 +158,9 @@ def test_the_recorded_shardings_are_those_of_equal_rules_in_a_program(layers: Pa
         "step|other": PartitionSpec(),
     }
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
-    steps = [step for step in result.plan.steps if step.leaf.kind is LeafKind.ARRAY and step.leaf.spec]
+    arrays = [step.leaf for step in result.plan.steps if step.leaf.kind is LeafKind.ARRAY]
     shapes = {
-        step.leaf.key.text: jax.ShapeDtypeStruct(step.leaf.spec.shape, step.leaf.spec.dtype)
-        for step in steps
-        if step.leaf.spec
+        leaf.key.text: jax.ShapeDtypeStruct(leaf.spec.shape, leaf.spec.dtype) for leaf in arrays if leaf.spec
     }
     found = restored(tmp_path / "new")
     assert sorted(shapes) == ["layers/bias", "layers/kernel", "other", "step"]
