@@ -1,0 +1,102 @@
+"""Functions of Orbax's transforms as hooks: they get whole arrays, and what they give is an array."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.migration.originals import Original
+from ckpt_surgery.migration.samples import as_jax
+
+CALLED_TO_INFER = 1 << 20
+"""Elements of all arguments up to which a function is called on ones to see what it gives."""
+
+ValueFunction = Callable[..., Any]
+
+
+class ValueHook:
+    """A `value_fn` as a hook: `hooks.name(x)`."""
+
+    def __init__(self, function: ValueFunction, number: bool, jax: bool):
+        """`number`: the original holds a number of Python. `jax`: the function needs an array of JAX."""
+        self._function = function
+        self._number = number
+        self._jax = jax
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        given = x.item() if self._number else as_jax(x) if self._jax else x
+        return np.asarray(self._function(given))
+
+    def infer(self, x: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of the result, from those of the argument."""
+        return inferred(self, [x])
+
+
+class TreeHook:
+    """A `multi_value_fn` as a hook: `hooks.name(key, …)` with the leaves of the original in order."""
+
+    def __init__(self, function: Callable[[str, Any], Any], keys: Sequence[str], original: Original):
+        self._function = function
+        self._keys = keys
+        self._original = original
+
+    def __call__(self, key: str, *arrays: np.ndarray) -> np.ndarray:
+        given = {k: self._original.given(k, a) for k, a in zip(self._keys, arrays, strict=True)}
+        return np.asarray(self._function(key, self._original.rebuilt(given)))
+
+    def infer(self, key: str, *specs: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and dtype of the result, from those of the leaves."""
+        return inferred(lambda *arrays: self(key, *arrays), specs)
+
+
+def inferred(
+    function: Callable[..., Any], specs: Sequence[ArraySpec]
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype of what the function gives for arrays of these specs.
+
+    It is called on ones where they are small; else JAX traces it, or it is called after all.
+    """
+    if sum(spec.size for spec in specs) > CALLED_TO_INFER:
+        traced = _traced_by_jax(function, specs)
+        if traced is not None:
+            return traced
+    ones = [np.broadcast_to(np.ones((), spec.dtype), spec.shape) for spec in specs]
+    with np.errstate(all="ignore"):
+        result = np.asarray(function(*ones))
+    return result.shape, result.dtype
+
+
+def _traced_by_jax(
+    function: Callable[..., Any], specs: Sequence[ArraySpec]
+) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+    """Shape and dtype without any array; None where JAX cannot trace the function, or narrows 64 bits."""
+    import jax
+
+    if any(spec.dtype.itemsize > 4 for spec in specs):
+        return None
+    try:
+        found = jax.eval_shape(function, *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs))
+        return tuple(found.shape), np.dtype(found.dtype)
+    except Exception:  # noqa: BLE001  (NumPy's functions, branches on values, …: all mean that it has to be called)
+        return None
+
+
+class Hooks:
+    """The hooks of a recipe by name, as they are found to be needed."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Callable[..., Any]] = {}
+
+    def added(self, hook: ValueHook | TreeHook, function: Any) -> str:
+        """The name under which expressions call the hook: that of the function, where it has one."""
+        wanted = re.sub(r"\W|^_+|^infer_", "", getattr(function, "__name__", ""), flags=re.ASCII)
+        name = base = wanted if wanted[:1].isalpha() and wanted != "lambda" else "function"
+        number = 1
+        while name in self.functions:
+            number += 1
+            name = f"{base}_{number}"
+        self.functions[name] = hook
+        self.functions[f"infer_{name}"] = hook.infer
+        return name

@@ -1,0 +1,88 @@
+"""Keys of Orbax's transforms: which are plain keys, and their `original_key` as a template of recipes."""
+
+import re
+from collections.abc import Callable
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.language.template_parsing import parse_template
+
+_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
+"""What a backslash and a letter stand for in a template of `re`."""
+_TOKEN = re.compile(
+    r"\\(?:g<(?P<name>[^>]*)>|(?P<octal>0[0-7]{0,2}|[0-3][0-7]{2})|(?P<number>[1-9][0-9]?)|(?P<letter>.))"
+    r"|(?P<text>[^\\]+)",
+    re.DOTALL,
+)
+
+
+def literal(pattern: str) -> str | None:
+    """The only text that a regular expression matches, where it is written without any special character."""
+    if re.search(r"(?<!\\)(?:\\\\)*(?:[.^$*+?{}\[\]|()]|\\[A-Za-z0-9])", pattern):
+        return None
+    return re.sub(r"\\(.)", r"\1", pattern, flags=re.DOTALL)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise UsageError for a regular expression that recipes do not take, or read differently."""
+    try:
+        compile_pattern(pattern)
+    except ExpressionError as error:
+        raise UsageError(
+            f"the transform `{shown(pattern)}`: {error.message}",
+            hint="Write its key in a way that Python's `re` reads without doubt; `\\` before a character "
+            "stands for itself.",
+        ) from None
+
+
+def template_of(original_key: object, pattern: str) -> str:
+    """An `original_key`, as `re.Match.expand` reads it, as a template of recipes. Raises UsageError."""
+    about = f"the transform `{shown(pattern)}`: `original_key`"
+    if not isinstance(original_key, str):
+        raise UsageError(f"{about} has to be text with `/` between its parts, not {original_key!r}")
+    pieces = []
+    at = 0
+    while at < len(original_key):
+        match = _TOKEN.match(original_key, at)
+        if match is None:
+            raise UsageError(f"{about} ends in a backslash")
+        pieces.append(_piece(match, re.compile(pattern), about))
+        at = match.end()
+    template = _without_indices("".join(pieces))
+    try:
+        parse_template(template)
+    except ExpressionError as error:
+        raise UsageError(f"{about} {shown(original_key)!r}: {error.message}") from None
+    return template
+
+
+def _piece(match: re.Match[str], pattern: re.Pattern[str], about: str) -> str:
+    group = match["name"] or match["number"]
+    if match["text"] is not None:
+        return _plain(match["text"])
+    if match["octal"] is not None:
+        return _plain(chr(int(match["octal"], 8)))
+    if match["name"] is not None or match["number"] is not None:
+        if group not in pattern.groupindex and not (group.isdigit() and int(group) <= pattern.groups):
+            raise UsageError(f"{about} names the group `{shown(group)}`, which the key does not have")
+        followed = match.string[match.end() : match.end() + 1].isdigit()
+        return f"\\g<{group}>" if match["name"] is not None or followed else f"\\{group}"
+    letter = match["letter"]
+    if letter in _ESCAPES:
+        return _plain(_ESCAPES[letter])
+    if letter.isascii() and letter.isalpha():
+        raise UsageError(f"{about} has the escape `\\{letter}`, which means nothing there")
+    return _plain("\\" + letter)
+
+
+def _plain(text: str) -> str:
+    """Text that stands for itself in a template; a `/` separates the parts of a key."""
+    return text.replace("\\", "\\\\").replace("$", "$$")
+
+
+def _without_indices(template: str) -> str:
+    """The template with parts such as `[0]`, which would be an index of a list, as the text that they are."""
+    quoted: Callable[[re.Match[str]], str] = lambda match: "${'" + match[0] + "'}"  # noqa: E731
+    return re.sub(r"(?:(?<=/)|^)\[[0-9]+\](?=/|$)", quoted, template)

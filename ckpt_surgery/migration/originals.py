@@ -1,0 +1,60 @@
+"""What is known about the tree that transforms are applied to: its leaves, and how it is put together."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.live.nesting import nested
+from ckpt_surgery.live.tree import live_tree
+
+NUMERIC = (LeafKind.ARRAY, LeafKind.SCALAR)
+"""Kinds of leaves that functions can compute with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Original:
+    """A tree, or the listing of a checkpoint."""
+
+    leaves: Mapping[str, Leaf]
+    """All leaves by the text of the key."""
+    rebuilt: Callable[[Mapping[str, Any]], Any]
+    """The tree with these values by key."""
+    types: Mapping[str, type]
+    """Type of the value at each key: `int`, `jax.Array`. Keys of a mere listing are not named."""
+
+    @property
+    def numeric(self) -> Mapping[str, Leaf]:
+        """The leaves that functions can compute with."""
+        return {text: leaf for text, leaf in self.leaves.items() if leaf.kind in NUMERIC}
+
+    def number_at(self, text: str) -> bool:
+        """Whether the tree holds a number of Python there, not an array."""
+        known = self.types.get(text)
+        return self.leaves[text].kind is LeafKind.SCALAR if known is None else known in (bool, int, float)
+
+    def on_devices(self, text: str) -> bool:
+        """Whether the tree holds an array of JAX there."""
+        known = self.types.get(text)
+        return known is not None and known.__module__.split(".")[0] in ("jax", "jaxlib")
+
+    def given(self, text: str, array: np.ndarray) -> Any:
+        """An array as what the tree holds at this key."""
+        return array.item() if self.number_at(text) else array
+
+
+def original_of_tree(tree: Any) -> Original:
+    """What is known of a pytree. Raises UsageError where two of its leaves have one text."""
+    live = live_tree(tree)
+    return Original(live.leaves, live.rebuilt, {text: type(value) for text, value in live.values.items()})
+
+
+def original_of_leaves(leaves: Mapping[str, Leaf]) -> Original:
+    """What is known of a checkpoint, from its listing: it is restored as nested dicts and lists."""
+
+    def rebuilt(values: Mapping[str, Any]) -> Any:
+        return nested((leaf.key, values.get(text, leaf.string)) for text, leaf in leaves.items())
+
+    return Original(leaves, rebuilt, {})

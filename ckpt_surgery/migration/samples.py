@@ -1,0 +1,69 @@
+"""Small arrays on which a function and its expression are compared."""
+
+import ast
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import dtype_named
+
+SHAPES = ((), (6,), (4, 4), (4, 6), (2, 4, 6), (2, 3, 4, 6))
+"""Shapes for a function of which nothing is known."""
+OTHER_DTYPES = ("float64", "int64", "int32", "float16", "bfloat16")
+OF_JAX = ("int32", "bfloat16")
+"""Dtypes that are tried as arrays of JAX alone, as checkpoints are restored: NumPy's rules widen them."""
+MOST_ELEMENTS = 1 << 22
+"""Limit on the elements of a sample whose shape follows from the numbers in an expression."""
+
+
+def drawn(spec: ArraySpec, seed: int) -> np.ndarray:
+    """Random values, none of them 0: positive and negative ones, where the dtype has both."""
+    random = np.random.default_rng(seed)
+    if spec.dtype == np.bool_:
+        return np.asarray(random.integers(0, 2, spec.shape) > 0)
+    if spec.dtype.kind in "iu":
+        signs = 1 if spec.dtype.kind == "u" else random.choice([-1, 1], spec.shape)
+        return np.asarray(random.integers(1, 7, spec.shape) * signs).astype(spec.dtype)
+    return np.asarray(random.normal(size=spec.shape) * 2).astype(spec.dtype)
+
+
+def as_jax(array: np.ndarray) -> Any:
+    """The same values as an array of JAX."""
+    import jax.numpy as jnp
+
+    return jnp.asarray(array)
+
+
+def usual_specs(expression: str) -> Iterator[ArraySpec]:
+    """Specs that a function which is written as this expression may be called with."""
+    for shape in (*SHAPES, *_shapes_of_numbers(expression)):
+        yield ArraySpec(shape, np.dtype(np.float32))
+    for dtype in OTHER_DTYPES:
+        for shape in ((4, 6), (6,)):
+            yield ArraySpec(shape, dtype_named(dtype))
+
+
+def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
+    """Shapes large enough for the indices, and of the sizes for the reshapes, of an expression."""
+    tree = ast.parse(expression, mode="eval")
+    numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) is int]
+    largest = max(numbers, default=0)
+    if 1 < largest <= 1024:
+        yield from ((2 * largest,), (largest + 1, largest + 1), (3, 2 * largest), (2 * largest, 3))
+    elif 1024 < largest <= MOST_ELEMENTS // 8:
+        yield from ((2 * largest,), (2 * largest, 3), (3, 2 * largest))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple):
+            lengths = [n.value for n in node.elts if isinstance(n, ast.Constant) and type(n.value) is int]
+            size = math.prod(lengths)
+            if 0 < size <= MOST_ELEMENTS // 2:
+                yield (size,)
+                yield (2 * size,)
+
+
+def shrunk(spec: ArraySpec) -> ArraySpec:
+    """A smaller array of the same rank. Axes of one length stay equally long, also in other arrays."""
+    return ArraySpec(tuple(n if n < 16 else 4 + n % 13 for n in spec.shape), spec.dtype)

@@ -1,0 +1,289 @@
+"""Stand-ins for arrays: a function that gets them writes down what it does, as an expression.
+
+Whatever no expression says raises Untraceable, which is no Exception, so that `except Exception` in the
+function does not hide it.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import dtype_named
+
+
+class Untraceable(BaseException):
+    """The function does something that no expression says."""
+
+
+class Recorder:
+    """What one call of a function with stand-ins has shown."""
+
+    def __init__(self) -> None:
+        self.flaw: str | None = None
+        """Why no expression says what the function does; None if nothing speaks against it."""
+
+    def refused(self, flaw: str) -> Untraceable:
+        """The exception to raise where the function is more than an expression."""
+        self.flaw = self.flaw or flaw
+        return Untraceable(flaw)
+
+
+_BINARY: Mapping[str, type[ast.operator]] = {
+    "add": ast.Add,
+    "sub": ast.Sub,
+    "mul": ast.Mult,
+    "truediv": ast.Div,
+    "floordiv": ast.FloorDiv,
+    "mod": ast.Mod,
+    "pow": ast.Pow,
+    "matmul": ast.MatMult,
+    "and": ast.BitAnd,
+    "or": ast.BitOr,
+}
+_COMPARED: Mapping[str, type[ast.cmpop]] = {
+    "eq": ast.Eq,
+    "ne": ast.NotEq,
+    "lt": ast.Lt,
+    "le": ast.LtE,
+    "gt": ast.Gt,
+    "ge": ast.GtE,
+}
+_LEFT_OUT: Sequence[str] = (
+    *("bool", "int", "float", "complex", "index", "len", "iter", "contains", "array", "jax_array"),
+    *("setitem", "delitem", "format", "str", "round", "divmod", "rdivmod", "copy", "deepcopy", "reduce_ex"),
+)
+"""Special methods that need a value."""
+_ATTRIBUTES = ("T", "shape", "dtype", "ndim", "size")
+
+
+class Traced:
+    """What a function made of the arrays that it was given, as a syntax tree of the expression language."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 1000
+
+    def __init__(self, node: ast.expr, recorder: Recorder):
+        self._node = node
+        self._recorder = recorder
+
+    def _with(self, node: ast.expr) -> "Traced":
+        return Traced(node, self._recorder)
+
+    def _called(self, name: str, *arguments: Any, **keywords: Any) -> "Traced":
+        """A call of a function of the language."""
+        return self._with(
+            ast.Call(
+                ast.Name(name),
+                [node_of(value, self._recorder) for value in arguments],
+                [ast.keyword(n, node_of(value, self._recorder)) for n, value in keywords.items()],
+            )
+        )
+
+    def __getitem__(self, index: Any) -> "Traced":
+        return self._with(ast.Subscript(self._node, _index(index, self._recorder)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _ATTRIBUTES:
+            return self._with(ast.Attribute(self._node, name))
+        if name.startswith("__"):  # which libraries ask for to see what an object is
+            raise AttributeError(name)
+        from ckpt_surgery.migration.numpy_calls import METHODS
+
+        if name in METHODS:
+            return lambda *arguments, **keywords: METHODS[name](self, *arguments, **keywords)
+        raise self._recorder.refused(f"it uses `.{name}`")
+
+    def __neg__(self) -> "Traced":
+        return self._with(ast.UnaryOp(ast.USub(), self._node))
+
+    def __pos__(self) -> "Traced":
+        return self
+
+    def __invert__(self) -> "Traced":
+        return self._with(ast.UnaryOp(ast.Invert(), self._node))
+
+    def __abs__(self) -> "Traced":
+        return self._called("abs", self)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if method != "__call__":
+            raise self._recorder.refused(f"it uses `numpy.{ufunc.__name__}.{method}`")
+        return self._by_name(ufunc.__name__, inputs, keywords)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, keywords: Any) -> Any:
+        return self._by_name(function.__name__, inputs, keywords)
+
+    def _by_name(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        from ckpt_surgery.migration.numpy_calls import called
+
+        return called(name, inputs, keywords, self._recorder)
+
+
+def _operator(name: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
+    def method(self: Traced, other: Any) -> Traced:
+        if reverse and name == "add" and type(other) is int and other == 0:
+            return self  # where `sum(…)` begins
+        left, right = self._node, node_of(other, self._recorder)
+        if reverse:
+            left, right = right, left
+        return self._with(ast.BinOp(left, _BINARY[name](), right))
+
+    return method
+
+
+def _comparison(name: str) -> Callable[[Traced, Any], Traced]:
+    def method(self: Traced, other: Any) -> Traced:
+        return self._with(ast.Compare(self._node, [_COMPARED[name]()], [node_of(other, self._recorder)]))
+
+    return method
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def method(self: Traced, *arguments: Any, **keywords: Any) -> Any:
+        raise self._recorder.refused(f"it asks for values, by `{name}`")
+
+    return method
+
+
+for _name in _BINARY:
+    setattr(Traced, f"__{_name}__", _operator(_name, reverse=False))
+    setattr(Traced, f"__r{_name}__", _operator(_name, reverse=True))
+for _name in _COMPARED:
+    setattr(Traced, f"__{_name}__", _comparison(_name))
+for _name in _LEFT_OUT:
+    setattr(Traced, f"__{_name}__", _refusal(f"__{_name}__"))
+
+
+def source_leaf(key: str, recorder: Recorder) -> Traced:
+    """The stand-in of a leaf: `source['a/b']`."""
+    return Traced(ast.Subscript(ast.Name("source"), ast.Constant(key)), recorder)
+
+
+def node_of(value: Any, recorder: Recorder) -> ast.expr:
+    """The syntax tree of an operand or an argument: a stand-in, a number, a text, a list of those."""
+    if isinstance(value, Traced):
+        return value._node
+    if isinstance(value, list | tuple):
+        items = [node_of(item, recorder) for item in value]
+        return ast.List(items) if isinstance(value, list) else ast.Tuple(items)
+    if type(value) in (int, float) and math.isfinite(value):
+        constant = ast.Constant(abs(value))
+        return ast.UnaryOp(ast.USub(), constant) if math.copysign(1, value) < 0 else constant
+    if type(value) in (bool, str) or value is None:
+        return ast.Constant(value)
+    raise recorder.refused(f"it combines an array with {type(value).__name__}, a value from elsewhere")
+
+
+def dtype_node(dtype: Any, recorder: Recorder) -> Any:
+    """A dtype as an argument: the dtype of a stand-in, or the name of a dtype."""
+    if isinstance(dtype, Traced):
+        return dtype
+    try:
+        found = np.dtype(dtype) if not isinstance(dtype, str) else dtype_named(dtype)
+    except (TypeError, ValueError):
+        raise recorder.refused(f"it uses the dtype {dtype!r}")
+    return found.name
+
+
+def _index(index: Any, recorder: Recorder) -> ast.expr:
+    if isinstance(index, tuple):
+        return ast.Tuple([_index(item, recorder) for item in index])
+    if isinstance(index, slice):
+        bounds = (index.start, index.stop, index.step)
+        return ast.Slice(*(None if b is None else _whole(b, recorder) for b in bounds))
+    if index is None or index is Ellipsis:
+        return ast.Constant(index)
+    return _whole(index, recorder)
+
+
+def _whole(value: Any, recorder: Recorder) -> ast.expr:
+    if isinstance(value, Traced):
+        return value._node
+    if isinstance(value, bool | np.bool_):
+        raise recorder.refused("it indexes with a boolean")
+    try:
+        return node_of(operator.index(value), recorder)
+    except TypeError:
+        raise recorder.refused(f"it indexes with {type(value).__name__}")
+
+
+class Branch(Traced):
+    """A subtree, or a leaf, of a tree of which nothing is known: `tree['a']`, `tree.a`."""
+
+    def __init__(self, path: tuple[str, ...], recorder: Recorder):
+        super().__init__(ast.Subscript(ast.Name("source"), ast.Constant("/".join(path))), recorder)
+        self._path = path
+
+    def __getitem__(self, index: Any) -> Traced:
+        if isinstance(index, str):
+            return Branch((*self._path, index), self._recorder)
+        if isinstance(index, Wanted):
+            return index.leaf(self._path, self._recorder)
+        if not self._path:
+            raise self._recorder.refused("it looks at the tree as a whole")
+        return super().__getitem__(index)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("keys", "values", "items", "get"):
+            raise self._recorder.refused(f"it asks by `.{name}` which leaves there are")
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from ckpt_surgery.migration.numpy_calls import METHODS
+
+        if self._path and (name in METHODS or name in _ATTRIBUTES):
+            return super().__getattr__(name)
+        return Branch((*self._path, name), self._recorder)
+
+
+class Wanted:
+    """The key that a function of several values is asked for. It can choose a leaf, and nothing else."""
+
+    def __init__(self, recorder: Recorder):
+        self._recorder = recorder
+
+    def leaf(self, path: tuple[str, ...], recorder: Recorder) -> Traced:
+        """The leaf with this key below `path`."""
+        key: ast.expr = ast.Name("key")
+        if path:
+            key = ast.JoinedStr([ast.Constant("/".join(path) + "/"), ast.FormattedValue(key, -1)])
+        return Traced(ast.Subscript(ast.Name("source"), key), recorder)
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._recorder.refused(f"it looks at the key by `.{name}`")
+
+
+def _looks_at_key(name: str) -> Callable[..., Any]:
+    def method(self: Wanted, *arguments: Any) -> Any:
+        raise self._recorder.refused(f"it looks at the key by `{name}`")
+
+    return method
+
+
+for _name in (
+    "eq",
+    "ne",
+    "hash",
+    "str",
+    "repr",
+    "format",
+    "len",
+    "iter",
+    "contains",
+    "getitem",
+    "add",
+    "bool",
+):
+    setattr(Wanted, f"__{_name}__", _looks_at_key(f"__{_name}__"))
+
+
+def stand_ins_in(value: Any) -> Iterator[Traced]:
+    """The stand-ins among arguments, and in lists of them."""
+    if isinstance(value, Traced):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from stand_ins_in(item)

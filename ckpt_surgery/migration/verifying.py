@@ -1,0 +1,106 @@
+"""An expression against the function that it was made of: the same on sample arrays, or not used."""
+
+import enum
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import Interrupted, SurgeryError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.nodes import Array, Read
+from ckpt_surgery.language.expressions import parse
+from ckpt_surgery.language.scope import Leaves, Scope
+
+UNITS = 16
+"""Units in the last place, of the largest value, by which results may differ: a sum has no fixed order."""
+SOURCE = "source"
+X = "x"
+
+
+class Verdict(enum.Enum):
+    SAME = "the same result"
+    DIFFERENT = "another result"
+    FAILS = "the function fails, so that nothing is known"
+    UNSAID = "the function has a result, and the expression an error"
+
+
+class Samples(Leaves):
+    """Arrays by key, and what an expression looked up of them."""
+
+    name = SOURCE
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
+        self.arrays = arrays
+
+    def lookup(self, text: str) -> Array | None:
+        array = self.arrays.get(text)
+        return None if array is None else lazy(text, array)
+
+    def kind(self, text: str) -> str | None:
+        return LeafKind.ARRAY.value if text in self.arrays else None
+
+    def keys(self) -> Collection[str]:
+        return self.arrays.keys()
+
+
+def lazy(text: str, array: np.ndarray) -> Array:
+    """An array as expressions see a leaf."""
+    leaf = Leaf(Key.parse(text), LeafKind.ARRAY, ArraySpec(array.shape, array.dtype))
+    return Array(Read(SOURCE, leaf), array.dtype)
+
+
+def verdict(
+    expression: str,
+    function: Callable[[], Any],
+    arrays: Mapping[str, np.ndarray],
+    key: str = "",
+) -> Verdict:
+    """How the expression compares to a call of the function.
+
+    `arrays`: the leaves of `source` by key, and `x`. `key`: what the expression calls `key`.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            wanted = np.asarray(function())
+    except (Interrupted, MemoryError, KeyboardInterrupt):
+        raise
+    except (Exception, SystemExit):  # noqa: BLE001  (whatever it does with values that are not for it)
+        return Verdict.FAILS
+    if wanted.dtype.kind in "OUS":
+        return Verdict.UNSAID
+    try:
+        found = _evaluated(expression, arrays, key)
+    except SurgeryError:
+        return Verdict.UNSAID
+    return Verdict.SAME if _agree(found, wanted) else Verdict.DIFFERENT
+
+
+def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> np.ndarray | None:
+    """The value on these arrays; None if it is no array. Raises SurgeryError."""
+    names: dict[str, Any] = {SOURCE: Samples(arrays), "key": key}
+    if X in arrays:
+        names[X] = lazy(X, arrays[X])
+    value = parse(expression).evaluate(Scope(names, key))
+    if not isinstance(value, Array):
+        return None
+    node = value.settled()
+    return evaluate(node, Region.whole(node.spec.shape), lambda s, leaf, r: arrays[leaf.key.text][r.slices])
+
+
+def _agree(found: np.ndarray | None, wanted: np.ndarray) -> bool:
+    if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+        return False
+    if found.dtype.kind in "biu" or not found.size:
+        return bool(np.array_equal(found, wanted))
+    import ml_dtypes
+
+    kind = np.complex128 if found.dtype.kind == "c" else np.float64
+    a, b = found.astype(kind), wanted.astype(kind)
+    finite = np.isfinite(b)
+    units = UNITS * float(ml_dtypes.finfo(found.dtype).eps)
+    near = float(np.max(np.abs(b[finite]), initial=0.0)) * units
+    return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))
