@@ -1,0 +1,287 @@
+"""Restoring in a training program, as its author sees it: a real model, its checkpoint, what goes wrong."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+import yaml
+from flax.training.train_state import TrainState
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import PlanError, SurgeryError
+from ckpt_surgery.formats.orbax.source import OrbaxSource
+from tests.support.checkpoints import quiet
+
+RECIPES = Path(ckpt_surgery.__file__).parent.parent / "recipes"
+INPUTS = jax.random.normal(jax.random.key(7), (8, 4))
+
+
+class Model(nn.Module):
+    """So many dense layers of width 4, each called `NAME_I`, and a head."""
+
+    depth: int
+    name_of_layer: str = "layers"
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        for i in range(self.depth):
+            x = x + nn.relu(nn.Dense(4, name=f"{self.name_of_layer}_{i}")(x))
+        return nn.Dense(2, name="head")(x)
+
+
+def new_state(model: Model, seed: int = 0) -> TrainState:
+    variables = model.init(jax.random.key(seed), INPUTS)
+    return TrainState.create(apply_fn=model.apply, params=variables["params"], tx=optax.adam(1e-2))
+
+
+def loss(state: TrainState, params: Any) -> jax.Array:
+    return jnp.mean(state.apply_fn({"params": params}, INPUTS) ** 2)
+
+
+def step(state: TrainState) -> tuple[TrainState, float]:
+    value, gradients = jax.value_and_grad(lambda params: loss(state, params))(state.params)
+    return state.apply_gradients(grads=gradients), float(value)
+
+
+@pytest.fixture(scope="module")
+def trained() -> TrainState:
+    """A model of 12 layers after two steps."""
+    state = new_state(Model(12))
+    for _ in range(2):
+        state, _ = step(state)
+    return state
+
+
+@pytest.fixture(scope="module")
+def old(trained: TrainState, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its checkpoint."""
+    path = tmp_path_factory.mktemp("trained") / "old"
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path, trained)
+    return path
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the arrays that are read from checkpoints."""
+    found: list[str] = []
+    real = OrbaxSource.read
+
+    def counted(self: OrbaxSource, leaf: Any, region: Any) -> np.ndarray:
+        found.append(leaf.key.text)
+        return real(self, leaf, region)
+
+    monkeypatch.setattr(OrbaxSource, "read", counted)
+    return found
+
+
+def same(found: Any, wanted: Any) -> None:
+    """Trees of one structure, with the same values."""
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+# --- a state of the model's own -----------------------------------------------------------------------
+
+
+def test_a_state_is_restored_and_training_goes_on(old: Path, trained: TrainState) -> None:
+    found = ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(12), seed=1)))
+    assert type(found) is TrainState
+    same((found.step, found.params, found.opt_state), (trained.step, trained.params, trained.opt_state))
+    (after, first), (wanted_after, wanted_first) = step(found), step(trained)
+    assert first == wanted_first
+    assert step(after)[1] == step(wanted_after)[1] < first
+
+
+def test_a_state_of_a_renamed_model_computes_the_same(old: Path, trained: TrainState) -> None:
+    """Parameters and both moments of the optimizer follow one rule."""
+    recipe = {
+        "version": 1,
+        "rules": [
+            {"match": r"(?P<top>.*)/layers_(?P<i>\d+)/(?P<leaf>.*)", "to": "${top}/block_${i}/${leaf}"}
+        ],
+    }
+    state = new_state(Model(12, "block"), seed=1)
+    found = ckpt_surgery.restore(recipe, old, target=jax.eval_shape(lambda: state))
+    found = found.replace(apply_fn=state.apply_fn)  # which `eval_shape` made anew
+    (after, first), (wanted_after, wanted_first) = step(found), step(trained)
+    assert first == wanted_first
+    assert step(after)[1] == step(wanted_after)[1]
+
+
+def test_a_partial_restore_is_a_smaller_target(old: Path, trained: TrainState, reads: list[str]) -> None:
+    wanted = {"params": {name: trained.params[name] for name in ("layers_0", "head")}}
+    same(ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: wanted)), wanted)
+    assert {*reads} == {
+        f"params/{name}/{leaf}" for name in ("layers_0", "head") for leaf in ("bias", "kernel")
+    }
+
+
+def test_a_deeper_model_is_refused_before_anything_is_read(old: Path, reads: list[str]) -> None:
+    with pytest.raises(PlanError, match=r"nothing gives .*`params/layers_\{12\.\.15\}/kernel`") as caught:
+        ckpt_surgery.restore(None, old, target=jax.eval_shape(lambda: new_state(Model(16))))
+    assert caught.value.exit_code == 2
+    assert reads == []
+
+
+def test_a_deeper_model_keeps_its_own_new_layers(old: Path, trained: TrainState) -> None:
+    fresh = new_state(Model(16), seed=1)
+    found = ckpt_surgery.restore("version: 1\ntarget: {missing: fallback}\n", old, target=fresh)
+    same(found.params["layers_15"], fresh.params["layers_15"])
+    same(found.params["layers_11"], trained.params["layers_11"])
+    assert found.params["layers_15"]["kernel"] is fresh.params["layers_15"]["kernel"]
+
+
+def test_a_cast_that_overflows_returns_nothing(old: Path, trained: TrainState) -> None:
+    recipe = "version: 1\nrules:\n  - {match: 'params/head/kernel', value: x * 1e6}\n"
+    wanted = {"params": {"head": {"kernel": jax.ShapeDtypeStruct((4, 2), jnp.float16)}}}
+    with pytest.raises(SurgeryError, match="params/head/kernel") as caught:
+        ckpt_surgery.restore(recipe, old, target=wanted)
+    assert caught.value.exit_code == 1
+
+
+# --- a bad recipe in a script -------------------------------------------------------------------------
+
+SCRIPT = """\
+import sys
+
+import jax
+import jax.numpy as jnp
+import ckpt_surgery
+from ckpt_surgery.formats.orbax.source import OrbaxSource
+
+real, reads = OrbaxSource.read, []
+OrbaxSource.read = lambda *arguments: reads.append(1) or real(*arguments)
+
+recipe, checkpoint = sys.argv[1:]
+target = {"params": {"dense": {"kernel": jax.ShapeDtypeStruct((4, 2), jnp.float32)}}}
+try:
+    ckpt_surgery.restore(recipe, checkpoint, target=target)
+except ckpt_surgery.SurgeryError as error:
+    print(error)
+    raise SystemExit(error.exit_code)
+finally:
+    print("reads:", len(reads))
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "exit_code", "wanted"),
+    [
+        ("x * 1.0", 0, "reads: 1\n"),  # the script works, and counts
+        (
+            "tranpose(x)",
+            2,
+            "recipe.yaml:5:12  rules[0].value\n"
+            "        value: tranpose(x)\n"
+            "               ^^^^^^^^\n"
+            "  unknown function `tranpose`; did you mean `transpose`?\n"
+            "reads: 0\n",
+        ),
+        (
+            "x.T",
+            2,
+            "recipe.yaml:3:5  rules[0]\n"
+            "      - match: params/head/kernel\n"
+            "        ^\n"
+            "  `params/dense/kernel` has shape [2, 4], the target has [4, 2]\n"
+            "  Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`.\n"
+            "reads: 0\n",
+        ),
+    ],
+)
+def test_a_script_shows_what_is_wrong_with_its_recipe(
+    value: str, exit_code: int, wanted: str, old: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    rule = f"  - match: params/head/kernel\n    to: params/dense/kernel\n    value: {value}\n"
+    (tmp_path / "recipe.yaml").write_text(f"version: 1\nrules:\n{rule}")
+    command = [sys.executable, "-W", "error", "train.py", "recipe.yaml", str(old)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (exit_code, wanted), done.stderr
+    assert done.stderr == ""
+
+
+# --- the forms of a recipe ----------------------------------------------------------------------------
+
+
+def document(tmp_path: Path) -> Any:
+    return yaml.safe_load((RECIPES / "cast.yaml").read_text())
+
+
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "recipe.yaml").write_text((RECIPES / "cast.yaml").read_text())
+    return tmp_path / "recipe.yaml"
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        lambda _: "@cast",
+        file,
+        lambda path: str(file(path)),
+        lambda _: (RECIPES / "cast.yaml").read_text(),
+        document,
+    ],
+    ids=["@name", "path", "name of a file", "text", "mapping"],
+)
+def test_a_recipe_can_have_any_form(recipe: Callable[[Path], Any], old: Path, tmp_path: Path) -> None:
+    given = recipe(tmp_path)
+    found = ckpt_surgery.restore(given, old, set={"dtype": "float16"})
+    wanted = ckpt_surgery.restore("@cast", old, set={"dtype": "float16"})
+    assert found["params"]["head"]["kernel"].dtype == jnp.float16
+    same(found, wanted)
+    plans = [ckpt_surgery.plan(one, old, set={"dtype": "float16"}) for one in (given, "@cast")]
+    told, wanted_told = ([(step.leaf, step.fate, step.rule) for step in plan.steps] for plan in plans)
+    assert len(told) > 70
+    if recipe is not document:  # whose lines are others
+        assert told == wanted_told
+    assert [step[:2] for step in told] == [step[:2] for step in wanted_told]
+
+
+# --- trees in place of checkpoints --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shallow() -> TrainState:
+    return new_state(Model(3), seed=1)
+
+
+def test_a_tree_is_the_target_of_a_plan(old: Path, shallow: TrainState) -> None:
+    found = ckpt_surgery.plan("version: 1\n", old, target=shallow)
+    keys = {step.leaf.key.text for step in found.steps}
+    assert keys >= {"opt_state/1"}  # which has no arrays
+    assert len(keys) == len(jax.tree.leaves(shallow)) + 1
+    assert {"params/layers_2/kernel", "opt_state/0/mu/head/bias", "step"} <= keys
+    assert {leaf.leaf.key.text for leaf in found.dropped} >= {"params/layers_3/kernel"}
+
+
+def test_a_tree_is_the_target_of_apply(
+    old: Path, trained: TrainState, shallow: TrainState, tmp_path: Path
+) -> None:
+    ckpt_surgery.apply(None, old, dst=tmp_path / "new", target=shallow)
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        found = checkpointer.restore(tmp_path / "new", shallow)
+    same(found.params, {name: trained.params[name] for name in shallow.params})
+    assert int(found.step) == 2
+
+
+def test_a_tree_differs_from_a_checkpoint_as_its_own_checkpoint_does(
+    old: Path, shallow: TrainState, tmp_path: Path
+) -> None:
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "shallow", shallow)
+    found = ckpt_surgery.diff(old, shallow, values=True)
+    wanted = ckpt_surgery.diff(old, tmp_path / "shallow", values=True)
+    assert found.common == wanted.common > 20
+    assert [leaf.key for leaf in found.only_a] == [leaf.key for leaf in wanted.only_a]
+    assert (found.only_b, found.changed, found.values) == (wanted.only_b, wanted.changed, wanted.values)
+    assert not all(value.equal for value in found.values or ())
