@@ -1,0 +1,195 @@
+"""`restore`: what the result is, what the target gives, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import DataError, PlanError, RecipeError, SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats import registry
+from ckpt_surgery.formats.safetensors.source import SafetensorsSource
+from ckpt_surgery.planner.plan import Plan
+
+KERNEL = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    save_file({"layer.w": KERNEL, "layer.b": np.ones(3, np.float32)}, tmp_path / "model.safetensors")
+    return str(tmp_path / "model.safetensors")
+
+
+RECIPE = {"version": 1, "rules": [{"match": r"layer\.(?P<n>.*)", "to": "dense/${n}"}]}
+
+
+def abstract(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def test_the_result_has_the_structure_and_the_dtypes_of_the_target(model: str) -> None:
+    target = {"dense": {"w": abstract((4, 3), jnp.bfloat16), "b": abstract((3,))}}
+    found = ckpt_surgery.restore(RECIPE, model, target=target)
+    assert str(jax.tree.structure(found)) == str(jax.tree.structure(target))
+    assert (found["dense"]["w"].dtype, found["dense"]["b"].dtype) == (jnp.bfloat16, np.float32)
+    np.testing.assert_array_equal(found["dense"]["w"], KERNEL.astype(jnp.bfloat16))
+
+
+def test_the_recipe_can_keep_the_dtypes_of_the_source(model: str) -> None:
+    target = {"dense": {"w": abstract((4, 3), jnp.bfloat16), "b": abstract((3,))}}
+    found = ckpt_surgery.restore({**RECIPE, "target": {"dtype": "source"}}, model, target=target)
+    assert found["dense"]["w"].dtype == np.float32
+
+
+def test_a_cast_to_the_dtype_of_the_target_is_in_the_plan_and_never_overflows(tmp_path: Path) -> None:
+    save_file({"a": np.array([1e6], np.float32)}, tmp_path / "large.safetensors")
+    plans: list[Plan] = []
+    with pytest.raises(DataError, match="`a`"):
+        ckpt_surgery.restore(
+            None,
+            tmp_path / "large.safetensors",
+            target={"a": abstract((1,), np.float16)},
+            on_plan=plans.append,
+        )
+    assert [step.fate.value for step in plans[0].steps] == ["transformed"]
+
+
+def test_numbers_take_the_dtypes_of_the_arrays_of_the_target() -> None:
+    recipe = {"version": 1, "target": {"dtype": "source"}}
+    found = ckpt_surgery.restore(recipe, {"step": 7}, target={"step": jnp.zeros((), jnp.int32)})
+    assert (found["step"].dtype, int(found["step"])) == (np.int32, 7)
+
+
+def test_without_a_target_the_result_is_dicts_and_lists_on_the_default_device(model: str) -> None:
+    tree = {"a": [np.ones(2, np.float32), np.zeros(1, np.float32)], "b": {"c": "text"}}
+    found = ckpt_surgery.restore(None, tree)
+    assert found["b"] == {"c": "text"}
+    np.testing.assert_array_equal(found["a"][0], np.ones(2))
+    of_file = ckpt_surgery.restore(RECIPE, model)
+    assert {leaf.sharding.device_set.pop() for leaf in jax.tree.leaves(of_file)} == {jax.devices()[0]}
+
+
+def test_rules_of_shardings_without_a_target(model: str) -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+    rules = [(r"dense/w", PartitionSpec("x")), (".*", PartitionSpec())]
+    found = ckpt_surgery.restore(RECIPE, model, shardings=(mesh, rules))
+    assert found["dense"]["w"].sharding == NamedSharding(mesh, PartitionSpec("x"))
+    assert found["dense"]["b"].sharding == NamedSharding(mesh, PartitionSpec())
+    np.testing.assert_array_equal(found["dense"]["w"], KERNEL)
+
+
+def test_what_is_missing_falls_back_on_the_arrays_of_the_target(model: str) -> None:
+    own = jnp.full((2,), 5.0)
+    target = {"dense": {"w": abstract((4, 3)), "b": abstract((3,))}, "head": own}
+    recipe = {**RECIPE, "target": {"missing": "fallback"}}
+    assert ckpt_surgery.restore(recipe, model, target=target)["head"] is own
+
+
+def test_a_leaf_without_a_value_that_nothing_gives_is_refused(model: str) -> None:
+    dense = {"w": abstract((4, 3)), "b": abstract((3,))}
+    target = {"dense": dense, "head": abstract((2,)), "x": jnp.ones(2)}
+    recipe = {**RECIPE, "target": {"missing": "fallback"}}
+    with pytest.raises(
+        PlanError, match=r"nothing gives `head` of the target \(1 in all\), which has no values"
+    ):
+        ckpt_surgery.restore(recipe, model, target=target)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"fill": "head", "fallback": True}, "the target has no value for it"),
+        ({"fill": "head", "value": "target['head'] * 2"}, "`head` of the target has no value"),
+    ],
+)
+def test_a_leaf_without_a_value_cannot_be_asked_for_it(
+    rule: dict[str, Any], message: str, model: str
+) -> None:
+    target = {
+        "layer.w": abstract((4, 3)),
+        "layer.b": abstract((3,)),
+        "head": abstract((2,)),
+        "o": jnp.ones(2),
+    }
+    recipe = {"version": 1, "rules": [rule, {"fill": "o", "fallback": True}]}
+    with pytest.raises(PlanError, match=message):
+        ckpt_surgery.restore(recipe, model, target=target)
+
+
+def test_leaves_that_are_not_in_the_target_are_dropped_and_in_the_plan(model: str) -> None:
+    plans: list[Plan] = []
+    target = {"dense": {"b": abstract((3,))}}
+    found = ckpt_surgery.restore(RECIPE, model, target=target, on_plan=plans.append)
+    assert list(found["dense"]) == ["b"]
+    assert [gone.leaf.key.text for gone in plans[0].dropped] == ["layer.w"]
+
+
+def test_a_path_is_no_target(model: str) -> None:
+    with pytest.raises(UsageError, match="the target is the path"):
+        ckpt_surgery.restore(None, model, target=model)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    read = SafetensorsSource.read
+
+    def counted(self: SafetensorsSource, leaf: Leaf, region: Region) -> np.ndarray:
+        found.append(leaf.key.text)
+        return read(self, leaf, region)
+
+    monkeypatch.setattr(SafetensorsSource, "read", counted)
+    return found
+
+
+def test_a_recipe_with_a_mistake_reads_nothing(model: str, reads: list[str]) -> None:
+    with pytest.raises(RecipeError) as caught:
+        ckpt_surgery.restore("version: 1\nrules:\n  - match: 'a('\n    to: b\n", model)
+    place = caught.value.problems[0].place
+    assert place is not None
+    assert (place.file, place.path, place.line) == ("(recipe)", "rules[0].match", 3)
+    assert reads == []
+    ckpt_surgery.restore(None, model)
+    assert sorted(reads) == ["layer.b", "layer.w"]
+
+
+def test_more_layers_than_there_are_is_refused_with_a_leaf(reads: list[str]) -> None:
+    def layers(count: int) -> dict[str, Any]:
+        return {f"layers_{i}": {"kernel": np.ones((2, 2), np.float32)} for i in range(count)}
+
+    target = jax.tree.map(lambda a: abstract(a.shape), layers(16))
+    with pytest.raises(
+        PlanError, match=r"nothing gives `layers_\{12\.\.15\}/kernel` of the target \(4 in all\)"
+    ):
+        ckpt_surgery.restore(None, layers(12), target=target)
+
+
+def test_a_source_that_changes_meanwhile_gives_no_result(model: str) -> None:
+    def change(plan: Plan) -> None:
+        Path(model).touch()
+
+    with pytest.raises(SourceError, match=r"changed while it was read|has changed"):
+        ckpt_surgery.restore(RECIPE, model, on_plan=change)
+
+
+def test_sources_are_told_apart_by_the_one_place_that_opens_them(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    opened = registry.open_source
+
+    def counted(*arguments: Any) -> Source:
+        asked.append(arguments[0])
+        return opened(*arguments)
+
+    monkeypatch.setattr(registry, "open_source", counted)
+    ckpt_surgery.restore(None, model, target={"layer.w": abstract((4, 3)), "layer.b": jnp.zeros(3)})
+    assert asked == [model]
