@@ -18,6 +18,7 @@ __all__ = [
     "apply",
     "convert",
     "diff",
+    "from_orbax_transforms",
     "inspect",
     "lint",
     "plan",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
+    from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.restoring import restore
@@ -45,6 +47,7 @@ _MODULES = {
     "apply": "api",
     "convert": "api",
     "diff": "inspecting",
+    "from_orbax_transforms": "migrating",
     "inspect": "inspecting",
     "lint": "checking",
     "plan": "api",

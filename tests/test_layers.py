@@ -32,20 +32,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 """What each wing may import besides itself."""
 
 OF_API = {
-    *(
-        "__init__",
-        "api",
-        "checking",
-        "destinations",
-        "document_paths",
-        "inspecting",
-        "offers",
-        "opening",
-        "orbax",
-    ),
-    *("preparing", "restoring"),
-    *("prepublication", "provenance", "readback", "records", "remarks", "replacing", "requests", "resuming"),
-    *("saved_plans", "sharing", "structure", "verifying", "wholeness"),
+    *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "migrating", "offers"),
+    *("opening", "orbax", "preparing", "prepublication", "provenance", "readback", "records", "remarks"),
+    *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
+    "wholeness",
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

@@ -1,0 +1,45 @@
+"""Recipes out of what other libraries take, where a checkpoint can say what their functions are applied to."""
+
+import os
+from typing import Any
+
+from ckpt_surgery.core.arguments import CheckpointLike
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.migration import orbax_transforms
+from ckpt_surgery.migration.originals import Original, original_of_leaves, original_of_tree
+from ckpt_surgery.migration.recipes import MigratedRecipe
+
+
+def from_orbax_transforms(
+    transforms: Any, *, default_to_original: bool = True, original: CheckpointLike | None = None
+) -> MigratedRecipe:
+    """Make a recipe of transforms: it does what Orbax's `apply_transformations` does with them.
+
+    The new tree is the target: `ckpt_surgery.restore(recipe, checkpoint, target=new_tree)`. As in Orbax, the
+    last transform that matches a key wins, in the order of `jax.tree`, where dicts are sorted; the dtypes are
+    those of the original, and a key that nothing gives keeps the target's value. Other than in Orbax, a
+    transform that another one overrules may name a key that does not exist, shapes have to be the target's,
+    and what does not fit a dtype is an error.
+
+    `value_fn` and `multi_value_fn` become expressions: they are called with stand-ins that write down
+    operators, indexing, methods and functions of arrays, and the result is compared with the function on
+    small random arrays. A function that no expression says is kept, and is called with whole arrays.
+
+    `original` is what the transforms are applied to, a pytree or the path of a checkpoint; functions that look
+    at which leaves there are need it, and with it expressions are compared for its shapes and dtypes. Without
+    it, arrays of one dtype are assumed where a function combines several.
+
+    Raises UsageError for what is no transform, for regular expressions and keys that recipes do not take, and
+    for functions that need `original`; SourceError for a checkpoint that cannot be opened.
+    """
+    known = None if original is None else _original(original)
+    return orbax_transforms.from_orbax_transforms(
+        transforms, default_to_original=default_to_original, original=known
+    )
+
+
+def _original(given: CheckpointLike) -> Original:
+    """What is known of a checkpoint or of a tree."""
+    if isinstance(given, str | os.PathLike):
+        return original_of_leaves(formats.open_source(os.fspath(given)).leaves())
+    return original_of_tree(given)
