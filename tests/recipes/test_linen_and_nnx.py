@@ -39,7 +39,7 @@ class LinenBlock(nn.Module):
 
 class LinenHead(nn.Module):
     def setup(self) -> None:
-        self.layers = [nn.Dense(4), nn.relu, nn.Dense(3)]
+        self.layers: Any = [nn.Dense(4), nn.relu, nn.Dense(3)]
 
     def __call__(self, x: jax.Array) -> jax.Array:
         for layer in self.layers:
@@ -351,7 +351,12 @@ OPTIMIZERS: Mapping[str, Callable[[], optax.GradientTransformation]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+SLOW = ("every second",)  # XLA compiles a conditional of the whole step
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in OPTIMIZERS]
+)
 def test_slots_of_optimizers(name: str, save: Save, run: Run) -> None:
     """The same steps in both frameworks: the converted state is the one that the other framework has."""
     tx = OPTIMIZERS[name]()

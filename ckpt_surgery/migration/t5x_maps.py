@@ -1,0 +1,180 @@
+r"""Assignment maps of T5X as recipes: each entry becomes a `fill` rule, in the same order.
+
+T5X applies a map with `apply_assignment_map` (google-research/t5x, t5x/state_utils.py). Its patterns match
+whole keys of the new state, and the first one that matches wins. The replacement, with groups as
+`re.Match.expand` takes them, is the key in the checkpoint; None leaves the key to the new state. Keys that no
+pattern matches come from the checkpoint under their own name. A pattern that matches nothing is an error
+unless `require_all_rules_match` is false.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from itertools import count, islice, pairwise
+from typing import Any
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.language.template_parsing import parse_template
+from ckpt_surgery.migration.recipes import MigratedRecipe
+
+FUNCTION = "apply_assignment_map"
+"""Name of T5X's function for such maps."""
+_EMPTY_NODES = {"fill": ".*", "when": "kind(target[key]) == 'empty'", "fallback": True, "optional": True}
+"""A rule for what T5X's maps never see: nodes without arrays."""
+_FLAGS = {re.IGNORECASE: "i", re.MULTILINE: "m", re.DOTALL: "s", re.VERBOSE: "x", re.ASCII: "a"}
+
+Entry = tuple[str | re.Pattern[str], str | None]
+"""A pattern over keys of the new state, and the key in the checkpoint, or None."""
+
+
+def from_t5x_assignment_map(
+    assignment_map: Sequence[Entry] | functools.partial[Any], *, require_all_rules_match: bool = True
+) -> MigratedRecipe:
+    """The recipe that does what T5X does with an assignment map. It needs a target: the new state.
+
+    `assignment_map` is a sequence of pairs, as `RestoreCheckpointConfig.assignment_map` takes it, or one of
+    its `state_transformation_fns`: a `functools.partial` of `apply_assignment_map`, whose own
+    `require_all_rules_match` counts. With `is_resuming=True` the recipe has no rules, as T5X then changes
+    nothing.
+
+    A key that neither the map nor the checkpoint gives is an error, as in T5X without `fallback_to_scratch`;
+    with it, add `target: {missing: fallback}`. In one case T5X ignores its map: where the checkpoint has a
+    leaf of a key that the map fills, and the map takes this leaf to no other key, T5X restores that leaf. The
+    recipe follows the map.
+
+    Raises UsageError for other functions, which are code, and for patterns and replacements that `re` or a
+    recipe does not take, with the number of the entry.
+    """
+    options: dict[str, Any] = {}
+    if callable(assignment_map):
+        options = _of_partial(assignment_map)
+        assignment_map = options.pop("assignment_map")
+    if options.get("is_resuming"):
+        return MigratedRecipe({"version": 1})
+    optional = not options.get("require_all_rules_match", require_all_rules_match)
+    rules = [_rule(number, entry, optional) for number, entry in enumerate(_entries(assignment_map))]
+    before = [_EMPTY_NODES] if any("from" in rule for rule in rules) else []
+    return MigratedRecipe({"version": 1, "rules": [*before, *rules]})
+
+
+def _of_partial(function: Any) -> dict[str, Any]:
+    """The arguments that a transformation function of T5X was given. Raises UsageError for code."""
+    inner = function
+    arguments: dict[str, Any] = {}
+    while isinstance(inner, functools.partial) and not inner.args:
+        arguments = {**inner.keywords, **arguments}
+        inner = inner.func
+    name = getattr(inner, "__name__", type(inner).__name__)
+    known = {"assignment_map", "require_all_rules_match", "is_resuming"}
+    if name == FUNCTION and "assignment_map" in arguments and arguments.keys() <= known:
+        return arguments
+    if name == FUNCTION:
+        raise UsageError(
+            f"`{FUNCTION}` is given without its map, or with more than its options",
+            hint="Give the map itself: a sequence of pairs of a pattern and a replacement.",
+        )
+    raise UsageError(
+        f"`{shown(name)}` is code, and only the maps of `{FUNCTION}` are data",
+        hint="Write what the function does as rules of a recipe, or as a hook that they call.",
+    )
+
+
+def _entries(assignment_map: Any) -> list[Any]:
+    if isinstance(assignment_map, str | bytes) or not isinstance(assignment_map, Sequence):
+        raise UsageError(
+            f"an assignment map is a sequence of pairs, not {type(assignment_map).__name__}",
+            hint="Give pairs of a pattern over the new state's keys and a key of the checkpoint or None.",
+        )
+    return list(assignment_map)
+
+
+def _rule(number: int, entry: Any, optional: bool) -> dict[str, Any]:
+    """The rule of one entry. `number`: its place in the map, for messages."""
+    where = f"assignment_map[{number}]"
+    if callable(entry):
+        raise UsageError(
+            f"{where} is a function, not a pair of a pattern and a replacement",
+            hint="Give the functions of `state_transformation_fns` one at a time.",
+        )
+    pair = entry if isinstance(entry, list | tuple) and len(entry) == 2 else (None, None)
+    pattern, replacement = pair[0], pair[1]
+    if isinstance(pattern, re.Pattern):
+        pattern = _with_flags(pattern)
+    if not isinstance(pattern, str) or not isinstance(replacement, str | None):
+        raise UsageError(
+            f"{where} is {shown(repr(entry))}, not a pair of a pattern and a replacement",
+            hint="Both are texts; the replacement can be None.",
+        )
+    _check_pattern(pattern, where)
+    outcome = {"fallback": True} if replacement is None else {"from": _template(pattern, replacement, where)}
+    return {"fill": pattern, **outcome, **({"optional": True} if optional else {})}
+
+
+def _with_flags(pattern: re.Pattern[Any]) -> Any:
+    """The text of a compiled pattern, with its flags in it."""
+    if not isinstance(pattern.pattern, str):
+        return None
+    try:
+        within = re.compile(pattern.pattern).flags
+    except re.error:  # only in verbose mode
+        within = 0
+    letters = "".join(letter for flag, letter in _FLAGS.items() if pattern.flags & ~within & flag)
+    return f"(?{letters}){pattern.pattern}" if letters else pattern.pattern
+
+
+def _check_pattern(pattern: str, where: str) -> None:
+    try:
+        compile_pattern(pattern)
+    except ExpressionError as error:
+        raise UsageError(f"{where}: `{shown(pattern)}`: {error.message}", hint=error.hint) from None
+
+
+def _template(pattern: str, replacement: str, where: str) -> str:
+    """The replacement as a key template. Python expands it: each group gives a mark of its own."""
+    compiled = re.compile(pattern)
+    marks = _unused_characters(compiled.groups + 2, pattern + replacement)
+    start, *groups, end = marks
+    names = {number: name for name, number in compiled.groupindex.items()}
+    match = re.fullmatch(
+        start + "".join(_marked(mark, names.get(i)) for i, mark in enumerate(groups, 1)) + end, "".join(marks)
+    )
+    assert match is not None
+    try:
+        expanded = match.expand(replacement).replace("".join(marks), start)
+    except (re.error, IndexError) as error:
+        raise UsageError(f"{where}: `{shown(replacement)}` is no replacement: {error}") from None
+    references = {start: r"\g<0>"} | {mark: _reference(i, names) for i, mark in enumerate(groups, 1)}
+    template = "".join(
+        _spelled(character, following, references) for character, following in pairwise(f"{expanded}/")
+    )
+    try:
+        parse_template(template)
+    except ExpressionError as error:
+        raise UsageError(f"{where}: `{shown(replacement)}`: {error.message}", hint=error.hint) from None
+    return template
+
+
+def _unused_characters(number: int, text: str) -> list[str]:
+    """So many characters that the text does not have."""
+    return list(islice((chr(code) for code in count(0xF0000) if chr(code) not in text), number))
+
+
+def _marked(mark: str, name: str | None) -> str:
+    return f"({mark})" if name is None else f"(?P<{name}>{mark})"
+
+
+def _reference(number: int, names: dict[int, str]) -> str:
+    return rf"\g<{names[number]}>" if number in names else f"\\{number}"
+
+
+def _spelled(character: str, following: str, references: dict[str, str]) -> str:
+    """A character of an expanded replacement as a template has it. `following`: the character after it."""
+    reference = references.get(character)
+    if reference is None:
+        return {"\\": "\\\\", "$": "$$"}.get(character, character)
+    number = reference[1:]
+    too_long = number.isdecimal() and (following.isdecimal() or len(number) > 2)
+    return rf"\g<{number}>" if too_long else reference
