@@ -19,6 +19,7 @@ __all__ = [
     "convert",
     "diff",
     "from_orbax_transforms",
+    "from_t5x_assignment_map",
     "inspect",
     "lint",
     "plan",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.language.loading import schema
     from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
+    from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.restoring import restore
     from ckpt_surgery.verifying import verify
@@ -48,6 +50,7 @@ _MODULES = {
     "convert": "api",
     "diff": "inspecting",
     "from_orbax_transforms": "migrating",
+    "from_t5x_assignment_map": "migration.t5x_maps",
     "inspect": "inspecting",
     "lint": "checking",
     "plan": "api",
