@@ -22,7 +22,9 @@ def called(name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], record
     try:
         return function(*inputs, **given)
     except TypeError:
-        raise recorder.refused(f"it calls `{name}` with arguments that the expression language does not have")
+        raise recorder.refused(
+            f"it calls `{name}` with arguments that the expression language does not have"
+        ) from None
 
 
 def _some(values: Any) -> Traced:

@@ -77,7 +77,8 @@ def _traced_by_jax(
     if any(spec.dtype.itemsize > 4 for spec in specs):
         return None
     try:
-        found = jax.eval_shape(function, *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs))
+        abstract = [jax.ShapeDtypeStruct(s.shape, s.dtype) for s in specs]  # type: ignore[no-untyped-call]
+        found = jax.eval_shape(function, *abstract)
         return tuple(found.shape), np.dtype(found.dtype)
     except Exception:  # noqa: BLE001  (NumPy's functions, branches on values, …: all mean that it has to be called)
         return None

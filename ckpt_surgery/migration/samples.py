@@ -13,8 +13,8 @@ from ckpt_surgery.core.dtypes import dtype_named
 SHAPES = ((), (6,), (4, 4), (4, 6), (2, 4, 6), (2, 3, 4, 6))
 """Shapes for a function of which nothing is known."""
 OTHER_DTYPES = ("float64", "int64", "int32", "float16", "bfloat16")
-OF_JAX = ("int32", "bfloat16")
-"""Dtypes that are tried as arrays of JAX alone, as checkpoints are restored: NumPy's rules widen them."""
+EITHER = ("int32", "bfloat16")
+"""Dtypes with which NumPy and JAX give results of different dtypes, of sums and quotients."""
 MOST_ELEMENTS = 1 << 22
 """Limit on the elements of a sample whose shape follows from the numbers in an expression."""
 

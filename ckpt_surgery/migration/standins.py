@@ -185,7 +185,7 @@ def dtype_node(dtype: Any, recorder: Recorder) -> Any:
     try:
         found = np.dtype(dtype) if not isinstance(dtype, str) else dtype_named(dtype)
     except (TypeError, ValueError):
-        raise recorder.refused(f"it uses the dtype {dtype!r}")
+        raise recorder.refused(f"it uses the dtype {dtype!r}") from None
     return found.name
 
 
@@ -208,7 +208,7 @@ def _whole(value: Any, recorder: Recorder) -> ast.expr:
     try:
         return node_of(operator.index(value), recorder)
     except TypeError:
-        raise recorder.refused(f"it indexes with {type(value).__name__}")
+        raise recorder.refused(f"it indexes with {type(value).__name__}") from None
 
 
 class Branch(Traced):

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -24,6 +25,7 @@ X = "x"
 class Verdict(enum.Enum):
     SAME = "the same result"
     DIFFERENT = "another result"
+    NARROWED = "the same values, in the 32 bits that JAX makes of 64"
     FAILS = "the function fails, so that nothing is known"
     UNSAID = "the function has a result, and the expression an error"
 
@@ -65,7 +67,8 @@ def verdict(
     """
     try:
         with np.errstate(all="ignore"):
-            wanted = np.asarray(function())
+            result = function()
+            wanted = np.asarray(result)
     except (Interrupted, MemoryError, KeyboardInterrupt):
         raise
     except (Exception, SystemExit):  # noqa: BLE001  (whatever it does with values that are not for it)
@@ -76,7 +79,17 @@ def verdict(
         found = _evaluated(expression, arrays, key)
     except SurgeryError:
         return Verdict.UNSAID
-    return Verdict.SAME if _agree(found, wanted) else Verdict.DIFFERENT
+    if _agree(found, wanted):
+        return Verdict.SAME
+    narrowed = not isinstance(result, np.ndarray | np.generic) and _is_wider(found, wanted)
+    return Verdict.NARROWED if narrowed else Verdict.DIFFERENT
+
+
+def _is_wider(found: np.ndarray | None, wanted: np.ndarray) -> bool:
+    """Whether the one has 64 bits and the other 32, and nothing else differs."""
+    if found is None or found.dtype.itemsize != 8 or found.dtype.kind != wanted.dtype.kind:
+        return False
+    return wanted.dtype.itemsize == 4 and _agree(found.astype(wanted.dtype), wanted)
 
 
 def _evaluated(expression: str, arrays: Mapping[str, np.ndarray], key: str) -> np.ndarray | None:
@@ -96,11 +109,9 @@ def _agree(found: np.ndarray | None, wanted: np.ndarray) -> bool:
         return False
     if found.dtype.kind in "biu" or not found.size:
         return bool(np.array_equal(found, wanted))
-    import ml_dtypes
-
     kind = np.complex128 if found.dtype.kind == "c" else np.float64
     a, b = found.astype(kind), wanted.astype(kind)
     finite = np.isfinite(b)
-    units = UNITS * float(ml_dtypes.finfo(found.dtype).eps)
+    units = UNITS * float(ml_dtypes.finfo(found.dtype).eps)  # type: ignore[no-untyped-call]
     near = float(np.max(np.abs(b[finite]), initial=0.0)) * units
     return bool(np.allclose(a, b, rtol=0, atol=near, equal_nan=True))

@@ -1,0 +1,181 @@
+"""Whether an expression does what the function does that it was made of, on arrays that it may get."""
+
+import ast
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.migration.originals import Original
+from ckpt_surgery.migration.samples import EITHER, as_jax, drawn, shrunk, usual_specs
+from ckpt_surgery.migration.verifying import Verdict, X, verdict
+
+SEEDS = (1, 2)
+"""Two draws: a function that is random, or that counts its calls, gives different results."""
+SMALL = 1 << 18
+"""Elements up to which sample arrays have the shapes of the original."""
+LARGE = 1 << 24
+"""Elements up to which they have them if the function works on no smaller ones."""
+MOST_LEAVES = 32
+"""Leaves of the original, of different shapes and dtypes, that a function is tried on."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One array as a `value_fn` gets it."""
+
+    array: np.ndarray
+    number: bool = False
+    on_devices: bool = False
+
+    @property
+    def given(self) -> Any:
+        """What the function is called with."""
+        return self.array.item() if self.number else as_jax(self.array) if self.on_devices else self.array
+
+
+def holds_for(
+    expression: str, function: Callable[[Any], Any], leaves: Sequence[str], original: Original | None
+) -> bool:
+    """Whether expression and function of one array agree.
+
+    They are compared on arrays like those leaves, or else, if there are none, on arrays of many kinds.
+    """
+    if not leaves or original is None:
+        return _in_general(expression, lambda arrays: function(arrays[X]), [X], "")
+    found = [
+        verdict(expression, functools.partial(function, sample.given), {X: sample.array})
+        for sample in _samples_like(leaves, original)
+    ]
+    return Verdict.SAME in found and set(found) <= {Verdict.SAME, Verdict.FAILS}
+
+
+def agrees_in_general(expression: str, function: Callable[[Any], Any], key: str) -> bool:
+    """Whether a function of a tree agrees with its expression where all leaves are alike."""
+    texts = list(_looked_up(expression, key))
+    return _in_general(expression, lambda arrays: function(_tree_of(arrays)), texts, key)
+
+
+def _in_general(
+    expression: str, function: Callable[[Mapping[str, Any]], Any], texts: Sequence[str], key: str
+) -> bool:
+    """Whether the results are the same wherever both have one, and both have one somewhere.
+
+    `function` gets arrays by name, `texts`: of NumPy, and of JAX. With some dtypes these two compute
+    differently, and the expression like one of them.
+    """
+    same = False
+    for seed, spec in itertools.product(SEEDS, usual_specs(expression)):
+        arrays = {text: drawn(spec, seed + i) for i, text in enumerate(texts)}
+        forms: list[Mapping[str, Any]] = [arrays]
+        if spec.dtype.itemsize < 8:
+            forms.append({text: as_jax(array) for text, array in arrays.items()})
+        found = {verdict(expression, functools.partial(function, form), arrays, key) for form in forms}
+        agrees = Verdict.SAME in found
+        if Verdict.DIFFERENT in found and not (agrees and spec.dtype.name in EITHER):
+            return False
+        same = same or agrees
+    return same
+
+
+def _samples_like(leaves: Sequence[str], original: Original) -> Iterator[Sample]:
+    """Samples with the shapes and dtypes of these leaves, each once; smaller ones for large leaves."""
+    known: dict[tuple[ArraySpec, bool, bool], None] = {}
+    for text in leaves:
+        spec = original.leaves[text].spec
+        assert spec is not None
+        known[spec, original.number_at(text), original.on_devices(text)] = None
+    smallest = sorted(known, key=lambda kind: kind[0].size)[:MOST_LEAVES]
+    for spec, number, on_devices in smallest:
+        for seed in SEEDS:
+            yield Sample(drawn(spec if spec.size <= SMALL else shrunk(spec), seed), number, on_devices)
+
+
+def agrees_with(original: Original) -> Callable[[str, Callable[[Any], Any], str], bool]:
+    """Compares where the leaves are those of the original, with other values."""
+
+    def agrees(expression: str, function: Callable[[Any], Any], key: str) -> bool:
+        texts = [text for text in _looked_up(expression, key) if text in original.numeric]
+        specs = {text: _spec_of(original, text) for text in texts}
+        size = sum(spec.size for spec in specs.values())
+        found = Verdict.FAILS
+        if size > SMALL:
+            found = _compared(expression, function, key, original, {t: shrunk(s) for t, s in specs.items()})
+        if found in (Verdict.FAILS, Verdict.UNSAID) and size <= LARGE:
+            found = _compared(expression, function, key, original, specs)
+        return found is Verdict.SAME
+
+    return agrees
+
+
+def _spec_of(original: Original, text: str) -> ArraySpec:
+    spec = original.leaves[text].spec
+    assert spec is not None
+    return spec
+
+
+def _compared(
+    expression: str,
+    function: Callable[[Any], Any],
+    key: str,
+    original: Original,
+    specs: Mapping[str, ArraySpec],
+) -> Verdict:
+    """The verdict on two draws of the leaves that the expression reads. All other leaves are zeros."""
+    zeros = {t: _zeros(_spec_of(original, t)) for t in original.numeric}
+    found = Verdict.FAILS
+    for seed in SEEDS:
+        arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
+        values = {
+            text: as_jax(array) if original.on_devices(text) else original.given(text, array)
+            for text, array in {**zeros, **arrays}.items()
+        }
+        tree = original.rebuilt(values)
+        found = verdict(expression, functools.partial(function, tree), arrays, key)
+        if found is not Verdict.SAME:
+            return found
+    return found
+
+
+def _zeros(spec: ArraySpec) -> np.ndarray:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
+
+
+def _looked_up(expression: str, key: str) -> Iterator[str]:
+    """The keys of the leaves that an expression reads, where `key` is the key that is asked for."""
+    for node in ast.walk(ast.parse(expression, mode="eval")):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "source":
+            match node.slice:
+                case ast.Constant(str(text)):
+                    yield text
+                case ast.Name("key"):
+                    yield key
+                case ast.JoinedStr([ast.Constant(str(text)), _]):
+                    yield text + key
+
+
+class _Tree(dict[str, Any]):
+    """A tree that gives its branches as items and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _tree_of(leaves: Mapping[str, Any]) -> _Tree:
+    root = _Tree()
+    for text, value in leaves.items():
+        *branches, name = text.split("/")
+        node = root
+        for branch in branches:
+            found = node.setdefault(branch, _Tree())
+            node = found if isinstance(found, _Tree) else _Tree()
+        node[name] = value
+    return root

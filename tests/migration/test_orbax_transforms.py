@@ -1,0 +1,562 @@
+"""Orbax's transforms as recipes: on real checkpoints, the result is that of `apply_transformations`."""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from orbax.checkpoint.transform_utils import RestoreTransform, Transform, apply_transformations
+
+from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
+from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
+from ckpt_surgery.migration.originals import original_of_leaves
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from tests.migration.recipes import carried_out
+from tests.oracle.states import train_state
+from tests.oracle.test_guide import GUIDE, Example
+from tests.oracle.test_transform_utils import CASES, INSERT, REFUSED, Case
+from tests.oracle.trees import Tree, assert_same, through_orbax
+
+
+def rules(recipe: MigratedRecipe) -> list[dict[str, Any]]:
+    """The rules without what all of them have."""
+    return [
+        {name: value for name, value in rule.items() if name != "optional"}
+        for rule in recipe.document["rules"]
+        if rule.get("when") != "kind(target[key]) == 'empty'"
+    ]
+
+
+def value_of(recipe: MigratedRecipe) -> Any:
+    """The value of the only rule."""
+    (rule,) = rules(recipe)
+    return rule.get("value")
+
+
+def assert_as_orbax(
+    directory: Path, original: Tree, transforms: Tree, new: Tree, recipe: MigratedRecipe, default: bool = True
+) -> None:
+    ours = carried_out(directory, recipe, original, new)
+    expected = apply_transformations(original, transforms, new, default)
+    assert_same(ours, through_orbax(directory, in_numpy(expected)))
+
+
+def in_numpy(tree: Tree) -> Tree:
+    """The tree without arrays of JAX, which Orbax restores with a warning."""
+    return jax.tree.map(lambda value: np.asarray(value) if isinstance(value, jax.Array) else value, tree)
+
+
+# --- the guide, and what Orbax's own tests look at ------------------------------------------------------
+
+
+def target_of(example: Example) -> Tree:
+    """A new tree with the shapes of the result: other than in Orbax, they have to be the target's."""
+    expected = apply_transformations(example.original, example.transforms, example.new)
+    return jax.tree.map(lambda value: np.asarray(value) * 0 - 1, expected)
+
+
+@pytest.mark.parametrize("example", GUIDE, ids=lambda example: example.recipe)
+def test_the_examples_of_the_guide(tmp_path: Path, example: Example) -> None:
+    recipe = from_orbax_transforms(example.transforms, original=example.original)
+    assert_as_orbax(tmp_path, example.original, example.transforms, target_of(example), recipe)
+
+
+def test_layers_are_inserted(tmp_path: Path) -> None:
+    def layers(widths: Sequence[int], start: int) -> Tree:
+        return {
+            f"Dense_{i}": {"kernel": np.full((8, n), start + i, np.float32), "bias": np.full(n, -start - i)}
+            for i, n in enumerate(widths)
+        }
+
+    old = {"params": layers((8, 8), 1), "mu": [layers((8, 8), 3)], "step": 7}
+    fresh = {"params": layers((8, 8, 8), 10), "mu": [layers((8, 8, 8), 20)], "step": 0, "new": 5}
+    assert_as_orbax(tmp_path, old, INSERT, fresh, from_orbax_transforms(INSERT))
+
+
+@pytest.mark.slow
+def test_layers_are_inserted_into_a_train_state(tmp_path: Path) -> None:
+    old, fresh = train_state(8, 8, seed=1), train_state(8, 8, 8, 4, seed=2)
+    recipe = from_orbax_transforms(INSERT)
+    assert not recipe.hooks
+    assert_as_orbax(tmp_path, old, INSERT, fresh, recipe)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.reason)
+def test_the_cases_of_orbax(tmp_path: Path, case: Case) -> None:
+    recipe = from_orbax_transforms(
+        case.transforms, default_to_original=case.default_to_original, original=case.original
+    )
+    assert_as_orbax(tmp_path, case.original, case.transforms, case.new, recipe, case.default_to_original)
+
+
+KNOWN_ONLY = {"trees that are not dicts: dataclasses and lists"}
+"""Cases that need the original: an index is an element of an array, or of a list."""
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.reason not in KNOWN_ONLY], ids=lambda case: case.reason
+)
+def test_the_cases_of_orbax_without_the_original(tmp_path: Path, case: Case) -> None:
+    recipe = from_orbax_transforms(case.transforms, default_to_original=case.default_to_original)
+    assert not recipe.hooks
+    assert_as_orbax(tmp_path, case.original, case.transforms, case.new, recipe, case.default_to_original)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.reason)
+def test_what_orbax_refuses_is_refused(tmp_path: Path, case: Case) -> None:
+    recipe = from_orbax_transforms(case.transforms, default_to_original=case.default_to_original)
+    with pytest.raises(ValueError, match="not found in origin tree"):
+        case.oracle()
+    with pytest.raises(PlanError, match="no source leaf is called"):
+        carried_out(tmp_path, recipe, case.original, case.new)
+
+
+def test_the_example_of_the_docstring(tmp_path: Path) -> None:
+    """That of `apply_transformations`, with functions of key and tree, as these have to be."""
+    original = {
+        "a": 1,
+        "b": {"c": 5, "d": [0, 1, 2, 3]},
+        "f": 2,
+        "b1": {"c": 2},
+        "b2": {"c": 3},
+    }
+    transforms = {
+        "a1": Transform(multi_value_fn=lambda key, kv: kv["a"]),
+        "b": {"c": Transform(multi_value_fn=lambda key, kv: kv["b"]["c"] * 2)},
+        "c1": Transform(original_key="b/c"),
+        "c2": Transform(original_key="b/c"),
+        "x": Transform(multi_value_fn=lambda key, kv: kv["b"]["d"][0]),
+        "z": Transform(multi_value_fn=lambda key, kv: kv["a"] * 2 + sum(kv["b"]["d"])),
+        r"x(\d.*)": Transform(original_key=r"b\1"),
+    }
+    new = {
+        "a1": -1,
+        "b": {"c": -1},
+        "c1": -1,
+        "c2": -1,
+        "x": -1,
+        "z": -1,
+        "f": -1,
+        "g": 5,
+        "x1": {"c": -1},
+        "x2": {"c": -1},
+    }
+    recipe = from_orbax_transforms(transforms, original=original)
+    assert_as_orbax(tmp_path, original, transforms, new, recipe)
+    assert {rule["fill"]: rule.get("value", rule.get("from")) for rule in rules(recipe)} == {
+        "a1": "source['a']",
+        "b/c": "source['b/c'] * 2",
+        "c1": "b/c",
+        "c2": "b/c",
+        "x": "source['b/d/0']",
+        "z": "source['a'] * 2 + (source['b/d/0'] + source['b/d/1'] + source['b/d/2'] + source['b/d/3'])",
+        r"x(\d.*)": r"b\1",
+    }
+    assert not recipe.hooks
+
+
+# --- the document ---------------------------------------------------------------------------------------
+
+
+def test_the_document() -> None:
+    transforms = {
+        "(.*)kernel": Transform(original_key=r"\1w"),
+        "a": Transform(value_fn=lambda v: v * 2),
+        "b": {"c": Transform(multi_value_fn=lambda key, kv: kv["a"] + kv["b"]["c"])},
+        "fresh/.*": Transform(use_fallback=True),
+    }
+    recipe = from_orbax_transforms(transforms)
+    assert recipe.to_yaml() == (
+        "version: 1\n"
+        "target: {dtype: source, missing: fallback}\n"
+        "rules:\n"
+        "  - {fill: .*, fallback: true, when: \"kind(target[key]) == 'empty'\", optional: true}\n"
+        "  - {fill: b/c, value: \"source['a'] + source['b/c']\", optional: true}\n"
+        "  - {fill: a, value: x * 2, optional: true}\n"
+        r"  - {fill: (.*)kernel, from: \1w, optional: true}" + "\n"
+        "  - {fill: fresh/.*, fallback: true, optional: true}\n"
+    )
+
+
+def test_the_document_where_the_new_tree_is_preferred() -> None:
+    transforms = {"a.*": Transform(use_fallback=True), "b": Transform(original_key="c")}
+    recipe = from_orbax_transforms(transforms, default_to_original=False)
+    assert recipe.document == {
+        "version": 1,
+        "target": {"prefer": "target", "dtype": "source"},
+        "rules": [
+            {"fill": "b", "from": "c", "optional": True},
+            {"fill": "a.*", "fallback": True, "when": "kind(target[key]) != 'empty'", "optional": True},
+        ],
+    }
+
+
+def test_plain_keys_stay_in_order() -> None:
+    transforms = {"a": Transform(use_fallback=True), r"b\.c": Transform(), "d/e": Transform(original_key="f")}
+    assert [rule["fill"] for rule in rules(from_orbax_transforms(transforms))] == ["a", r"b\.c", "d/e"]
+
+
+@pytest.mark.parametrize("transforms", [{}, None, {"a": {}}], ids=str)
+def test_no_transform_at_all(transforms: Any) -> None:
+    assert from_orbax_transforms(transforms).document == {
+        "version": 1,
+        "target": {"dtype": "source", "missing": "fallback"},
+    }
+
+
+# --- which transform wins -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("default", [True, False], ids=["original", "new"])
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        {"a.*": Transform(original_key="x"), "ab": Transform(original_key="y")},
+        {"a.*": Transform(use_fallback=True), "ab": Transform(original_key="y")},
+        {"a.*": Transform(original_key="x"), "ab": Transform(use_fallback=True)},
+        {"ab": Transform(original_key="y"), "a": {"c": Transform(original_key="x")}, ".*": Transform()},
+        {".*": Transform(use_fallback=True)},
+    ],
+    ids=["two", "fallback first", "fallback last", "nested", "all fall back"],
+)
+def test_the_same_transform_wins(tmp_path: Path, transforms: Tree, default: bool) -> None:
+    original = {"x": 1, "y": 2, "ab": 3, "a": {"c": 4}, "ad": 5}
+    new = {"ab": 10, "a": {"c": 11}, "ad": 12}
+    recipe = from_orbax_transforms(transforms, default_to_original=default)
+    assert_as_orbax(tmp_path, original, transforms, new, recipe, default)
+
+
+class Empty(NamedTuple):
+    """What optax has for a transformation without a state."""
+
+
+@pytest.mark.parametrize("default", [True, False], ids=["original", "new"])
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        {".*": Transform()},
+        {".*": Transform(value_fn=lambda v: v * 2)},
+        {"(.*)": Transform(original_key=r"\1")},
+        {"n.*": Transform(use_fallback=True), "m": Transform(use_fallback=True)},
+    ],
+    ids=["same key", "value", "original key", "fallback"],
+)
+def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: bool) -> None:
+    original = {"m": np.arange(3.0), "n": np.arange(4.0)}
+    new = {
+        "m": np.zeros(3),
+        "n": np.zeros(4),
+        "none": None,
+        "new": {"dict": {}, "list": [], "tuple": Empty()},
+    }
+    recipe = from_orbax_transforms(transforms, default_to_original=default)
+    assert_as_orbax(tmp_path, original, transforms, new, recipe, default)
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "original_key", "old", "new"),
+    [
+        (r"(?P<layer>\w+)_(\d)", r"\2/\g<layer>", "7/kernel", "kernel_7"),
+        (r"(\w)(\d)?z", r"\1/x\g<2>0", "a/x0", "az"),
+        (r"cost", "$cost$", "$cost$", "cost"),
+        (r"a\$", r"a\$", "a\\$", "a$"),
+        (r"b", r"a\.b", "a\\.b", "b"),
+        (r"b", r"a\\b", "a\\b", "b"),
+        (r"b", r"\101", "A", "b"),
+        (r"b", "[0]", "[0]", "b"),
+        (r"b", "c/[0]/d", "c/[0]/d", "b"),
+        (r"b", "${x}", "${x}", "b"),
+        (r"x\{1\}", "b", "b", "x{1}"),
+    ],
+)
+def test_original_keys(tmp_path: Path, pattern: str, original_key: str, old: str, new: str) -> None:
+    transforms = {pattern: Transform(original_key=original_key)}
+    original = nested({old: 5, "other": 6})
+    assert_as_orbax(tmp_path, original, transforms, {new: -1}, from_orbax_transforms(transforms))
+
+
+def nested(leaves: Mapping[str, Any]) -> Tree:
+    tree: Tree = {}
+    for text, value in leaves.items():
+        *branches, name = text.split("/")
+        functools.reduce(lambda node, branch: node.setdefault(branch, {}), branches, tree)[name] = value
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("pattern", "original_key", "message"),
+    [
+        ("(a", None, "the transform `(a`: not a regular expression: missing )"),
+        ("a[[b]]", None, "the transform `a[[b]]`: not a regular expression: Possible nested set"),
+        ("a{x}", None, "the transform `a{x}`: `{` stands for a count"),
+        ("(a)", r"\2", "`original_key` names the group `2`, which the key does not have"),
+        ("(a)", r"\g<b>", "`original_key` names the group `b`, which the key does not have"),
+        ("(a)", r"\q", r"`original_key` has the escape `\q`, which means nothing there"),
+        ("(a)", "\\", "`original_key` ends in a backslash"),
+        ("(a)", "b//c", "'b//c': the key has an empty component here"),
+        ("(a)", ("b", "c"), "`original_key` has to be text with `/` between its parts, not ('b', 'c')"),
+    ],
+)
+def test_keys_that_recipes_do_not_take(pattern: str, original_key: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        from_orbax_transforms({pattern: Transform(original_key=original_key)})
+
+
+@pytest.mark.parametrize("value", [..., 3, "a", ocp.PLACEHOLDER, lambda v: v], ids=repr)
+def test_what_is_no_transform_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"the transforms have .* at `a/b`, which is no transform"):
+        from_orbax_transforms({"a": {"b": value}})
+
+
+def test_both_functions_at_once_are_refused() -> None:
+    transform = Transform(value_fn=lambda v: v)
+    transform.multi_value_fn = lambda key, tree: tree["a"]
+    with pytest.raises(UsageError, match="`a` has both `value_fn` and `multi_value_fn`"):
+        from_orbax_transforms({"a": transform})
+
+
+# --- functions ------------------------------------------------------------------------------------------
+
+MATRIX = np.arange(24, dtype=np.float32).reshape(4, 6) / 4 - 1
+"""Multiples of 1/4: their sums are exact, in any order."""
+
+
+@pytest.mark.parametrize(
+    ("function", "expression"),
+    [
+        (lambda v: v, None),
+        (lambda v: v * 2, "x * 2"),
+        (lambda v: (1 - v) ** 2 / 3, "(1 - x) ** 2 / 3"),
+        (lambda v: -(v**2), "-x ** 2"),
+        (lambda v: v.T, "x.T"),
+        (lambda v: v.reshape(2, -1).transpose(1, 0), "transpose(reshape(x, (2, -1)), (1, 0))"),
+        (lambda v: v[..., :3, None], "x[..., :3, None]"),
+        (lambda v: v[1:, ::2], "x[1:, ::2]"),
+        (lambda v: v @ v.T, "x @ x.T"),
+        (lambda v: jnp.sqrt(abs(v)), "sqrt(abs(x))"),
+        (lambda v: np.sqrt(np.abs(v)), "sqrt(abs(x))"),
+        (lambda v: jnp.where(v > 0, v, 0), "where(x > 0, x, 0)"),
+        (lambda v: jnp.maximum(v, 0.5), "maximum(x, 0.5)"),
+        (lambda v: np.concatenate([v, v], axis=1), "concat([x, x], axis=1)"),
+        (lambda v: jnp.stack([v[0], v[1]]), "stack([x[0], x[1]], axis=0)"),
+        (lambda v: jnp.mean(v, axis=0), "mean(x, axis=0)"),
+        (lambda v: v.sum(0, keepdims=True), "sum(x, axis=0, keepdims=True)"),
+        (lambda v: jnp.expand_dims(v, 0), "expand_dims(x, 0)"),
+        (lambda v: jnp.einsum("ij->ji", v), "einsum('ij->ji', x)"),
+        (lambda v: v.astype(jnp.bfloat16), "cast(x, 'bfloat16')"),
+        (lambda v: v.astype(v.dtype), "cast(x, x.dtype)"),
+        (lambda v: jnp.zeros_like(v), "zeros(x.shape, x.dtype)"),
+        (lambda v: v / v.shape[0], "x / x.shape[0]"),
+        (lambda v: v * float(np.float32(0.5)), "x * 0.5"),
+    ],
+)
+def test_functions_of_one_value(tmp_path: Path, function: Callable[[Any], Any], expression: Any) -> None:
+    transforms = {"w": Transform(value_fn=function)}
+    recipe = from_orbax_transforms(transforms)
+    assert value_of(recipe) == expression
+    assert not recipe.hooks
+    new = {"w": np.asarray(function(MATRIX)) * 0}
+    assert_as_orbax(tmp_path, {"w": MATRIX}, transforms, new, recipe)
+
+
+OFFSETS = np.arange(6, dtype=np.float32)
+
+
+def named(v: Any) -> Any:
+    return v + OFFSETS
+
+
+def clipped_if_large(v: Any) -> Any:
+    return v if v.max() < 1 else v / v.max()
+
+
+def sneaky(v: Any) -> Any:
+    try:
+        return v * 2 if v.min() > 0 else v
+    except Exception:  # noqa: BLE001  (as people write it)
+        return v
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (named, "named"),
+        (clipped_if_large, "clipped_if_large"),
+        (sneaky, "sneaky"),
+        (lambda v: np.cumsum(v, axis=0), "function"),
+        (lambda v: np.float64(2) * v, "function"),
+        (lambda v: v if isinstance(v, str) else np.sort(v), "function"),
+        (lambda v: v * 3 if isinstance(v, np.ndarray) else v, "function"),
+        (lambda v: jnp.asarray(v).at[0].set(1), "function"),
+        (lambda v: np.full((2, 3), 5, np.int16), "function"),
+    ],
+)
+def test_functions_that_no_expression_says(tmp_path: Path, function: Callable[[Any], Any], name: str) -> None:
+    transforms = {"w": Transform(value_fn=function)}
+    recipe = from_orbax_transforms(transforms)
+    assert value_of(recipe) == f"hooks.{name}(x)"
+    assert set(recipe.hooks) == {name, f"infer_{name}"}
+    new = {"w": np.asarray(function(MATRIX)) * 0}
+    assert_as_orbax(tmp_path, {"w": MATRIX}, transforms, new, recipe)
+
+
+def test_a_function_that_needs_arrays_of_jax(tmp_path: Path) -> None:
+    transforms = {"w": Transform(value_fn=lambda v: v.at[0].set(1))}
+    ours = carried_out(tmp_path, from_orbax_transforms(transforms), {"w": MATRIX}, {"w": MATRIX * 0})
+    expected = apply_transformations({"w": jnp.asarray(MATRIX)}, transforms, {"w": ...})
+    assert_same(ours, through_orbax(tmp_path, in_numpy(expected)))
+
+
+def test_functions_that_are_random_or_count_are_no_expressions() -> None:
+    counted = iter(range(10**9))
+    random = np.random.default_rng(0)
+    for function in (lambda v: v + next(counted), lambda v: v * float(random.random())):
+        assert value_of(from_orbax_transforms({"w": Transform(value_fn=function)})) == "hooks.function(x)"
+
+
+def test_several_functions_have_names_of_their_own() -> None:
+    transforms = {name: Transform(value_fn=lambda v: np.sort(v)) for name in "abc"}
+    recipe = from_orbax_transforms(transforms)
+    assert [rule["value"] for rule in rules(recipe)] == [
+        "hooks.function(x)",
+        "hooks.function_2(x)",
+        "hooks.function_3(x)",
+    ]
+    with pytest.raises(UsageError, match="YAML cannot say: `function`, `function_2`, `function_3`"):
+        recipe.to_yaml()
+
+
+def test_a_function_is_compared_with_the_dtypes_of_the_original(tmp_path: Path) -> None:
+    """An integer times a fraction is a fraction in NumPy, and an error in a recipe."""
+    transforms = {"w": Transform(value_fn=lambda v: v * 0.5)}
+    assert value_of(from_orbax_transforms(transforms)) == "x * 0.5"
+    original = {"w": np.arange(4)}
+    recipe = from_orbax_transforms(transforms, original=original)
+    assert value_of(recipe) == "hooks.function(x)"
+    assert_as_orbax(tmp_path, original, transforms, {"w": np.zeros(4)}, recipe)
+
+
+def test_a_function_is_compared_with_the_shapes_of_the_original() -> None:
+    transforms = {"w": Transform(value_fn=lambda v: v.reshape(12, 5, 7))}
+    for original in (None, {"w": np.zeros((60, 7), np.float32)}):
+        assert value_of(from_orbax_transforms(transforms, original=original)) == "reshape(x, (12, 5, 7))"
+
+
+def test_large_leaves_are_compared_in_small() -> None:
+    original = {"w": jax.ShapeDtypeStruct((1 << 14, 1 << 16), jnp.float32)}
+    transforms = {
+        "w": Transform(value_fn=lambda v: v.T * 2),
+        "v": Transform(multi_value_fn=lambda key, tree: tree["w"] + tree["w"]),
+    }
+    recipe = from_orbax_transforms(transforms, original=original)
+    assert [rule["value"] for rule in rules(recipe)] == ["source['w'] + source['w']", "x.T * 2"]
+
+
+# --- functions of the whole tree ------------------------------------------------------------------------
+
+
+def test_an_average_over_a_subtree(tmp_path: Path) -> None:
+    original = {"a": {"x": np.float32([1, 2]), "y": np.float32([4, 8])}}
+    transforms = {"a": Transform(multi_value_fn=lambda key, tree: sum(tree[key].values()) / len(tree[key]))}
+    with pytest.raises(UsageError) as caught:
+        from_orbax_transforms(transforms)
+    assert str(caught.value) == (
+        "the `multi_value_fn` of `a` cannot be written as an expression: it asks by `.values` which leaves "
+        "there are\n  Give the tree or the checkpoint that it is applied to, `original=…`."
+    )
+    recipe = from_orbax_transforms(transforms, original=original)
+    assert value_of(recipe) == "(source['a/x'] + source['a/y']) / 2"
+    assert_as_orbax(tmp_path, original, transforms, {"a": np.zeros(2, np.float32)}, recipe)
+
+
+def test_a_function_that_looks_at_the_key(tmp_path: Path) -> None:
+    original = {"w": {"kernel": MATRIX, "bias": OFFSETS}, "n": 3}
+    transforms = {"new/(.*)": Transform(multi_value_fn=lambda key, tree: tree["w"][key.split("/")[1]] * 2)}
+    recipe = from_orbax_transforms(transforms, original=original)
+    assert value_of(recipe) == "hooks.function(key, source['n'], source['w/bias'], source['w/kernel'])"
+    new = {"new": {"kernel": MATRIX * 0, "bias": OFFSETS * 0}}
+    assert_as_orbax(tmp_path, original, transforms, new, recipe)
+
+
+def test_a_function_that_chooses_a_leaf_by_the_key(tmp_path: Path) -> None:
+    transforms = {"[ab]": Transform(multi_value_fn=lambda key, tree: tree["old"][key] * 2)}
+    recipe = from_orbax_transforms(transforms)
+    assert value_of(recipe) == "source[f'old/{key}'] * 2"
+    original = {"old": {"a": OFFSETS, "b": MATRIX}}
+    assert_as_orbax(tmp_path, original, transforms, {"a": OFFSETS * 0, "b": MATRIX * 0}, recipe)
+
+
+@dataclass
+class Layer:
+    kernel: Any
+    bias: Any
+
+
+jax.tree_util.register_dataclass(Layer, ("kernel", "bias"), ())
+
+
+def test_a_tree_that_is_no_dict(tmp_path: Path) -> None:
+    original = [Layer(MATRIX, OFFSETS), Layer(MATRIX * 2, OFFSETS * 2)]
+    transforms = {
+        "sum": Transform(multi_value_fn=lambda key, layers: sum(layer.kernel for layer in layers)),
+        "sorted": Transform(multi_value_fn=lambda key, layers: np.sort(layers[1].bias)[::-1]),
+    }
+    recipe = from_orbax_transforms(transforms, original=original)
+    (_, added) = (rule["value"] for rule in rules(recipe))
+    assert added == "source['0/kernel'] + source['1/kernel']"
+    new = {"sum": MATRIX * 0, "sorted": OFFSETS * 0}
+    assert_as_orbax(tmp_path, original, transforms, new, recipe)
+
+
+def test_the_listing_of_a_checkpoint_as_the_original(tmp_path: Path) -> None:
+    import ckpt_surgery
+
+    original = {"list": [np.float32([1, 2]), np.float32([3, 4])], "n": 2}
+    ocp.PyTreeCheckpointer().save(tmp_path / "listed", original)
+    leaves = {leaf.key.text: leaf for leaf in ckpt_surgery.inspect(tmp_path / "listed").leaves}
+    transforms = {
+        "a": Transform(multi_value_fn=lambda key, tree: sum(tree["list"]) * tree["n"]),
+        "b": Transform(multi_value_fn=lambda key, tree: np.sort(tree["list"][0]) * tree["n"]),
+    }
+    recipe = from_orbax_transforms(transforms, original=original_of_leaves(leaves))
+    first = rules(recipe)[0]["value"]
+    assert first == "(source['list/0'] + source['list/1']) * source['n']"
+    zeros = np.zeros(2, np.float32)
+    assert_as_orbax(tmp_path, original, transforms, {"a": zeros, "b": zeros}, recipe)
+
+
+def test_the_leaves_that_a_restore_transform_names(tmp_path: Path) -> None:
+    def smallest(key: str, tree: Tree, arguments: Any) -> Any:
+        assert arguments.dtype is None
+        return np.sort(tree["a"]["x"])[:1]
+
+    original = {"a": {"x": OFFSETS, "y": MATRIX}, "b": MATRIX}
+    transform = RestoreTransform(multi_value_fn=smallest, multi_value_fn_input_args={"a/.*": None})
+    recipe = from_orbax_transforms({"m": transform}, original=original)
+    assert value_of(recipe) == "hooks.smallest(key, source['a/x'], source['a/y'])"
+    ours = carried_out(tmp_path, recipe, original, {"m": np.zeros(1, np.float32)})
+    assert_same(ours, {"m": OFFSETS[:1]})
+
+
+def test_too_many_leaves_for_one_call() -> None:
+    original = {f"layer_{i}": MATRIX for i in range(500)}
+    transforms = {"m": Transform(multi_value_fn=lambda key, tree: np.sort(tree["layer_1"]))}
+    with pytest.raises(UsageError, match="a function of 500 leaves, which are too many for one expression"):
+        from_orbax_transforms(transforms, original=original)
+
+
+def test_a_function_that_fails_says_so(tmp_path: Path) -> None:
+    transforms = {"w": Transform(value_fn=lambda v: v.no_such_thing)}
+    recipe = from_orbax_transforms(transforms)
+    with pytest.raises(SurgeryError, match=r"`hooks\.infer_function` raised AttributeError"):
+        carried_out(tmp_path, recipe, {"w": MATRIX}, {"w": MATRIX})
