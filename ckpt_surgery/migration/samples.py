@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.dtypes import dtype_named
 
-SHAPES = ((), (6,), (4, 4), (4, 6), (2, 4, 6), (2, 3, 4, 6))
+SHAPES = ((4, 6), (4, 4), (6,), (2, 4, 6), (2, 3, 4, 6), ())
 """Shapes for a function of which nothing is known."""
-OTHER_DTYPES = ("float64", "int64", "int32", "float16", "bfloat16")
+DTYPES = ("float32", "float64", "int64", "int32", "float16", "bfloat16")
+"""Dtypes with which it is tried, in a shape that it works on."""
+OF_JAX = ("float32", "int32", "bfloat16")
+"""Those of which it is also given arrays of JAX."""
 EITHER = ("int32", "bfloat16")
-"""Dtypes with which NumPy and JAX give results of different dtypes, of sums and quotients."""
+"""Those of which sums and quotients have other dtypes in NumPy than in JAX."""
 MOST_ELEMENTS = 1 << 22
 """Limit on the elements of a sample whose shape follows from the numbers in an expression."""
 
@@ -38,12 +40,9 @@ def as_jax(array: np.ndarray) -> Any:
 
 
 def usual_specs(expression: str) -> Iterator[ArraySpec]:
-    """Specs that a function which is written as this expression may be called with."""
-    for shape in (*SHAPES, *_shapes_of_numbers(expression)):
+    """Specs of float32 that a function which is written as this expression may be called with."""
+    for shape in dict.fromkeys((*SHAPES, *_shapes_of_numbers(expression))):
         yield ArraySpec(shape, np.dtype(np.float32))
-    for dtype in OTHER_DTYPES:
-        for shape in ((4, 6), (6,)):
-            yield ArraySpec(shape, dtype_named(dtype))
 
 
 def _shapes_of_numbers(expression: str) -> Iterator[tuple[int, ...]]:
