@@ -122,7 +122,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         described(inputs.sources),
         {},
         _destination(LiveEncoder(tree, places)),
-        memory // 2,  # the other half is for what waits to be put on devices
+        memory,
         workers,
     )
     if tree is None and shardings is not None:
@@ -163,6 +163,7 @@ def _destination(encoder: LiveEncoder) -> Destination:
         format=ARRAYS,
         holds_empty=True,
         linkable=None,
+        staged=True,
     )
 
 

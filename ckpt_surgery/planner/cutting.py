@@ -103,9 +103,12 @@ def _stored_order(manifest: Manifest) -> Shape | None:
     return manifest.long_axes if manifest.supports_partial_reads else None
 
 
-def room_of(budget: int) -> int:
-    """Bytes of a budget that are for computing. The rest is for what writers buffer."""
-    return max(budget - WRITE_BUFFER, budget // 2)
+def room_of(budget: int, staged: bool = False) -> int:
+    """Bytes of a budget that are for computing. The rest is for what writers buffer.
+
+    `staged`: whether results are put together in memory, which takes half of the budget.
+    """
+    return budget // 2 if staged else max(budget - WRITE_BUFFER, budget // 2)
 
 
 def as_wanted(wanted: Shape) -> Shape:
@@ -113,14 +116,15 @@ def as_wanted(wanted: Shape) -> Shape:
     return wanted
 
 
-def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted) -> Cut:
+def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, staged: bool = False) -> Cut:
     """Choose chunks and tasks for one output within a budget in bytes.
 
-    `grid` gives the chunk shape in which the destination's format can write that is nearest to a wanted one.
-    Raises PlanError where not even the smallest task fits.
+    `grid` gives the chunk shape in which the destination's format can write that is nearest to a wanted one;
+    `staged` says whether outputs are put together in memory, instead of being written in parts. Raises
+    PlanError where not even the smallest task fits.
     """
     spec = value.spec
-    room = room_of(budget)
+    room = room_of(budget, staged)
     periods = grid_of(value)
     # At least a quarter of the room, so that several tasks run at once; never less than the smallest block.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
@@ -137,7 +141,7 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted) ->
         raise PlanError(
             f"one element needs {bytes_text(found.working_set)} of memory ({_why_so_much(value)}); "
             f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
-            hint=f'Give it more: `memory="{budget_for(found.working_set)}"`.',
+            hint=f'Give it more: `memory="{budget_for(found.working_set, staged)}"`.',
         )
     return found
 
@@ -159,9 +163,9 @@ def _why_so_much(value: Node) -> str:
     return "reading a file takes that much"
 
 
-def budget_for(room: int) -> str:
+def budget_for(room: int, staged: bool = False) -> str:
     """The smallest budget that leaves `room` bytes for computing, as callers write it: `512MiB`."""
-    least = min(room + WRITE_BUFFER, 2 * room)
+    least = 2 * room if staged else min(room + WRITE_BUFFER, 2 * room)
     return f"{math.ceil(least / 2**20)}MiB" if least < 2**30 else f"{math.ceil(least / 2**30)}GiB"
 
 

@@ -13,7 +13,6 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, merged, sentences
-from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -50,7 +49,7 @@ def make_plan(
     _check_values(decisions.outputs, loaded)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
     steps, moved = _steps(decisions.outputs, sharded.leaves, destination)
-    steps, problems = _cut_all(steps, loaded, destination.encoder, memory)
+    steps, problems = _cut_all(steps, loaded, destination, memory)
     problems += ambiguous(steps, lambda rule: loaded.place(rule.location))
     refused = destination.encoder.unsupported([step.leaf for step in steps])
     problems += _at_their_rules(refused, steps, decisions, loaded) if refused else []
@@ -214,12 +213,13 @@ def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
 
 
 def _cut_all(
-    steps: Sequence[Step], loaded: LoadedRecipe, encoder: Encoder, memory: int
+    steps: Sequence[Step], loaded: LoadedRecipe, destination: Destination, memory: int
 ) -> tuple[list[Step], list[Problem]]:
     """The steps with chunks and tasks where they are computed, and what does not fit into the memory."""
     done: list[Step] = []
-    problems: list[Problem] = []
+    large: list[Notice] = []
     known: dict[Hashable, Cut] = {}
+    grid, staged = destination.encoder.grid, destination.staged
     for step in steps:
         if step.leaf.spec is None or step.stored is not None:
             done.append(step)
@@ -227,12 +227,18 @@ def _cut_all(
         try:
             alike = signature(step.value), step.leaf.kind, step.leaf.sharding
             if alike not in known:
-                known[alike] = cut(step.value, memory, partial(encoder.grid, step.leaf))
+                known[alike] = cut(step.value, memory, partial(grid, step.leaf), staged)
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
-            place = _place(loaded, step.rule)
-            problems += [Problem(f"`{step.leaf.key}`: {p.message}", place, p.hint) for p in error.problems]
+            large += [
+                Notice("", step.leaf.key.text, f": {p.message}", about=(step.rule, p.hint))
+                for p in error.problems
+            ]
             done.append(step)
+    problems = []
+    for one in merged(large):
+        rule, hint = one.first.about
+        problems.append(Problem(one.sentence, _place(loaded, rule), hint))
     return done, problems
 
 

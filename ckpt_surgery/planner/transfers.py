@@ -55,6 +55,8 @@ class Destination:
     """Whether names have no levels there, so that dots in them are the convention."""
     holds_shardings: bool = False
     """Whether it has a place for shardings."""
+    staged: bool = False
+    """Whether outputs are put together in memory, which takes half of the budget."""
 
 
 @dataclass(frozen=True)

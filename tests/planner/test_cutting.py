@@ -297,3 +297,12 @@ def unstacked(source: Read, layer: int, expert: int) -> Node:
 def test_slices_of_a_stack_are_cut_together(source: Read, signatures: int) -> None:
     nodes = [unstacked(source, layer, expert) for layer in range(48) for expert in range(16)]
     assert len({signature(node) for node in nodes}) == signatures
+
+
+def test_where_outputs_are_put_together_half_of_the_budget_is_for_that() -> None:
+    large = leaf((1 << 20, 1 << 10), (1 << 20, 1 << 10))
+    message = r"needs 8\.00 GiB .* the budget of 8\.00 GiB leaves 4\.00 GiB"
+    with pytest.raises(PlanError, match=message) as caught:
+        cut(large, 8 << 30, staged=True)
+    assert 'memory="16GiB"' in str(caught.value)
+    assert cut(large, 16 << 30, staged=True).working_set == 8 << 30
