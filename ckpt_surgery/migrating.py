@@ -1,4 +1,4 @@
-"""Recipes out of what other libraries take, where a checkpoint can say what their functions are applied to."""
+"""Recipes made from transforms whose functions are applied to what a tree or a checkpoint holds."""
 
 import os
 from typing import Any
@@ -25,9 +25,9 @@ def from_orbax_transforms(
     operators, indexing, methods and functions of arrays, and the result is compared with the function on
     small random arrays. A function that no expression says is kept, and is called with whole arrays.
 
-    `original` is what the transforms are applied to, a pytree or the path of a checkpoint; functions that look
-    at which leaves there are need it, and with it expressions are compared for its shapes and dtypes. Without
-    it, arrays of one dtype are assumed where a function combines several.
+    `original` is what the transforms are applied to, a pytree or the path of a checkpoint; functions that
+    look at which leaves there are need it, and with it expressions are compared for its shapes and dtypes.
+    Without it, arrays of one dtype are assumed where a function combines several.
 
     Raises UsageError for what is no transform, for regular expressions and keys that recipes do not take, and
     for functions that need `original`; SourceError for a checkpoint that cannot be opened.

