@@ -1,28 +1,39 @@
-"""Paths of pytrees as keys of checkpoints."""
+"""Paths of pytrees as keys of checkpoints: the names under which Orbax saves leaves.
 
-from collections.abc import Sequence
+Found by saving every kind of container with orbax-checkpoint 0.12.8; tests/live/test_tree.py repeats it.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.keys import Key
 
 
 def key_of(path: Sequence[Any]) -> Key:
-    """The key under which Orbax saves a leaf with this path of `jax.tree_util`."""
-    entries = [_entry(entry) for entry in path]
-    return Key(tuple(name for name, _ in entries), tuple(is_index for _, is_index in entries))
+    """The key under which Orbax saves a leaf with this path of `jax.tree_util`.
+
+    Lists, tuples and nodes that were registered without names are sequences; NamedTuples, dataclasses and
+    modules are dicts of their attributes. Numbers as keys of dicts, which NNX has for its lists, stay keys
+    of dicts.
+    """
+    kinds = _kinds()
+    names, sequences = [], []
+    for entry in path:
+        attribute, is_index = kinds.get(type(entry), (None, False))
+        names.append(str(entry if attribute is None else getattr(entry, attribute)))
+        sequences.append(is_index)
+    return Key(tuple(names), tuple(sequences))
 
 
-def _entry(entry: Any) -> tuple[str, bool]:
-    """Name of a component, and whether it indexes a sequence."""
+@functools.cache
+def _kinds() -> Mapping[type, tuple[str, bool]]:
+    """By the type of an entry: the attribute with its name, and whether it indexes a sequence."""
     from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
-    match entry:
-        case SequenceKey(idx=index):
-            return str(index), True
-        case FlattenedIndexKey(key=index):
-            return str(index), True
-        case DictKey(key=name):
-            return str(name), False
-        case GetAttrKey(name=name):
-            return str(name), False
-    return str(entry), False
+    return {
+        DictKey: ("key", False),
+        GetAttrKey: ("name", False),
+        SequenceKey: ("idx", True),
+        FlattenedIndexKey: ("key", True),
+    }

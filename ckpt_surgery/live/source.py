@@ -1,5 +1,6 @@
 """A pytree in memory as a checkpoint that is read."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,11 +8,15 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.live.tree import LiveTree, is_abstract
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.live.shards import read_shards
+from ckpt_surgery.live.tree import LiveTree, is_deleted
 
 FORMAT = "tree"
 """Name of the format of trees in memory, in plans and reports."""
+
+_numbers = itertools.count(1)
 
 
 class TreeSource:
@@ -26,27 +31,50 @@ class TreeSource:
         self.tree = tree
         self.path = path
         self.metadata: Mapping[str, Any] = {}
+        self._fingerprint = f"tree {next(_numbers)}"
 
     def leaves(self) -> Mapping[str, Leaf]:
         """Every leaf by its key's text, in the tree's order."""
         return self.tree.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of one region. Raises SourceError for a leaf without a value."""
+        """The elements of one region; of PRNG keys, those of their raw data. They may be read-only.
+
+        Raises SourceError for a leaf without a value: one that is only described, one whose memory was given
+        away, and one of which another process holds a part of the region.
+        """
         import jax
 
-        value = self.tree.values[leaf.key.text]
-        if is_abstract(value):
-            raise SourceError(f"`{leaf.key}` of {self.path} is abstract: it has no value")
-        if leaf.kind is LeafKind.PRNG_KEY:
-            value = jax.random.key_data(value)
         assert leaf.spec is not None
-        return np.asarray(value, leaf.spec.dtype)[region.slices]
+        value = self.tree.values[leaf.key.text]
+        where = f"`{shown(leaf.key.text)}` of {self.path}"
+        if isinstance(value, jax.ShapeDtypeStruct):
+            raise SourceError(
+                f"{where} has a shape and a dtype, and no value",
+                hint="Give a tree of arrays, or a checkpoint.",
+            )
+        if is_deleted(value):
+            raise SourceError(
+                f"{where} was deleted: its memory was donated to a function",
+                hint="Give the arrays that the function returned, or a checkpoint.",
+            )
+        if not isinstance(value, jax.Array):
+            return np.asarray(value, leaf.spec.dtype)[region.slices]
+        found = read_shards(value, leaf.spec, region)
+        if found is None:
+            raise SourceError(
+                f"{where} is computed with, but other processes hold a part of it",
+                hint="Keep or rename it here and compute afterwards, or read it from a checkpoint.",
+            )
+        return found
 
     def files(self) -> Iterable[str]:
         """No files: everything is in memory."""
         return ()
 
     def fingerprint(self) -> str:
-        """A text that differs from that of every other tree of this process."""
-        return f"tree {id(self)}"
+        """A text that differs from that of every other tree of this process.
+
+        Processes that open the same trees in the same order come to the same texts.
+        """
+        return self._fingerprint

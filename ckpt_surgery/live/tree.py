@@ -1,6 +1,6 @@
 """A pytree of a program, as a checkpoint would list it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.paths import key_of
-
-NUMBERS = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np.float64)}
-"""Dtypes in which Orbax stores Python's numbers."""
+from ckpt_surgery.live.recorded_shardings import recorded_sharding
 
 
 @frozen(eq=False)
@@ -31,7 +29,7 @@ class LiveTree:
     """Structure, in which empty nodes count as leaves."""
 
     def rebuilt(self, values: Mapping[str, Any]) -> Any:
-        """A tree of the same structure with these values by key; what is not named stays."""
+        """A tree of the same structure with these values by key; what is not named stays the tree's own."""
         import jax
 
         return jax.tree_util.tree_unflatten(
@@ -40,59 +38,130 @@ class LiveTree:
 
 
 def live_tree(tree: Any) -> LiveTree:
-    """List a pytree. Raises UsageError where two leaves have one text."""
-    import jax
+    """List a pytree.
 
-    found, treedef = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_empty)
+    Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing. Other
+    objects, such as functions, belong to the structure. Raises UsageError for two leaves with the same text,
+    for what jax cannot flatten, and for values that a transformation of jax traces.
+    """
+    found, treedef = _flattened(tree)
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
     for path, value in found:
-        leaf = _leaf(key_of(path), value)
-        nodes.append((None if leaf is None else leaf.key.text, value))
+        key = key_of(path)
+        leaf = _leaf(key, value)
+        nodes.append((None if leaf is None else key.text, value))
         if leaf is None:
             continue
-        if leaf.key.text in leaves:
-            raise UsageError(f"two leaves of the tree would be called `{shown(leaf.key.text)}`")
-        leaves[leaf.key.text], values[leaf.key.text] = leaf, value
+        if key.text in leaves:
+            raise _alike(leaves[key.text].key, key)
+        leaves[key.text], values[key.text] = leaf, value
     return LiveTree(leaves, values, tuple(nodes), treedef)
 
 
-def is_abstract(value: Any) -> bool:
-    """Whether a leaf has shape and dtype and no value."""
+def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
+    """Paths and objects, nodes without children included. Raises UsageError."""
     import jax
 
-    return isinstance(value, jax.ShapeDtypeStruct)
+    try:
+        return jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_empty)
+    except (TypeError, ValueError) as error:  # such as for keys of a dict that have no order
+        raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
+
+
+def _alike(one: Key, other: Key) -> UsageError:
+    both = f"{shown(repr(one.names))} and {shown(repr(other.names))}"
+    return UsageError(
+        f"Two leaves would be called `{shown(one.text)}`: {both}",
+        hint="Rename a container whose name has a slash.",
+    )
+
+
+def is_abstract(value: Any) -> bool:
+    """Whether a leaf has shape and dtype and no value: a ShapeDtypeStruct, or an array that was deleted."""
+    import jax
+
+    return isinstance(value, jax.ShapeDtypeStruct) or is_deleted(value)
+
+
+def is_deleted(value: Any) -> bool:
+    """Whether the memory of an array was given away, as by `donate_argnums`."""
+    import jax
+
+    return isinstance(value, jax.Array) and value.is_deleted()
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
 
 
 def _is_empty(node: Any) -> bool:
-    return node is None or (isinstance(node, tuple | list | Mapping) and not node)
+    """Whether an object is a node of pytrees without children, such as None and `{}`."""
+    import jax
+
+    return jax.tree_util.tree_structure(node, is_leaf=lambda inner: inner is not node).num_leaves == 0
 
 
 def _leaf(key: Key, value: Any) -> Leaf | None:
+    """The leaf that an object is; None for what is none. Raises UsageError for what jax traces."""
     import jax
 
-    if _is_empty(value):
-        return Leaf(key, LeafKind.EMPTY, empty=_empty_kind(value))
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-            raw = jax.eval_shape(jax.random.key_data, value)
-            spec = ArraySpec(raw.shape, np.dtype(raw.dtype))
-            return Leaf(key, LeafKind.PRNG_KEY, spec, prng_impl=str(jax.random.key_impl(value)))
-        return Leaf(key, LeafKind.ARRAY, ArraySpec(value.shape, np.dtype(value.dtype)))
+        if isinstance(value, jax.core.Tracer):
+            raise UsageError(
+                f"`{shown(key.text)}` has no value yet: jax traces it",
+                hint="Call this outside of functions that jax transforms, such as with `jax.jit`.",
+            )
+        return _array(key, value)
+    if isinstance(value, str):
+        return Leaf(key, LeafKind.STRING, string=str(value))
     if isinstance(value, np.ndarray):
         return Leaf(key, LeafKind.ARRAY, ArraySpec(value.shape, value.dtype))
-    if isinstance(value, np.generic):
-        return Leaf(key, LeafKind.SCALAR, ArraySpec((), value.dtype))
-    if isinstance(value, str):
-        return Leaf(key, LeafKind.STRING, string=value)
-    if type(value) in NUMBERS:
-        return Leaf(key, LeafKind.SCALAR, ArraySpec((), NUMBERS[type(value)]))
+    if isinstance(value, bool | int | float | complex | np.generic):
+        return Leaf(key, LeafKind.SCALAR, ArraySpec((), _number_dtype(value)))
+    if _is_empty(value):
+        return Leaf(key, LeafKind.EMPTY, empty=_kind_of_empty(value))
     return None
 
 
-def _empty_kind(value: Any) -> str:
-    kinds: Iterator[tuple[type, str]] = iter(((Mapping, "Dict"), (list, "List"), (tuple, "Tuple")))
-    if value is None or hasattr(value, "_fields"):
-        return "None"
-    return next(name for kind, name in kinds if isinstance(value, kind))
+def _array(key: Key, value: Any) -> Leaf:
+    """The leaf of an array on devices, or of one that is only described."""
+    import jax
+
+    if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        spec = ArraySpec(tuple(value.shape), np.dtype(value.dtype))
+        return Leaf(key, LeafKind.ARRAY, spec, sharding=recorded_sharding(value.sharding))
+    impl, spec = _raw_data(value)
+    if is_abstract(value):
+        sharding = recorded_sharding(value.sharding, spec.ndim - len(value.shape))
+    else:
+        sharding = recorded_sharding(jax.random.key_data(value).sharding)
+    return Leaf(key, LeafKind.PRNG_KEY, spec, sharding=sharding, prng_impl=impl)
+
+
+def _raw_data(keys: Any) -> tuple[str, ArraySpec]:
+    """The implementation of typed PRNG keys, which need no values, and what their numbers are."""
+    import jax
+
+    found: list[str] = []
+
+    def looked_at(traced: Any) -> Any:
+        found.append(str(jax.random.key_impl(traced)))
+        return jax.random.key_data(traced)
+
+    numbers = jax.eval_shape(looked_at, keys)
+    return found[0], ArraySpec(numbers.shape, np.dtype(numbers.dtype))
+
+
+def _number_dtype(value: Any) -> np.dtype[Any]:
+    """The dtype in which Orbax stores a number: 64 bits for those of Python."""
+    return np.asarray(value).dtype
+
+
+def _kind_of_empty(node: Any) -> str:
+    """What Orbax calls a node without children. Types without fields, such as EmptyState, are `None`."""
+    if isinstance(node, list):
+        return "List"
+    if isinstance(node, tuple):
+        return "None" if hasattr(node, "_fields") else "Tuple"
+    return "Dict" if isinstance(node, Mapping) else "None"

@@ -1,0 +1,472 @@
+"""Pytrees as checkpoints list them: compared with what Orbax writes for the same trees."""
+
+import enum
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from ckpt_surgery import inspect
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.live.tree import LiveTree, is_abstract, live_tree
+from tests.support import checkpoints, pytrees
+from tests.support.checkpoints import sharded
+from tests.support.pytrees import EMPTY, KINDS, ones, state
+
+WRITERS: dict[str, Callable[[Path, Any], None]] = {
+    "PyTreeSave": checkpoints.save_pytree,
+    "StandardSave": checkpoints.save_standard,
+    "v1": checkpoints.save_v1,
+}
+
+Tree = Any
+Orbax = Callable[[str, str], list[Leaf]]
+
+
+@pytest.fixture(scope="module")
+def everything() -> Tree:
+    """Every kind of container, of empty node and of leaf, by name."""
+    return {
+        "kinds": {name: kind.build() for name, kind in KINDS.items()},
+        "empty": {name: build() for name, (build, _) in EMPTY.items()},
+        "leaves": {name: build() for name, build in LEAVES.items()},
+    }
+
+
+@pytest.fixture(scope="module")
+def orbax(everything: Tree, tmp_path_factory: pytest.TempPathFactory) -> Orbax:
+    """`orbax(writer, prefix)`: leaves below a prefix, as Orbax saves `everything`; saved once."""
+    directory = tmp_path_factory.mktemp("everything")
+
+    @functools.cache
+    def written(writer: str) -> list[Leaf]:
+        return saved(directory / writer, everything, writer)
+
+    return lambda writer, prefix: below(prefix, written(writer))
+
+
+@pytest.fixture(scope="module")
+def ours(everything: Tree) -> list[Leaf]:
+    return listed(everything)
+
+
+def below(prefix: str, leaves: Iterable[Leaf]) -> list[Leaf]:
+    return [leaf for leaf in leaves if f"{leaf.key.text}/".startswith(f"{prefix}/")]
+
+
+def saved(path: Path, tree: Tree, writer: str) -> list[Leaf]:
+    """What our reader lists of what Orbax writes, without where it is stored."""
+    WRITERS[writer](path, tree)
+    return [replace(leaf, manifest=None) for leaf in inspect(path).leaves]
+
+
+def listed(tree: Tree) -> list[Leaf]:
+    return list(live_tree(tree).leaves.values())
+
+
+# --- keys -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_containers(kind: str) -> None:
+    leaves = listed(KINDS[kind].build())
+    found = {leaf.key.text: "".join("dl"[index] for index in leaf.key.sequences) for leaf in leaves}
+    assert found == KINDS[kind].keys
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaves_are_those_that_orbax_saves(kind: str, writer: str, ours: list[Leaf], orbax: Orbax) -> None:
+    found = below(f"kinds/{kind}", ours)
+    assert found == orbax(writer, f"kinds/{kind}")
+    assert len(found) == len(KINDS[kind].keys)
+
+
+@pytest.mark.parametrize("kind", ["tuple", "NamedTuple", "TrainState"])
+def test_containers_at_the_root(kind: str, tmp_path: Path) -> None:
+    tree = KINDS[kind].build()
+    assert listed(tree) == saved(tmp_path / "checkpoint", tree, "PyTreeSave")
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_module_of_nnx_is_listed_as_orbax_saves_it(writer: str, tmp_path: Path) -> None:
+    """Its keys are not those of its State: they depend on the version of flax."""
+    module = pytrees.Blocks()
+    leaves = listed(module)
+    assert leaves == saved(tmp_path / "checkpoint", module, writer)
+    assert {leaf.key.text for leaf in leaves} > set(KINDS["nnx.State"].keys)
+    assert isinstance(live_tree(module).rebuilt({}), pytrees.Blocks)
+
+
+@pytest.mark.parametrize("writer", ["PyTreeSave", "v1"])
+@pytest.mark.parametrize("tree", [ones(), np.arange(3), 3, "text"], ids=["jax", "numpy", "int", "str"])
+def test_a_tree_that_is_one_leaf_has_the_empty_key(tree: Tree, writer: str, tmp_path: Path) -> None:
+    assert list(live_tree(tree).leaves) == [""]
+    assert listed(tree) == saved(tmp_path / "checkpoint", tree, writer)
+
+
+def test_a_slash_in_a_name_stays_in_one_component() -> None:
+    (leaf,) = listed({"a/b": {"c.d": 1}})
+    assert leaf.key == Key(("a/b", "c.d"), (False, False))
+
+
+def test_entries_of_other_kinds_are_named_as_they_print() -> None:
+    """Such as a library may define for its own nodes; Orbax saves no such tree."""
+
+    class Cell:
+        def __init__(self, value: Any):
+            self.value = value
+
+    class Slot:
+        def __str__(self) -> str:
+            return "slot"
+
+    jax.tree_util.register_pytree_with_keys(
+        Cell, lambda cell: (((Slot(), cell.value),), None), lambda _, children: Cell(*children)
+    )
+    assert list(live_tree({"x": Cell(1)}).leaves) == ["x/slot"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (
+            {"a/b": 1, "a": {"b": 2}},
+            "Two leaves would be called `a/b`: ('a', 'b') and ('a/b',)\n"
+            "  Rename a container whose name has a slash.",
+        ),
+        ({1: 1, "a": 2}, "jax cannot flatten the tree: Comparator raised exception while sorting"),
+    ],
+)
+def test_trees_without_keys(tree: Tree, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        live_tree(tree)
+    assert str(raised.value).startswith(message)
+
+
+def test_traced_values_have_no_value() -> None:
+    with pytest.raises(UsageError, match=r"^`x/0` has no value yet: jax traces it\n"):
+        jax.jit(lambda x: live_tree({"x": [x]}))(1.0)
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+WIDTHS = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", "int4", "int2")
+
+LEAVES: dict[str, Callable[[], Any]] = {
+    "bool": lambda: True,
+    "int": lambda: 3,
+    "int of 64 bits": lambda: 2**63 - 1,
+    "int beyond 64 bits with a sign": lambda: 2**63,
+    "float": lambda: 1.5,
+    "enum": lambda: enum.IntEnum("Phase", "A B").A,
+    "array": lambda: np.arange(6.0).reshape(2, 3),
+    "array without axes": lambda: np.array(3),
+    "masked array": lambda: np.ma.masked_array([1.0, 2.0]),
+    **{name: lambda name=name: np.ones(3, getattr(ml_dtypes, name)) for name in WIDTHS},
+    **{f"{name} of jax": lambda name=name: jnp.ones(3, name) for name in WIDTHS},
+    "uncommitted": lambda: jax.jit(lambda: jnp.ones(3))(),
+    "on a device": lambda: jax.device_put(ones(), jax.devices()[2]),
+    "PRNG key": lambda: jax.random.key(0),
+    "PRNG keys": lambda: jax.random.split(jax.random.key(0, impl="rbg"), 3),
+    "unsafe PRNG key": lambda: jax.random.key(0, impl="unsafe_rbg"),
+    "raw PRNG key": lambda: jax.random.PRNGKey(0),
+    "divided PRNG keys": lambda: sharded(jax.random.split(jax.random.key(0), 8), "x"),
+    "replicated PRNG keys": lambda: sharded(jax.random.split(jax.random.key(0), 8)),
+    "replicated PRNG key": lambda: sharded(jax.random.key(0)),
+    "PRNG key on a device": lambda: jax.device_put(jax.random.key(0), jax.devices()[3]),
+    **{
+        f"divided by {axes}": lambda axes=axes: sharded(np.ones((8, 8)), *axes)
+        for axes in [(), ("x",), (None, "y"), ("y", "x"), (("x", "y"),), (None, ("x",))]
+    },
+    "divided over some devices": lambda: jax.device_put(
+        np.ones(8), NamedSharding(Mesh(np.array(jax.devices())[[7, 5]], "p"), PartitionSpec("p"))
+    ),
+    "divided over explicit axes": lambda: jax.device_put(
+        np.ones(8), NamedSharding(jax.make_mesh((8,), ("z",), (AxisType.Explicit,)), PartitionSpec("z"))
+    ),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("name", LEAVES)
+def test_leaves_have_the_types_and_shardings_that_orbax_saves(
+    name: str, writer: str, ours: list[Leaf], orbax: Orbax
+) -> None:
+    (leaf,) = below(f"leaves/{name}", ours)
+    assert [leaf] == orbax(writer, f"leaves/{name}")
+
+
+@pytest.mark.parametrize("writer", ["PyTreeSave", "v1"])
+def test_strings_are_those_that_orbax_saves(writer: str, tmp_path: Path) -> None:
+    tree = state(s="hello", numpy=np.str_("w/örld"), empty="")
+    leaves = listed(tree)
+    assert leaves == saved(tmp_path / "checkpoint", tree, writer)
+    assert {leaf.key.text: leaf.string for leaf in leaves} == {
+        "array": None,
+        "empty": "",
+        "numpy": "w/örld",
+        "s": "hello",
+    }
+
+
+def test_numpy_scalars_are_scalars_of_their_dtype(tmp_path: Path) -> None:
+    """As PyTreeSave lists them; StandardSave makes arrays of them, and v1 refuses them."""
+    tree = {"i": np.int32(3), "h": np.float16(1.5), "d": np.float64(2), "u": np.uint64(2**63)}
+    assert listed(tree) == saved(tmp_path / "checkpoint", tree, "PyTreeSave")
+    others = saved(tmp_path / "standard", tree, "StandardSave")
+    assert [replace(leaf, kind=LeafKind.SCALAR) for leaf in others] == listed(tree)
+    assert {leaf.kind for leaf in others} == {LeafKind.ARRAY}
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(np.bool_(True), "bool"), (ml_dtypes.bfloat16(1.5), "bfloat16"), (1 + 2j, "complex128")],
+)
+def test_numbers_that_orbax_refuses_are_scalars(value: Any, dtype: str) -> None:
+    (leaf,) = listed([value])
+    assert (leaf.kind, leaf.spec) == (LeafKind.SCALAR, ArraySpec((), checkpoints.dtype(dtype)))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("name", EMPTY)
+def test_nodes_without_children_are_empty_leaves(
+    name: str, writer: str, ours: list[Leaf], orbax: Orbax
+) -> None:
+    (leaf,) = below(f"empty/{name}", ours)
+    assert (leaf.kind, leaf.empty) == (LeafKind.EMPTY, EMPTY[name][1])
+    assert [leaf] == orbax(writer, f"empty/{name}")
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_tree_that_is_one_empty_node(name: str) -> None:
+    build, kind = EMPTY[name]
+    assert listed(build()) == [Leaf(Key((), ()), LeafKind.EMPTY, empty=kind)]
+
+
+def test_functions_and_other_objects_are_no_leaves() -> None:
+    module = pytrees.equinox_module()
+    tree = {"module": module, "function": len, "bytes": b"x", "type": int, "object": object()}
+    assert list(live_tree(tree).leaves) == ["module/layers/0/weight", "module/layers/0/bias"]
+
+
+def test_descriptions_have_no_value() -> None:
+    sharding = NamedSharding(checkpoints.mesh(), PartitionSpec("x"))
+    arrays = {
+        "array": jnp.ones((4, 2), jnp.bfloat16),
+        "key": jax.random.key(0, impl="rbg"),
+        "keys": jax.random.split(jax.random.key(0), 4),
+        "sharded": jax.device_put(ones(8, 2), sharding),
+        "sharded keys": jax.device_put(jax.random.split(jax.random.key(0), 4), sharding),
+    }
+    described = {
+        name: jax.ShapeDtypeStruct(
+            value.shape, value.dtype, sharding=sharding if name.startswith("sharded") else None
+        )
+        for name, value in arrays.items()
+    }
+    ours, theirs = live_tree(described), live_tree(arrays)
+    assert [is_abstract(value) for value in ours.values.values()] == [True] * 5
+    assert [is_abstract(value) for value in theirs.values.values()] == [False] * 5
+    for name, leaf in ours.leaves.items():
+        expected = (
+            theirs.leaves[name] if name.startswith("sharded") else replace(theirs.leaves[name], sharding=None)
+        )
+        assert leaf == expected
+
+
+def test_a_description_on_a_mesh_without_devices_has_no_recorded_sharding() -> None:
+    sharding = NamedSharding(jax.sharding.AbstractMesh((4,), ("x",)), PartitionSpec("x"))
+    (leaf,) = listed([jax.ShapeDtypeStruct((8,), jnp.float32, sharding=sharding)])
+    assert (leaf.spec, leaf.sharding) == (ArraySpec((8,), np.dtype(np.float32)), None)
+
+
+def test_arrays_without_elements_are_arrays() -> None:
+    """Orbax refuses them."""
+    (leaf,) = listed([np.zeros((0, 4), np.int8)])
+    assert (leaf.kind, leaf.spec) == (LeafKind.ARRAY, ArraySpec((0, 4), np.dtype(np.int8)))
+
+
+def test_arrays_that_were_donated_are_described_and_have_no_value() -> None:
+    given = {"w": sharded(np.ones((8, 8)), "x"), "key": jax.random.split(jax.random.key(0), 3)}
+    before = listed(given)
+    for value in given.values():
+        value.delete()
+    after = live_tree(given)
+    assert list(after.leaves.values()) == [before[0], replace(before[1], sharding=before[1].sharding)]
+    assert all(is_abstract(value) for value in after.values.values())
+
+
+# --- rebuilding -------------------------------------------------------------------------------------------
+
+
+def same(one: Tree, other: Tree) -> bool:
+    """Whether two trees have the same structure, and at each position the same object."""
+    a, b = jax.tree.flatten(one), jax.tree.flatten(other)
+    return a[1] == b[1] and all(x is y for x, y in zip(a[0], b[0], strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rebuilt_with_nothing_new_is_the_tree(kind: str) -> None:
+    tree = KINDS[kind].build()
+    assert same(live_tree(tree).rebuilt({}), tree)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rebuilt_has_the_structure_of_the_tree_and_the_new_values(kind: str) -> None:
+    tree = KINDS[kind].build()
+    live = live_tree(tree)
+    new = {text: np.array(i) for i, (text, leaf) in enumerate(live.leaves.items()) if leaf.empty is None}
+    rebuilt = live.rebuilt(new)
+    assert jax.tree.structure(rebuilt) == jax.tree.structure(tree)
+    assert {text: value for text, value in live_tree(rebuilt).values.items() if text in new} == new
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_rebuilt_keeps_empty_nodes(name: str) -> None:
+    tree = state(node=EMPTY[name][0](), inner=(EMPTY[name][0](),))
+    rebuilt = live_tree(tree).rebuilt({"array": 1})
+    assert jax.tree.structure(rebuilt) == jax.tree.structure(tree)
+    assert (type(rebuilt["node"]), rebuilt["array"]) == (type(tree["node"]), 1)
+
+
+def test_rebuilt_keeps_functions_and_static_fields() -> None:
+    tree = {"state": pytrees.train_state(), "module": pytrees.equinox_module(), "f": len}
+    rebuilt = live_tree(tree).rebuilt({"state/step": 7, "module/layers/0/bias": None})
+    assert rebuilt["state"].step == 7
+    assert rebuilt["state"].apply_fn == tree["state"].apply_fn
+    assert rebuilt["state"].tx is tree["state"].tx
+    assert (rebuilt["module"].activation, rebuilt["module"].width) == (jax.nn.relu, 7)
+    assert rebuilt["module"].layers[0].bias is None
+    assert rebuilt["f"] is len
+
+
+def test_rebuilt_states_work_in_their_libraries() -> None:
+    """A TrainState takes a step, NNX merges, Equinox calls."""
+    state_ = pytrees.train_state()
+    live = live_tree(state_)
+    doubled = live.rebuilt({"params/Dense_0/kernel": state_.params["Dense_0"]["kernel"] * 2})
+    stepped = doubled.apply_gradients(grads=jax.tree.map(jnp.ones_like, doubled.params))
+    assert int(stepped.step) == 1
+
+    graph, variables = nnx.split(pytrees.Blocks())
+    kernel = np.full((2, 3), 5.0, np.float32)
+    merged = nnx.merge(graph, live_tree(variables).rebuilt({"first/kernel/value": kernel}))
+    assert np.array_equal(merged.first.kernel[...], kernel)
+
+    layer = eqx.nn.Linear(2, 3, key=jax.random.key(0))
+    zero = live_tree(layer).rebuilt({"weight": jnp.zeros((3, 2)), "bias": jnp.arange(3.0)})
+    assert zero(jnp.ones(2)).tolist() == [0, 1, 2]
+
+
+# --- random trees -----------------------------------------------------------------------------------------
+
+NAMES = st.text("abz_./0123456789 é", min_size=1, max_size=3).filter(lambda name: name not in (".", ".."))
+VALUES = st.one_of(
+    st.builds(lambda n: np.arange(n), st.integers(1, 3)),
+    st.builds(lambda n: jnp.arange(n), st.integers(1, 3)),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.booleans(),
+    st.builds(lambda build: build(), st.sampled_from([build for build, _ in EMPTY.values()])),
+)
+
+
+def containers(inner: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    return st.one_of(
+        st.dictionaries(NAMES, inner, max_size=4),
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
+        st.builds(pytrees.Pair, inner, inner),
+        st.lists(inner, max_size=3).map(lambda children: pytrees.Keyless(*children)),
+    )
+
+
+TREES = st.recursive(VALUES, containers, max_leaves=12)
+
+
+def expected_keys(tree: Tree, path: tuple[tuple[str, bool], ...] = ()) -> list[Key]:
+    """Keys of a random tree, found without jax."""
+    if isinstance(tree, dict) and type(tree) is dict:
+        members = [((name, False), tree[name]) for name in sorted(tree)]
+    elif isinstance(tree, pytrees.Pair):
+        members = [(("first", False), tree.first), (("second", False), tree.second)]
+    elif type(tree) in (list, tuple) or isinstance(tree, pytrees.Keyless):
+        children = tree.children if isinstance(tree, pytrees.Keyless) else tree
+        members = [((str(i), True), child) for i, child in enumerate(children)]
+    else:
+        members = []
+    found = [found for entry, member in members for found in expected_keys(member, (*path, entry))]
+    return found or [Key(tuple(name for name, _ in path), tuple(index for _, index in path))]
+
+
+def distinct(tree: Tree) -> bool:
+    keys = [found.text for found in expected_keys(tree)]
+    return len(set(keys)) == len(keys)
+
+
+@settings(max_examples=60)
+@given(tree=TREES.filter(distinct))
+def test_random_trees_are_listed_and_rebuilt(tree: Tree) -> None:
+    live = live_tree(tree)
+    assert [leaf.key for leaf in live.leaves.values()] == expected_keys(tree)
+    assert same(live.rebuilt({}), tree)
+    assert same(live.rebuilt(live.values), tree)
+    new = {text: object() for text, leaf in live.leaves.items() if leaf.empty is None}
+    again, old = jax.tree.flatten(live.rebuilt(new)), jax.tree.flatten(tree)
+    assert again[1] == old[1]
+    assert again[0] == list(new.values())
+
+
+def storable(tree: Tree) -> bool:
+    """Whether Orbax can save a tree: its arrays have names of their own, joined with dots, in its store."""
+    live = live_tree(tree)
+    names = [".".join(leaf.key.names).rstrip("/") for leaf in live.leaves.values() if leaf.empty is None]
+    return len(set(names)) == len(names) > 0
+
+
+STORABLE = st.builds(lambda tree: {"tree": tree, "one": 1}, TREES).filter(distinct).filter(storable)
+
+
+def check_random_tree(tree: Tree, directory: Path) -> None:
+    path = directory / str(len(list(directory.iterdir())))
+    assert listed(tree) == saved(path, tree, "PyTreeSave")
+
+
+@settings(max_examples=5)
+@given(tree=STORABLE)
+def test_random_trees_are_listed_as_orbax_saves_them(
+    tree: Tree, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    check_random_tree(tree, tmp_path_factory.mktemp("random"))
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(tree=STORABLE)
+def test_many_random_trees_are_listed_as_orbax_saves_them(
+    tree: Tree, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    check_random_tree(tree, tmp_path_factory.mktemp("random"))
+
+
+def test_a_live_tree_is_listed_in_the_order_of_the_tree() -> None:
+    live: LiveTree = live_tree({"b": 1, "a": [2, optax.EmptyState(), len]})
+    assert list(live.values.items()) == [("a/0", 2), ("a/1", optax.EmptyState()), ("b", 1)]
+    assert [text for text, _ in live.nodes] == ["a/0", "a/1", None, "b"]
