@@ -17,6 +17,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.live.carrying_out import carry_out
 from ckpt_surgery.live.encoder import LiveEncoder
 from ckpt_surgery.live.nesting import nested
+from ckpt_surgery.live.processes import plan_digests, together
 from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
@@ -65,18 +66,24 @@ def restore(
     `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number of
     threads. `donate` deletes each array of `target` once its replacement exists. `on_plan` is called once,
     before any data is read; `progress` is called after each part, from any thread. The other options are
-    those of `apply`. With several processes each reads what its own devices need; all have to call it.
+    those of `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments;
+    each reads what its own devices need. Where one raises, every one does.
 
     Raises RecipeError, PlanError, SourceError or UsageError before any data is read, SourceError or DataError
     later. Either the whole result is returned, or an error is raised.
     """
     given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
     options: Any = {**given, "workers": workers, "allow_hooks": allow_hooks}
-    request = _with_target(requested(recipe, sources, None, options), target)
-    prepared = _prepared(request, shardings)
-    if on_plan is not None:
-        on_plan(prepared.plan)
-    return _carried_out(prepared, donate, progress)
+
+    def planned() -> _Prepared:
+        request = _with_target(requested(recipe, sources, None, options), target)
+        prepared = _prepared(request, shardings)
+        if on_plan is not None:
+            on_plan(prepared.plan)
+        return prepared
+
+    prepared = together(planned, lambda made: plan_digests(made.plan, made.shardings))
+    return together(lambda: _carried_out(prepared, donate, progress))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,117 @@
+"""One of two processes of a program under `jax.distributed`, with four devices each.
+
+`python -m tests.support.process_pair PORT NUMBER CHECKPOINT` restores once for each of CASES, one after
+another, and prints as JSON what it got each time: after an error both can go on.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from ckpt_surgery.core.errors import SourceError, SurgeryError
+
+CASES: dict[str, str] = {
+    "both": "all is well",
+    "other param": "process 1 gives a param another value",
+    "no source": "process 1 has no such checkpoint",
+    "bug": "process 1 raises what is no error of this package while it plans",
+    "read": "process 1 fails while it reads",
+    "other axes": "process 1 divides the kernel otherwise",
+    "both again": "all is well after all these errors",
+}
+RECIPE = """\
+version: 1
+params: {by: 2}
+rules:
+- match: kernel
+  value: x * by
+"""
+
+
+def main(port: str, number: int, checkpoint: str) -> None:
+    """Restore for every case, and print the outcomes; `number` is 0 or 1."""
+    import jax
+
+    jax.distributed.initialize(f"localhost:{port}", 2, number)
+    assert (jax.process_count(), jax.device_count(), jax.local_device_count()) == (2, 8, 4)
+    print(json.dumps({case: _outcome(number, case, checkpoint) for case in CASES}))
+    jax.distributed.shutdown()
+
+
+def _outcome(number: int, case: str, checkpoint: str) -> dict[str, Any]:
+    with _watched(broken=(number, case) == (1, "read")) as read:
+        try:
+            outcome = _values(_restored(number, case, checkpoint))
+        except (SurgeryError, RuntimeError) as error:
+            outcome = {"error": type(error).__name__, "message": str(error)}
+    return {**outcome, "read": read}
+
+
+def _restored(number: int, case: str, checkpoint: str) -> Any:
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    import ckpt_surgery
+
+    spoilt = case if number == 1 else "both"
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+    other = spoilt == "other axes"
+    kernel = PartitionSpec(None, "data") if other else PartitionSpec("data")
+    target = {
+        "kernel": jax.ShapeDtypeStruct((64, 16), np.float32, sharding=NamedSharding(mesh, kernel)),
+        "bias": jax.ShapeDtypeStruct((16,), np.float32, sharding=NamedSharding(mesh, PartitionSpec("model"))),
+        "own": jax.ShapeDtypeStruct((3,), np.float32),
+        "step": 0,
+    }
+
+    def on_plan(plan: ckpt_surgery.Plan) -> None:
+        if spoilt == "bug":
+            raise RuntimeError("a bug in the program\nof two lines")
+
+    return ckpt_surgery.restore(
+        RECIPE,
+        f"{checkpoint}-nowhere" if spoilt == "no source" else checkpoint,
+        target=target,
+        set=["by=3"] if spoilt == "other param" else [],
+        on_plan=on_plan,
+    )
+
+
+def _values(state: Any) -> dict[str, Any]:
+    """Every shard that this process has, by the start of its region; other values as they are."""
+    shards = {
+        name: {
+            str([axis.start or 0 for axis in shard.index]): shard.data.tolist()
+            for shard in state[name].addressable_shards
+        }
+        for name in ("kernel", "bias")
+    }
+    return {**shards, "own": state["own"].tolist(), "step": state["step"]}
+
+
+@contextmanager
+def _watched(broken: bool) -> Iterator[Counter[str]]:
+    """Bytes of values that are read from the checkpoint meanwhile, by key; `broken`: no read succeeds."""
+    from ckpt_surgery.formats.orbax.source import OrbaxSource
+
+    read: Counter[str] = Counter()
+    original = OrbaxSource.read
+
+    def watched(self: Any, leaf: Any, region: Any) -> Any:
+        if broken:
+            raise SourceError(f"`{leaf.key}` cannot be read")
+        block = original(self, leaf, region)
+        read[leaf.key.text] += block.nbytes
+        return block
+
+    with mock.patch.object(OrbaxSource, "read", watched):
+        yield read
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
