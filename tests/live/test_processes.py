@@ -109,7 +109,15 @@ def test_a_bug_in_one_does_not_leave_the_other_waiting(outcomes: Outcomes) -> No
 def test_after_errors_they_still_restore(outcomes: Outcomes) -> None:
     assert list(outcomes)[-1] == "both again"
     assert outcomes["both again"] == outcomes["both"]
-    assert all("error" in one for case in list(outcomes)[1:-1] for one in outcomes[case])
+    assert all("error" in one for case in list(outcomes)[1:-2] for one in outcomes[case])
+
+
+def test_a_tree_over_both_moves_from_device_to_device(outcomes: Outcomes) -> None:
+    for one, starts in zip(outcomes["from a tree"], [(0, 16), (32, 48)], strict=True):
+        rows = {f"[{start}, 0]": KERNEL[start : start + 16].tolist() for start in starts}
+        assert one["kernel"] == rows
+        assert one["bias"] == {"[0]": BIAS[:8].tolist(), "[8]": BIAS[8:].tolist()}
+        assert (one["own"], one["step"], one["read"]) == ([0, 1, 2], 7, {})
 
 
 # --- what is exchanged ------------------------------------------------------------------------------------

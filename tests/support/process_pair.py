@@ -21,6 +21,7 @@ CASES: dict[str, str] = {
     "bug": "process 1 raises what is no error of this package while it plans",
     "read": "process 1 fails while it reads",
     "other axes": "process 1 divides the kernel otherwise",
+    "from a tree": "the source is a tree in memory over the devices of both, divided otherwise",
     "both again": "all is well after all these errors",
 }
 RECIPE = """\
@@ -73,6 +74,8 @@ def _restored(number: int, case: str, checkpoint: str) -> Any:
         if spoilt == "bug":
             raise RuntimeError("a bug in the program\nof two lines")
 
+    if case == "from a tree":
+        return ckpt_surgery.restore(None, _tree(mesh), target=target)
     return ckpt_surgery.restore(
         RECIPE,
         f"{checkpoint}-nowhere" if spoilt == "no source" else checkpoint,
@@ -80,6 +83,25 @@ def _restored(number: int, case: str, checkpoint: str) -> Any:
         set=["by=3"] if spoilt == "other param" else [],
         on_plan=on_plan,
     )
+
+
+def _tree(mesh: Any) -> dict[str, Any]:
+    """Arrays with the numbers from 0 on, on the devices of both processes."""
+    import jax
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    def over(spec: PartitionSpec, value: np.ndarray) -> jax.Array:
+        sharding = NamedSharding(mesh, spec)
+        return jax.make_array_from_callback(value.shape, sharding, lambda region: value[region])
+
+    kernel = np.arange(64 * 16, dtype=np.float32).reshape(64, 16)
+    return {
+        "kernel": over(PartitionSpec(None, "data"), kernel),
+        "bias": over(PartitionSpec(), kernel[0]),
+        "own": kernel[0, :3],
+        "step": 7,
+    }
 
 
 def _values(state: Any) -> dict[str, Any]:
