@@ -17,19 +17,24 @@ Reader = Callable[[str, Leaf, Region], np.ndarray]
 
 
 def evaluate(node: Node, region: Region, read: Reader) -> np.ndarray:
-    """The elements of one region of a node, large ones in C order. Raises DataError as functions do.
+    """The elements of one region of a node, large ones in C order. Raises DataError as functions do."""
+    return to_c_order(evaluate_in_any_order(node, region, read))
+
+
+def evaluate_in_any_order(node: Node, region: Region, read: Reader) -> np.ndarray:
+    """The same, for a caller that copies the elements anyway: they are in the order that takes least.
 
     Every part is computed once, and held until no other needs it.
     """
     if isinstance(node, Read):
-        return to_c_order(read(node.source, node.leaf, region))
+        return read(node.source, node.leaf, region)
     parts = parts_of(node, region)
     together = fused(parts)
     try:
-        return to_c_order(_block(parts, together, read))
+        return _block(parts, together, read)
     except _FailedInTiles:
         # Evaluated as a whole, so that the message names the largest value of the region.
-        return to_c_order(_block(parts, {}, read))
+        return _block(parts, {}, read)
 
 
 class _FailedInTiles(Exception):

@@ -25,11 +25,13 @@ from ckpt_surgery.live.filling import Filling, groups
 from ckpt_surgery.live.results import Result, result_of
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree
-from ckpt_surgery.planner.cutting import Cut
+from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Plan, Step
 
 SIDE_BY_SIDE = 64 << 20
 """Leaves of up to so many bytes are made side by side, each by one thread; larger ones one after another."""
+BLOCK = int(__import__('os').environ.get('BLOCK',16)) << 20
+"""Bytes."""
 _EMPTY: Mapping[str, Callable[[], Any]] = {"Dict": dict, "List": list, "Tuple": tuple}
 """What an empty node of each kind is without a target; of any other kind it is None."""
 
@@ -126,7 +128,7 @@ class _Run:
             return
         assert step.cut is not None
         result = result_of(step.leaf, like, self._shardings.get(key))
-        self._jobs.append(_Job(step, step.cut, result))
+        self._jobs.append(_Job(step, finer(step.value, step.cut, BLOCK), result))
 
     def _moved(self, step: Step, like: Any) -> moving.Moved | None:
         """How a value that is a tree's own is taken over; None where it is computed."""

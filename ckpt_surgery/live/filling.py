@@ -10,7 +10,7 @@ from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.graph.costs import decoded_bytes, needed
-from ckpt_surgery.graph.evaluating import Reader, evaluate
+from ckpt_surgery.graph.evaluating import Reader, evaluate_in_any_order
 from ckpt_surgery.graph.nodes import Node
 from ckpt_surgery.live.results import Result
 
@@ -33,46 +33,39 @@ def groups(regions: Sequence[Region], itemsize: int, room: int) -> Iterator[list
         yield group
 
 
-class _Buffer:
-    """Memory of one region, and how many of its elements are still missing."""
-
-    def __init__(self, region: Region, array: np.ndarray):
-        self.array: np.ndarray | None = array
-        self.missing = region.size
-
-
 class Filling:
     """The buffers of a group of regions, while they are filled. Safe to use from several threads."""
 
     def __init__(self, value: Node, result: Result, regions: Sequence[Region]):
-        self._value, self._result = value, result
-        self._buffers = {region: _Buffer(region, result.buffer(region)) for region in regions}
+        self._value, self._result, self._regions = value, result, regions
+        self._buffers = {region: result.buffer(region) for region in regions}
+        self._missing = {region: region.size for region in regions}
+        """Number of elements that are not there yet."""
         self._lock = threading.Lock()
-        for region in regions:
-            if not region.size:
-                self._hand_on(region)
 
-    def blocks(self, block: Shape) -> Iterator[Region]:
-        """The cells of a grid of blocks that the regions touch."""
-        return (cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell))
+    def blocks(self, block: Shape) -> list[Region]:
+        """The cells of a grid of blocks that the regions touch; none where they have no elements."""
+        return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell)]
 
     def fill(self, block: Region, read: Reader) -> int:
         """Compute what the regions need of one block. Returns the number of elements that were filled in."""
         parts = self._touched(block)
         for box in self._boxes([part for _, part in parts]):
-            values = evaluate(self._value, box, read)
+            values = evaluate_in_any_order(self._value, box, read)
             raise_if_cancelled()
             for region, part in parts:
                 if (shared := common(part, box)) is not None:
-                    self._take(region, shared, _cut(values, shared, box))
+                    copy_into(_cut(self._buffers[region], shared, region), _cut(values, shared, box))
+        del values
+        self._hand_on(parts)
         return sum(part.size for _, part in parts)
 
     def _touched(self, block: Region) -> list[tuple[Region, Region]]:
         """The regions that have elements in a block, each with what they have in common."""
-        return [(region, part) for region in self._buffers if (part := common(region, block)) is not None]
+        return [(region, part) for region in self._regions if (part := common(region, block)) is not None]
 
     def _boxes(self, parts: Sequence[Region]) -> Sequence[Region]:
-        """What is evaluated at once: all parts together where they fill a box, or that reads less."""
+        """What is evaluated at once: all parts together where they fill a box, or where that reads less."""
         box = around(parts)
         if len(parts) == 1 or box.size == sum(part.size for part in parts):
             return [box]
@@ -82,22 +75,14 @@ class Filling:
     def _reading(self, region: Region) -> int:
         return sum(decoded_bytes(one, wanted) for one, wanted in needed(self._value, region))
 
-    def _take(self, region: Region, part: Region, values: np.ndarray) -> None:
-        buffer = self._buffers[region]
-        assert buffer.array is not None
-        copy_into(_cut(buffer.array, part, region), values)
+    def _hand_on(self, parts: Sequence[tuple[Region, Region]]) -> None:
+        """Note that these parts of regions are there; what is full becomes the result's."""
         with self._lock:
-            buffer.missing -= part.size
-            full = not buffer.missing
+            for region, part in parts:
+                self._missing[region] -= part.size
+            full = {region: self._buffers.pop(region) for region, _ in parts if not self._missing[region]}
         if full:
-            self._hand_on(region)
-
-    def _hand_on(self, region: Region) -> None:
-        """Give a full buffer to the result, and forget it."""
-        buffer = self._buffers[region]
-        assert buffer.array is not None
-        self._result.put(region, buffer.array)
-        buffer.array = None
+            self._result.put(full)
 
 
 def _cut(array: np.ndarray, part: Region, region: Region) -> np.ndarray:

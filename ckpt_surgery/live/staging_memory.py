@@ -35,4 +35,6 @@ def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
 def _mapped(nbytes: int) -> np.ndarray:
     """Bytes that are unmapped when the last array in them is freed; they begin at a page."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(memory, "madvise") and hasattr(mmap, "MADV_HUGEPAGE") and not __import__('os').environ.get('NOTHP'):
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)

@@ -152,6 +152,18 @@ def measured(value: Node, chunks: Shape, block: Shape) -> Cut:
     return Cut(chunks, block, worst, _reading(value, value.spec.shape, block))
 
 
+def finer(value: Node, known: Cut, share: int) -> Cut:
+    """The same output in smaller tasks, for a destination that is not stored in chunks.
+
+    A task holds at most `share` bytes, or as few as it can without reading more in all.
+    """
+    if known.working_set <= share:
+        return known
+    block = _shrink(value, known.block, grid_of(value), share)
+    found = measured(value, block, block)
+    return found if found.read <= known.read else known
+
+
 def _why_so_much(value: Node) -> str:
     if _is_whole(value):
         return "a part of it is computed as a whole"
