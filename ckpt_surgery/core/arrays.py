@@ -62,6 +62,14 @@ class Region:
         bounds = [cut.indices(length) for cut, length in zip([*index, *missing], shape, strict=True)]
         return Region(tuple(start for start, _, _ in bounds), tuple(stop for _, stop, _ in bounds))
 
+    @staticmethod
+    def around(regions: "Sequence[Region]") -> "Region":
+        """The smallest region that contains all of these."""
+        return Region(
+            tuple(map(min, zip(*(region.starts for region in regions), strict=True))),
+            tuple(map(max, zip(*(region.stops for region in regions), strict=True))),
+        )
+
     @property
     def shape(self) -> Shape:
         """Lengths of the axes of an array that holds just this region."""

@@ -70,7 +70,7 @@ def _needs(root: Apply, region: Region) -> dict[int, _Needs]:
         node = heappop(waiting)[2]
         regions = list(wanted[id(node)])
         if len(regions) > MOST_REGIONS:
-            regions = [_around(regions)]
+            regions = [Region.around(regions)]
         specs = [child.spec for child in node.inputs]
         of_inputs = [node.function.needs(one, specs) for one in regions]
         found[id(node)] = _Needs(regions, of_inputs)
@@ -83,14 +83,6 @@ def _needs(root: Apply, region: Region) -> dict[int, _Needs]:
                         heappush(waiting, (-child.height, id(child), child))
                     wanted[id(child)][part] = None
     return found
-
-
-def _around(regions: Sequence[Region]) -> Region:
-    """The smallest region that contains all of them."""
-    return Region(
-        tuple(map(min, zip(*(region.starts for region in regions), strict=True))),
-        tuple(map(max, zip(*(region.stops for region in regions), strict=True))),
-    )
 
 
 def _ordered(root: Apply, region: Region, needs: dict[int, _Needs]) -> list[Part]:

@@ -1,7 +1,7 @@
 """Deletes the arrays of the target that are replaced, as soon as nothing reads them any more."""
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.protocols import Source
@@ -34,14 +34,13 @@ class Donation:
                 self._used_by.setdefault(key, []).append(number)
         self._lock = threading.Lock()
 
-    def done(self, keys: Collection[str]) -> None:
-        """The values of these keys exist: delete the arrays that no other key waits for."""
+    def done(self, key: str) -> None:
+        """The value of this key exists: delete the arrays that no other key waits for."""
         with self._lock:
-            for key in keys:
-                for number in self._used_by.get(key, ()):
-                    self._users[number].discard(key)
-                    if not self._users[number]:
-                        self._arrays.pop(number).delete()
+            for number in self._used_by.get(key, ()):
+                self._users[number].discard(key)
+                if not self._users[number]:
+                    self._arrays.pop(number).delete()
 
 
 def _arrays(values: Iterable[Any]) -> list[Any]:

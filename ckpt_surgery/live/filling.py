@@ -8,6 +8,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.graph.costs import decoded_bytes, needed
 from ckpt_surgery.graph.evaluating import Reader, evaluate_in_any_order
@@ -33,6 +34,15 @@ def groups(regions: Sequence[Region], itemsize: int, room: int) -> Iterator[list
         yield group
 
 
+@frozen()
+class Filled:
+    """What a block brought."""
+
+    elements: int
+    regions: int
+    """Number of regions that are full now."""
+
+
 class Filling:
     """The buffers of a group of regions, while they are filled. Safe to use from several threads."""
 
@@ -42,31 +52,34 @@ class Filling:
         self._missing = {region: region.size for region in regions}
         """Number of elements that are not there yet."""
         self._lock = threading.Lock()
+        self._hand_on([(region, region) for region in regions if not region.size])
 
     def blocks(self, block: Shape) -> list[Region]:
         """The cells of a grid of blocks that the regions touch; none where they have no elements."""
         return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell)]
 
-    def fill(self, block: Region, read: Reader) -> int:
-        """Compute what the regions need of one block. Returns the number of elements that were filled in."""
+    def fill(self, block: Region, read: Reader) -> Filled:
+        """Compute what the regions need of one block. Returns how far that brings them.
+
+        Raises SurgeryError where values or files are bad.
+        """
         parts = self._touched(block)
         for box in self._boxes([part for _, part in parts]):
             values = evaluate_in_any_order(self._value, box, read)
             raise_if_cancelled()
             for region, part in parts:
-                if (shared := common(part, box)) is not None:
+                if (shared := part.common(box)) is not None:
                     copy_into(_cut(self._buffers[region], shared, region), _cut(values, shared, box))
         del values
-        self._hand_on(parts)
-        return sum(part.size for _, part in parts)
+        return Filled(sum(part.size for _, part in parts), self._hand_on(parts))
 
     def _touched(self, block: Region) -> list[tuple[Region, Region]]:
         """The regions that have elements in a block, each with what they have in common."""
-        return [(region, part) for region in self._regions if (part := common(region, block)) is not None]
+        return [(region, part) for region in self._regions if (part := region.common(block)) is not None]
 
     def _boxes(self, parts: Sequence[Region]) -> Sequence[Region]:
         """What is evaluated at once: all parts together where they fill a box, or where that reads less."""
-        box = around(parts)
+        box = Region.around(parts)
         if len(parts) == 1 or box.size == sum(part.size for part in parts):
             return [box]
         apart = sum(self._reading(part) for part in parts)
@@ -75,34 +88,18 @@ class Filling:
     def _reading(self, region: Region) -> int:
         return sum(decoded_bytes(one, wanted) for one, wanted in needed(self._value, region))
 
-    def _hand_on(self, parts: Sequence[tuple[Region, Region]]) -> None:
-        """Note that these parts of regions are there; what is full becomes the result's."""
+    def _hand_on(self, parts: Sequence[tuple[Region, Region]]) -> int:
+        """Note that these parts of regions are there. Full regions become the result's: so many."""
         with self._lock:
             for region, part in parts:
                 self._missing[region] -= part.size
             full = {region: self._buffers.pop(region) for region, _ in parts if not self._missing[region]}
-        if full:
-            self._result.put(full)
+        count = len(full)
+        self._result.put(full)
+        return count
 
 
 def _cut(array: np.ndarray, part: Region, region: Region) -> np.ndarray:
     """A part of an array that holds `region`."""
     index: tuple[EllipsisType | slice, ...] = (..., *part.within(region))  # an array even of no axes
     return array[index]
-
-
-def common(a: Region, b: Region) -> Region | None:
-    """The elements that two regions share; None where there are none."""
-    starts = tuple(map(max, zip(a.starts, b.starts, strict=True)))
-    stops = tuple(map(min, zip(a.stops, b.stops, strict=True)))
-    if any(start >= stop for start, stop in zip(starts, stops, strict=True)):
-        return None
-    return Region(starts, stops)
-
-
-def around(regions: Sequence[Region]) -> Region:
-    """The smallest region that contains all of them."""
-    return Region(
-        tuple(map(min, zip(*(region.starts for region in regions), strict=True))),
-        tuple(map(max, zip(*(region.stops for region in regions), strict=True))),
-    )

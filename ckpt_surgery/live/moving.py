@@ -50,6 +50,23 @@ def check_exists(value: Any, where: str) -> None:
         )
 
 
+def taken_over(move: Moved, taken: set[int]) -> Any:
+    """The value in its place; a copy where the result has the same array already.
+
+    One buffer cannot be donated twice. `taken`: identities of the arrays that the result has, added to here.
+    """
+    import jax
+
+    if move.sharding is not None:
+        return put(move.value, move.sharding)
+    if not isinstance(move.value, jax.Array):
+        return move.value
+    if id(move.value) in taken:
+        return copied(move.value)
+    taken.add(id(move.value))
+    return move.value
+
+
 def put(value: Any, sharding: Any) -> Any:
     """The array on another sharding, in memory that no other array uses, so that it can be donated."""
     import jax

@@ -31,13 +31,5 @@ def placement(sharding: Any | None, shape: Shape, whole_axes: int = 0) -> Placem
     known = shape[: len(shape) - whole_axes]
     found: dict[Region, list[Any]] = {}
     for device, index in sharding.addressable_devices_indices_map(known).items():
-        found.setdefault(_region(index, shape), []).append(device)
+        found.setdefault(Region.of_slices(index or (), shape), []).append(device)
     return Placement(sharding, dict(sorted(found.items(), key=lambda item: item[0].starts)))
-
-
-def _region(index: Sequence[slice] | None, shape: Shape) -> Region:
-    """The region that the slices cut out; axes that they do not name are whole."""
-    given = tuple(index or ())
-    bounds = [part.indices(n)[:2] for part, n in zip(given, shape, strict=False)]
-    bounds += [(0, n) for n in shape[len(given) :]]
-    return Region(tuple(start for start, _ in bounds), tuple(stop for _, stop in bounds))

@@ -1,6 +1,8 @@
 """What becomes of the staged parts of a leaf: arrays on devices, NumPy arrays, numbers, random keys."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.live.placing import Placement, placement
 from ckpt_surgery.live.staging_memory import staging_array
 
@@ -28,8 +31,11 @@ class Result(Protocol):
         """Memory for one of the regions, to be filled."""
         ...
 
-    def put(self, region: Region, block: np.ndarray) -> None:
-        """Take over a buffer that is filled. Raises OutOfMemoryError where a device has no room for it."""
+    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
+        """Take over buffers that are filled; they are removed from `blocks`, and freed one by one.
+
+        Raises OutOfMemoryError where a device has no room for one.
+        """
         ...
 
     def value(self) -> Any:
@@ -61,14 +67,16 @@ class HostArray:
     def __init__(self, leaf: Leaf):
         assert leaf.spec is not None
         self.regions: Sequence[Region] = (Region.whole(leaf.spec.shape),)
-        self._array: np.ndarray = np.empty(leaf.spec.shape, leaf.spec.dtype)
+        self._spec = leaf.spec
 
     def buffer(self, region: Region) -> np.ndarray:
         """The array itself."""
+        self._array: np.ndarray = np.empty(self._spec.shape, self._spec.dtype)
         return self._array
 
-    def put(self, region: Region, block: np.ndarray) -> None:
-        """Nothing is left to do."""
+    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
+        """The buffer is the result."""
+        blocks.clear()
 
     def value(self) -> Any:
         """The array."""
@@ -113,25 +121,23 @@ class DeviceArray:
         """Memory that JAX copies."""
         return staging_array(region.shape, self._spec.dtype)
 
-    def put(self, region: Region, block: np.ndarray) -> None:
-        """Copy a filled buffer to each device that holds the region; returns once it can be freed."""
+    def put(self, blocks: MutableMapping[Region, np.ndarray]) -> None:
+        """Copy each filled buffer to every device that holds its region."""
         import jax
 
-        devices = self._placement.devices[region]
-        try:
-            shards = [jax.device_put(block, self._single(device)) for device in devices]
-            for shard in shards:
-                shard.block_until_ready()
-        except jax.errors.JaxRuntimeError as error:
-            if not str(error).startswith(_NO_MEMORY):
-                raise
-            raise OutOfMemoryError(
-                f"there is no room for {block.nbytes:,} bytes on a device",
-                hint="Divide the array among more devices, or free what they hold (`donate=True`).",
-            ) from error
-        if self._is_key:
-            shards = [jax.random.wrap_key_data(shard, impl=self._leaf.prng_impl) for shard in shards]
-        self._shards[region] = shards
+        under_way: deque[tuple[np.ndarray, list[Any]]] = deque()
+        while blocks:
+            region, block = blocks.popitem()
+            with _memory_of_devices(block.nbytes):
+                shards = [jax.device_put(block, self._single(d)) for d in self._placement.devices[region]]
+                under_way.append((block, shards))
+                # Two at a time, which JAX copies side by side: more would only take more memory.
+                while len(under_way) == 2 or (under_way and not blocks):
+                    for shard in under_way.popleft()[1]:
+                        shard.block_until_ready()
+            if self._is_key:
+                shards = [jax.random.wrap_key_data(s, impl=self._leaf.prng_impl) for s in shards]
+            self._shards[region] = shards
 
     def _single(self, device: Any | None) -> Any | None:
         """The sharding of one device's part, in the kind of memory that was asked for."""
@@ -152,6 +158,22 @@ class DeviceArray:
         if self._is_key:
             return jax.make_array_from_single_device_arrays(spec.shape[:-1], sharding, shards)
         return jax.make_array_from_single_device_arrays(spec.shape, sharding, shards, dtype=spec.dtype)
+
+
+@contextmanager
+def _memory_of_devices(nbytes: int) -> Iterator[None]:
+    """Turn JAX's error where devices have no room for so many bytes into OutOfMemoryError."""
+    import jax
+
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not str(error).startswith(_NO_MEMORY):
+            raise
+        raise OutOfMemoryError(
+            f"the devices have no room for {bytes_text(nbytes)} of it",
+            hint="Divide it among more devices, or free what they hold: `donate=True`.",
+        ) from error
 
 
 def _is_host(placed: Placement) -> bool:

@@ -15,8 +15,21 @@ from ckpt_surgery.core.arrays import Shape
 MAPPED = 1 << 20
 """Arrays of this many bytes get memory of their own from the system, to which it returns when they are freed.
 The allocator of the program may keep what it is given back."""
+_LARGEST_REUSED = (32 << 20) - (64 << 10)
+"""Bytes of the largest blocks that glibc keeps for reuse (its DEFAULT_MMAP_THRESHOLD_MAX), less some for its
+own data."""
 _ALIGNED = 64
 """Multiples of this many bytes are the addresses that JAX takes over."""
+
+
+def let_memory_be_reused() -> None:
+    """Let the allocator keep freed blocks of some MiB for the next ones instead of giving each to the system.
+
+    glibc's malloc(3) does so with blocks up to the largest one that it has seen freed, if that had at most
+    32 MiB. So no setting of the program is changed, and `release_memory` gives all of it back. Getting
+    blocks from the system, which clears them page by page, takes a tenth of the time of a restore.
+    """
+    np.empty(_LARGEST_REUSED, np.uint8)
 
 
 def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
@@ -35,6 +48,6 @@ def staging_array(shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
 def _mapped(nbytes: int) -> np.ndarray:
     """Bytes that are unmapped when the last array in them is freed; they begin at a page."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(memory, "madvise") and hasattr(mmap, "MADV_HUGEPAGE") and not __import__('os').environ.get('NOTHP'):
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux: a fifth of the time to get the memory
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)

@@ -1,0 +1,134 @@
+"""Computes the leaves of a result with threads: regions of one leaf, or several small leaves, at a time."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.engine.executors.threads import run_all
+from ckpt_surgery.engine.step_errors import about
+from ckpt_surgery.engine.tasks import batches
+from ckpt_surgery.live.filling import Filling, groups
+from ckpt_surgery.live.results import Result
+from ckpt_surgery.planner.cutting import Cut
+from ckpt_surgery.planner.plan import Step
+
+SIDE_BY_SIDE = 64 << 20
+"""Leaves of up to so many bytes are made side by side, each by one thread. Of larger ones, one after the
+other, threads compute different blocks."""
+
+
+@frozen(eq=False)
+class Job:
+    """A leaf that is computed."""
+
+    step: Step
+    cut: Cut
+    """The blocks in which it is computed."""
+    result: Result
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.step.value.spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the regions that this process holds, each once."""
+        return sum(region.size for region in self.result.regions) * self.itemsize
+
+
+@frozen(eq=False)
+class _Task:
+    """What one thread does at a time."""
+
+    weight: int
+    """Bytes in memory meanwhile."""
+    do: Callable[[], None]
+
+
+class Computing:
+    """The leaves that are computed, and how far they are."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        sources: Mapping[str, Source],
+        memory: int,
+        made: Callable[[Step, Any], None],
+        count: Callable[[int], None],
+    ):
+        """`made` is called with each value, and `count` with numbers of bytes, from several threads."""
+        self._jobs, self._sources, self._memory = jobs, sources, memory
+        self._made, self._count = made, count
+        self._waiting = {id(job): len(job.result.regions) for job in jobs}
+        """The number of regions that are not there yet."""
+        self._lock = threading.Lock()
+
+    def run(self, workers: int) -> None:
+        """Compute all leaves. Raises SurgeryError, with the key."""
+        run_all(lambda task: task.do(), self._tasks(), lambda task: task.weight, self._memory // 2, workers)
+
+    def _tasks(self) -> Iterator[_Task]:
+        """Blocks of the large leaves, one leaf after the other, then the small ones in batches."""
+        for job in self._jobs:
+            if job.nbytes > SIDE_BY_SIDE:
+                yield from self._of_large(job)
+        small = [job for job in self._jobs if job.nbytes <= SIDE_BY_SIDE]
+        for together in batches(small, lambda job: job.nbytes):
+            yield _Task(max(map(_weight, together)), partial(self._make, together))
+
+    def _of_large(self, job: Job) -> Iterator[_Task]:
+        # A group is begun while the last blocks of the one before it are computed: there is room for two.
+        room = job.nbytes if job.result.on_host else self._memory // 4
+        for regions in groups(job.result.regions, job.itemsize, room):
+            with about(job.step), memory_errors("make it", self._memory):
+                filling = self._begun(job, regions)
+            for block in filling.blocks(job.cut.block):
+                yield _Task(job.cut.working_set, partial(self._fill, job, filling, block))
+
+    def _make(self, jobs: Sequence[Job]) -> None:
+        """Compute several leaves, one after the other."""
+        for job in jobs:
+            with about(job.step), memory_errors("make it", self._memory):
+                filling = self._begun(job, job.result.regions)
+            for block in filling.blocks(job.cut.block):
+                self._fill(job, filling, block)
+
+    def _begun(self, job: Job, regions: Sequence[Region]) -> Filling:
+        """Buffers for some regions of a leaf; those without elements are there already."""
+        filling = Filling(job.step.value, job.result, regions)
+        self._note(job, sum(not region.size for region in regions))
+        return filling
+
+    def _fill(self, job: Job, filling: Filling, block: Region) -> None:
+        with about(job.step), memory_errors("make it", self._memory):
+            raise_if_cancelled()
+            filled = filling.fill(block, self._read)
+            self._count(filled.elements * job.itemsize)
+            self._note(job, filled.regions)
+
+    def _read(self, source: str, leaf: Leaf, region: Region) -> np.ndarray:
+        raise_if_cancelled()
+        return self._sources[source].read(leaf, region)
+
+    def _note(self, job: Job, regions: int) -> None:
+        """So many more regions are there; after the last one, the leaf is made."""
+        with self._lock:
+            before = self._waiting[id(job)]
+            self._waiting[id(job)] = before - regions
+        if regions == before:
+            self._made(job.step, job.result.value())
+
+
+def _weight(job: Job) -> int:
+    """Bytes in memory while one thread computes a leaf, without what stays there anyway."""
+    return job.cut.working_set + (0 if job.result.on_host else job.nbytes)
