@@ -8,7 +8,7 @@ The manifests of stored bytes are not in it, because they follow from the values
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,6 +26,7 @@ from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.fields import value_json
 from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.node_json import nodes_json
+from ckpt_surgery.graph.nodes import Node, inputs_first
 from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.params import Origin
 from ckpt_surgery.planner.entries import RuleRef
@@ -215,6 +216,8 @@ def saved_plan(
     ):
         if value > most:
             raise UsageError(f"`{name}`: a saved plan can have {most} at most, not {value}")
+    if hooks is None:
+        _refuse_functions([step.value for step in plan.steps])
     found = [*(step.rule for step in plan.steps), *(gone.rule for gone in plan.dropped)]
     rules = {rule: number for number, rule in enumerate(dict.fromkeys(filter(None, found)))}
     try:
@@ -243,6 +246,17 @@ def saved_plan(
         warnings=list(plan.warnings),
     )
     return msgspec.structs.replace(saved, sha256=seal(saved))
+
+
+def _refuse_functions(values: Sequence[Node]) -> None:
+    """Raise UsageError where values are computed by functions of the running program, which have no file."""
+    calls = [node.function for node in inputs_first(values) if isinstance(node.function, HookCall)]
+    if calls:
+        names = ", ".join(f"`{name}`" for name in dict.fromkeys(call.function for call in calls))
+        raise UsageError(
+            f"a plan file cannot hold functions of the running program, and the recipe calls {names}",
+            hint="Carry the recipe out at once, or write the functions as a file of hooks.",
+        )
 
 
 def seal(saved: SavedPlan) -> str:
