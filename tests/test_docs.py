@@ -1,6 +1,8 @@
 """Every example in README and docs is run, and every command and function that they name exists."""
 
+import contextlib
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -39,7 +41,7 @@ class Block:
     language: str
     text: str
     next: str = ""
-    """The `text` block that directly follows a recipe: the leaves before and after."""
+    """The `text` block that directly follows: the leaves before and after a recipe, or what code prints."""
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -62,13 +64,15 @@ NAMED = re.compile(r"# (\S+\.yaml)\n")
 # --- pages that are read from top to bottom -------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/formats.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/training.md"])
 def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for block in blocks(ROOT / page):
         if block.language == "python":
-            exec(compile(block.text, str(block), "exec"), names)
+            printed = printed_by(block, names)
+            if block.next:
+                assert printed == block.next, str(block)
         elif block.language == "yaml":
             named = NAMED.match(block.text)
             assert named, f"{block}: the first line names the file"
@@ -76,6 +80,13 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch:
         elif block.language == "console":
             for line in block.text.splitlines():
                 run_line(line, block)
+
+
+def printed_by(block: Block, names: dict[str, Any]) -> str:
+    """Run the code of a block, and return what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as stream, checkpoints.quiet():
+        exec(compile(block.text, str(block), "exec"), names)
+    return stream.getvalue()
 
 
 def run_line(line: str, block: Block) -> None:
