@@ -24,11 +24,13 @@ HEAD = """\
 # The Python API
 
 Generated from the docstrings by `make docs`; a test checks that it is current. The [README](../README.md)
-introduces the functions with examples. What is not on this page is internal and can change without notice.
+introduces the functions with examples, and [In a training program](training.md) introduces `restore`.
+What is not on this page is internal and can change without notice.
 
 `PathLike` stands for `str | os.PathLike[str]`. Sizes are in bytes."""
 
 MODULES = (
+    "orbax",
     "core.errors",
     "core.arrays",
     "core.keys",

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "CONTRIBUTING.md"
 PUBLIC = {
     "ckpt_surgery",
+    "ckpt_surgery.orbax",
     *(
         f"ckpt_surgery.core.{name}"
         for name in ("arrays", "leaves", "keys", "errors", "manifests", "protocols")
