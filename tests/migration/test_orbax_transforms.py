@@ -312,7 +312,11 @@ def test_keys_that_recipes_do_not_take(pattern: str, original_key: Any, message:
         from_orbax_transforms({pattern: Transform(original_key=original_key)})
 
 
-@pytest.mark.parametrize("value", [..., 3, "a", ocp.PLACEHOLDER, lambda v: v], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [..., 3, "a", ocp.PLACEHOLDER, lambda v: v],
+    ids=["ellipsis", "number", "text", "placeholder", "function"],
+)
 def test_what_is_no_transform_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match=r"the transforms have .* at `a/b`, which is no transform"):
         from_orbax_transforms({"a": {"b": value}})
