@@ -20,9 +20,9 @@ def recorded_sharding(sharding: Any, more_axes: int = 0) -> str | None:
         return single_device_sharding(str(device))
     if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, AbstractMesh):
         return None
-    spec: Spec = (*sharding.spec, *(None,) * more_axes)
-    if PartitionSpec.UNCONSTRAINED in spec:
+    if any(axis is PartitionSpec.UNCONSTRAINED for axis in sharding.spec):
         return None
+    spec: Spec = (*sharding.spec, *(None,) * more_axes)
     mesh = sharding.mesh
     return named_sharding(
         mesh.shape, spec, [device.id for device in mesh.devices.flat], list(map(str, mesh.axis_types))

@@ -7,6 +7,9 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 
+LARGEST_START = 2**31 - 1
+"""The largest index at which jax cuts a slice whose place it learns at run time."""
+
 
 def read_shards(array: Any, spec: ArraySpec, region: Region) -> np.ndarray | None:
     """The elements of a region; None where another process holds some of them.
@@ -37,7 +40,7 @@ def raw(array: Any) -> Any:
     """The numbers that typed PRNG keys consist of; any other array as it is."""
     import jax
 
-    is_key = jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+    is_key = jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(array) if is_key else array
 
 
@@ -45,9 +48,9 @@ def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
     """A part of an array on one device, read-only."""
     import jax
 
-    sizes = tuple(bounds.stop - bounds.start for bounds in cut)
-    if sizes != shard.shape and not _is_host(shard):
-        return np.asarray(jax.lax.dynamic_slice(shard, [bounds.start for bounds in cut], sizes))
+    starts, sizes = [c.start for c in cut], tuple(c.stop - c.start for c in cut)
+    if sizes != shard.shape and not _is_host(shard) and max(shard.shape) <= LARGEST_START:
+        return np.asarray(jax.lax.dynamic_slice(shard, starts, sizes))
     # jax keeps what it has copied to the host as long as the array is there: here, that is a short time.
     passing = jax.make_array_from_single_device_arrays(shard.shape, shard.sharding, [shard])
     return np.asarray(passing)[cut]
@@ -56,4 +59,4 @@ def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
 def _is_host(shard: Any) -> bool:
     """Whether an array is in memory of the host, which NumPy can see without a copy."""
     (device,) = shard.devices()
-    return device.platform == "cpu" or shard.sharding.memory_kind != device.default_memory().kind
+    return bool(device.platform == "cpu" or shard.sharding.memory_kind != device.default_memory().kind)

@@ -99,7 +99,8 @@ def _is_empty(node: Any) -> bool:
     """Whether an object is a node of pytrees without children, such as None and `{}`."""
     import jax
 
-    return jax.tree_util.tree_structure(node, is_leaf=lambda inner: inner is not node).num_leaves == 0
+    structure: Any = jax.tree_util.tree_structure(node, is_leaf=lambda inner: inner is not node)
+    return bool(structure.num_leaves == 0)
 
 
 def _leaf(key: Key, value: Any) -> Leaf | None:
@@ -128,7 +129,7 @@ def _array(key: Key, value: Any) -> Leaf:
     """The leaf of an array on devices, or of one that is only described."""
     import jax
 
-    if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if not jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
         spec = ArraySpec(tuple(value.shape), np.dtype(value.dtype))
         return Leaf(key, LeafKind.ARRAY, spec, sharding=recorded_sharding(value.sharding))
     impl, spec = _raw_data(value)
