@@ -53,7 +53,8 @@ def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
         return np.asarray(jax.lax.dynamic_slice(shard, starts, sizes))
     # jax keeps what it has copied to the host as long as the array is there: here, that is a short time.
     passing = jax.make_array_from_single_device_arrays(shard.shape, shard.sharding, [shard])
-    return np.asarray(passing)[cut]
+    index: Any = (*cut, ...)  # which gives an array where there are no axes, too
+    return np.asarray(passing)[index]
 
 
 def _is_host(shard: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
@@ -38,7 +38,7 @@ class TreeSource:
         return self.tree.leaves
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
-        """The elements of one region; of PRNG keys, those of their raw data. They may be read-only.
+        """The elements of one region, perhaps read-only; of PRNG keys, those of their raw data.
 
         Raises SourceError for a leaf without a value: one that is only described, one whose memory was given
         away, and one of which another process holds a part of the region.
@@ -59,7 +59,7 @@ class TreeSource:
                 hint="Give the arrays that the function returned, or a checkpoint.",
             )
         if not isinstance(value, jax.Array):
-            return np.asarray(value, leaf.spec.dtype)[region.slices]
+            return _part(value, leaf.spec, region)
         found = read_shards(value, leaf.spec, region)
         if found is None:
             raise SourceError(
@@ -78,3 +78,11 @@ class TreeSource:
         Processes that open the same trees in the same order come to the same texts.
         """
         return self._fingerprint
+
+
+def _part(value: Any, spec: ArraySpec, region: Region) -> np.ndarray:
+    """A region of an array or number of the host; a view where the program's array has the dtype."""
+    index: Any = (*region.slices, ...)  # which gives an array where there are no axes, too
+    part: np.ndarray = np.asarray(value)[index].astype(spec.dtype, copy=False)
+    part.flags.writeable = False  # what is computed must not change the program's own array
+    return part

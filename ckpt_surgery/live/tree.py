@@ -117,7 +117,7 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
     if isinstance(value, str):
         return Leaf(key, LeafKind.STRING, string=str(value))
     if isinstance(value, np.ndarray):
-        return Leaf(key, LeafKind.ARRAY, ArraySpec(value.shape, value.dtype))
+        return Leaf(key, LeafKind.ARRAY, ArraySpec(value.shape, _native(value.dtype)))
     if isinstance(value, bool | int | float | complex | np.generic):
         return Leaf(key, LeafKind.SCALAR, ArraySpec((), _number_dtype(value)))
     if _is_empty(value):
@@ -156,7 +156,12 @@ def _raw_data(keys: Any) -> tuple[str, ArraySpec]:
 
 def _number_dtype(value: Any) -> np.dtype[Any]:
     """The dtype in which Orbax stores a number: 64 bits for those of Python."""
-    return np.asarray(value).dtype
+    return _native(np.asarray(value).dtype)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in the byte order of this machine, in which arrays are read."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _kind_of_empty(node: Any) -> str:

@@ -1,5 +1,6 @@
 """Trees in memory as sources: the values of every kind of leaf, and what has none."""
 
+import socket
 import subprocess
 import sys
 import textwrap
@@ -34,7 +35,7 @@ def read(source: Source, text: str, region: Region | None = None) -> np.ndarray:
     leaf = source.leaves()[text]
     assert leaf.spec is not None
     found = source.read(leaf, region or Region.whole(leaf.spec.shape))
-    assert found.dtype == leaf.spec.dtype
+    assert (type(found), found.dtype) == (np.ndarray, leaf.spec.dtype)
     return found
 
 
@@ -42,6 +43,9 @@ ARRAYS: dict[str, tuple[Any, np.ndarray]] = {
     "NumPy": (random((6, 4)), random((6, 4))),
     "not in C order": (random((6, 4)).T, random((6, 4)).T),
     "float8": (np.ones(3, ml_dtypes.float8_e5m2), np.ones(3, ml_dtypes.float8_e5m2)),
+    "other byte order": (random((6, 4)).astype(">f4"), random((6, 4))),
+    "masked": (np.ma.masked_array([1.0, 2.0]), np.array([1.0, 2.0])),
+    "without elements": (np.zeros((0, 4)), np.zeros((0, 4))),
     "without axes": (np.array(3), np.array(3)),
     "int": (-3, np.array(-3)),
     "large int": (2**63, np.array(2**63, np.uint64)),
@@ -59,7 +63,7 @@ def test_values_of_the_host(name: str) -> None:
     source = source_of({"x": [value]})
     found = read(source, "x/0")
     assert (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
-    part = Region((1,) * expected.ndim, expected.shape)
+    part = Region(tuple(min(1, length) for length in expected.shape), expected.shape)
     assert np.array_equal(read(source, "x/0", part), expected[part.slices])
 
 
@@ -78,10 +82,16 @@ def test_random_keys_are_read_as_their_numbers() -> None:
     assert np.array_equal(read(source, "one"), [0, 7])
 
 
+def test_a_scalar_of_a_device() -> None:
+    assert read(source_of([jnp.float32(2.5)]), "0").tolist() == 2.5
+    assert read(source_of([sharded(np.float32(2.5))]), "0").tolist() == 2.5
+
+
 def test_a_region_of_a_numpy_array_is_a_view() -> None:
     array = random((6, 4))
     found = read(source_of([array]), "0", Region((1, 1), (3, 4)))
     assert np.shares_memory(found, array)
+    assert (found.flags.writeable, array.flags.writeable) == (False, True)
 
 
 def donated() -> jax.Array:
@@ -208,14 +218,16 @@ def test_two_processes_read_what_they_hold() -> None:
         )
         for i in range(2)
     ]
-    for process in running:
-        output, errors = process.communicate(timeout=300)
+    try:
+        ended = [process.communicate(timeout=120) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for process, (output, errors) in zip(running, ended, strict=True):
         assert (process.returncode, output.splitlines()) == (0, expected), errors
 
 
 def free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port: int = probe.getsockname()[1]

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from ckpt_surgery import inspect
+from ckpt_surgery import apply, inspect
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.live.tree import LiveTree, is_abstract, live_tree
@@ -178,6 +178,7 @@ LEAVES: dict[str, Callable[[], Any]] = {
     "enum": lambda: HTTPStatus.OK,
     "array": lambda: np.arange(6.0).reshape(2, 3),
     "array without axes": lambda: np.array(3),
+    "array of another byte order": lambda: np.arange(3, dtype=">i4"),
     "masked array": lambda: np.ma.masked_array([1.0, 2.0]),
     **{name: lambda name=name: np.ones(3, getattr(ml_dtypes, name)) for name in WIDTHS},
     **{f"{name} of jax": lambda name=name: jnp.ones(3, name) for name in WIDTHS},
@@ -242,6 +243,27 @@ def test_numpy_scalars_are_scalars_of_their_dtype(tmp_path: Path) -> None:
 def test_numbers_that_orbax_refuses_are_scalars(value: Any, dtype: str) -> None:
     (leaf,) = listed([value])
     assert (leaf.kind, leaf.spec) == (LeafKind.SCALAR, ArraySpec((), checkpoints.dtype(dtype)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(["a"]),
+        np.array(["a"], np.dtypes.StringDType()),
+        np.array([None]),
+        np.array(["2020-01-01"], "datetime64[s]"),
+        np.zeros(2, [("a", "i4")]),
+        np.zeros(2, jax.dtypes.float0),
+        2**70,
+    ],
+    ids=["text", "strings", "object", "date", "structure", "float0", "int beyond 64 bits"],
+)
+def test_what_no_checkpoint_can_hold_is_a_leaf_all_the_same(value: Any, tmp_path: Path) -> None:
+    """Otherwise it would be left out without a word."""
+    (leaf,) = listed([value])
+    assert leaf.spec == ArraySpec(np.shape(value), np.asarray(value).dtype)
+    with pytest.raises(PlanError, match=r"^`x` is [\w\[\]]+, which Orbax cannot store; "):
+        apply(None, state(x=value), dst=tmp_path / "checkpoint")
 
 
 @pytest.mark.parametrize("writer", WRITERS)
