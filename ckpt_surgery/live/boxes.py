@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.live.meshes import mesh_in_use, over
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.tree import LiveTree
 
@@ -28,18 +28,11 @@ class Boxed:
 
         None where there is no mesh. Raises UsageError, naming the key, where the mesh lacks an axis.
         """
-        from jax.sharding import AbstractMesh, NamedSharding, get_mesh
+        from jax.sharding import Mesh
 
-        mesh = next((known for known in (mesh, self.mesh, get_mesh()) if known is not None), None)
-        if isinstance(mesh, AbstractMesh):
-            mesh = get_mesh()
-        if mesh is None or mesh.empty:
-            return None
-        try:
-            return NamedSharding(mesh, self.spec)
-        except ValueError as error:
-            box = f"the box of `{shown(text)}` says {shown(str(self.spec))}"
-            raise UsageError(f"{box}: {shown(str(error))}", hint=_HINT) from None
+        meshes = (mesh, self.mesh, mesh_in_use())
+        known = next((one for one in meshes if isinstance(one, Mesh) and not one.empty), None)
+        return None if known is None else over(known, self.spec, f"the box of `{shown(text)}`", _HINT)
 
 
 _HINT = "Set flax's logical axis rules for this mesh, or give `shardings=` with a rule for this key."

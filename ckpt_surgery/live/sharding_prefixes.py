@@ -5,13 +5,14 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.live.meshes import mesh_in_use, over
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.tree import LiveTree
 
 Path = tuple[Any, ...]
 """Entries of a path of `jax.tree_util`."""
 
-TAKEN = "It takes a sharding, a prefix of the target's tree with shardings and None, or rules with a mesh."
+TAKEN = "It takes a sharding, a prefix of the tree with shardings and None, or rules with a mesh."
 
 
 def spread(prefix: Any, tree: LiveTree) -> dict[str, Any]:
@@ -75,28 +76,23 @@ def _sharding(value: Any, path: Path) -> Any:
 
 
 def _over_mesh_in_use(spec: Any, path: Path) -> Any:
-    from jax.sharding import NamedSharding, get_mesh
-
-    mesh = get_mesh()
-    if mesh.empty:
+    mesh = mesh_in_use()
+    if mesh is None:
         raise UsageError(
             f"`shardings` has {shown(str(spec))}{_at(path)}, and no mesh is known for it",
             hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
         )
-    try:
-        return NamedSharding(mesh, spec)
-    except ValueError as error:
-        raise UsageError(f"`shardings` has {shown(str(spec))}{_at(path)}: {shown(str(error))}") from None
+    return over(mesh, spec, f"`shardings`{_at(path)}")
 
 
-_HINT = "A prefix has the target's containers down to its shardings; None stands for the leaves' own."
+_HINT = "A prefix has the tree's containers down to its shardings; None stands for the leaves' own."
 
 
 def _mismatch(prefix: Any, node: Any, path: Path) -> str:
     given, wanted = _container(prefix), _container(node)
     if given == wanted:
         wanted = "one with other static fields"
-    return f"`shardings` does not fit the target{_at(path)}: it has {given}, the target {wanted}"
+    return f"`shardings` does not fit the tree{_at(path)}: it has {given}, the tree {wanted}"
 
 
 def _container(node: Any) -> str:

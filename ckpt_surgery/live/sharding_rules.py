@@ -1,15 +1,15 @@
 """Shardings by rules: a mesh, and PartitionSpecs for the keys that regular expressions match."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import regex
 
 from ckpt_surgery.core.errors import RecipeError, UsageError
-from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.language.patterns import MatchingTime, Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.live.meshes import over
 
 WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: PartitionSpec, …})`."
 
@@ -17,12 +17,10 @@ WANTED = "Rules are `(mesh, [(regex, PartitionSpec), …])` or `(mesh, {regex: P
 class Rules:
     """A mesh, and regular expressions over whole keys with the shardings of what they match, in order."""
 
-    def __init__(self, mesh: Any, specs: Iterable[tuple[regex.Pattern[str], Any]]):
-        """`mesh`: a `jax.sharding.Mesh`; `specs`: PartitionSpecs over its axes."""
-        from jax.sharding import NamedSharding
-
+    def __init__(self, mesh: Any, shardings: Sequence[tuple[regex.Pattern[str], Any]]):
+        """`mesh`: a `jax.sharding.Mesh`; `shardings`: NamedShardings over it."""
         self.mesh = mesh
-        self._shardings = [(pattern, NamedSharding(mesh, spec)) for pattern, spec in specs]
+        self._shardings = shardings
         self._watch = Watch(MatchingTime())
 
     def sharding(self, text: str) -> Any:
@@ -82,21 +80,11 @@ def _rule(rule: Any, mesh: Any) -> tuple[regex.Pattern[str], Any]:
         case _:
             message = f"`shardings` has the rule {shown(abridged(rule))}: it is no regex with a PartitionSpec"
             raise UsageError(message, hint=WANTED)
-    flaw = _unconstrained(spec) or spec_flaw(mesh.shape, tuple(spec))
-    if flaw is not None:
-        raise UsageError(f"{_named(text)}: in {shown(str(spec))}, {flaw}")
+    sharding = over(mesh, spec, _named(text))
     try:
-        return compile_pattern(text), spec
+        return compile_pattern(text), sharding
     except ExpressionError as error:
         raise UsageError(f"{_named(text)}: {error.message}", hint=error.hint) from None
-
-
-def _unconstrained(spec: Any) -> str | None:
-    """UNCONSTRAINED leaves the choice to a compiler; there is none here."""
-    from jax.sharding import PartitionSpec
-
-    said = any(axis is PartitionSpec.UNCONSTRAINED for axis in spec)
-    return "`UNCONSTRAINED` says nothing about where an array lies" if said else None
 
 
 def _named(pattern: str) -> str:

@@ -9,6 +9,7 @@ from ckpt_surgery.core.notices import Notice, few_keys, merged
 from ckpt_surgery.core.shardings import misfit, spec_text
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.boxes import Boxed, boxes
+from ckpt_surgery.live.meshes import mesh_in_use, mesh_text
 from ckpt_surgery.live.sharding_prefixes import spread
 from ckpt_surgery.live.sharding_rules import Rules, rules_of
 from ckpt_surgery.live.tree import LiveTree
@@ -102,15 +103,15 @@ def _on_devices(text: str, sharding: Any) -> Any:
 
     Raises UsageError where the mesh in use is another.
     """
-    from jax.sharding import AbstractMesh, NamedSharding, get_mesh
+    from jax.sharding import AbstractMesh, NamedSharding
 
     if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, AbstractMesh):
         return sharding
     if sharding.mesh.empty:
         return None
-    mesh = get_mesh()
-    if mesh.empty or mesh.shape_tuple != sharding.mesh.shape_tuple:
-        over = f"over an AbstractMesh {_axes(sharding.mesh)}"
+    mesh = mesh_in_use()
+    if mesh is None or mesh.shape_tuple != sharding.mesh.shape_tuple:
+        over = f"over an AbstractMesh {mesh_text(sharding.mesh)}"
         raise UsageError(
             f"the sharding of `{shown(text)}` is {over}: it names no devices",
             hint="Call it inside `with jax.set_mesh(mesh):`, or give `shardings=` over a Mesh.",
@@ -139,9 +140,4 @@ def _with_mesh(sharding: Any) -> str:
     mesh = getattr(sharding, "mesh", None)
     if mesh is None:
         return ""
-    return f"; the sharding is {shown(spec_text(tuple(sharding.spec)))} on the mesh {_axes(mesh)}"
-
-
-def _axes(mesh: Any) -> str:
-    """`{data: 2, model: 4}`, as a recipe says it."""
-    return shown(f"{{{', '.join(f'{name}: {length}' for name, length in mesh.shape.items())}}}")
+    return f"; the sharding is {shown(spec_text(tuple(sharding.spec)))} on the mesh {mesh_text(mesh)}"
