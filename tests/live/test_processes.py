@@ -109,7 +109,9 @@ def test_a_bug_in_one_does_not_leave_the_other_waiting(outcomes: Outcomes) -> No
 def test_after_errors_they_still_restore(outcomes: Outcomes) -> None:
     assert list(outcomes)[-1] == "both again"
     assert outcomes["both again"] == outcomes["both"]
-    assert all("error" in one for case in list(outcomes)[1:-2] for one in outcomes[case])
+    whole = ["both", "from a tree", "computed from a tree", "donated", "both again"]
+    assert [case for case in outcomes if "error" not in outcomes[case][0]] == whole
+    assert [case for case in outcomes if "error" not in outcomes[case][1]] == whole
 
 
 def test_a_tree_over_both_moves_from_device_to_device(outcomes: Outcomes) -> None:
@@ -118,6 +120,19 @@ def test_a_tree_over_both_moves_from_device_to_device(outcomes: Outcomes) -> Non
         assert one["kernel"] == rows
         assert one["bias"] == {"[0]": BIAS[:8].tolist(), "[8]": BIAS[8:].tolist()}
         assert (one["own"], one["step"], one["read"]) == ([0, 1, 2], 7, {})
+
+
+def test_a_tree_over_both_is_computed_with_where_each_has_the_parts(outcomes: Outcomes) -> None:
+    assert outcomes["computed from a tree"] == [{**one, "read": {}} for one in outcomes["both"]]
+    for kind, message in errors(outcomes, "computed across"):
+        assert kind == "SourceError"
+        assert "`kernel` of (tree) is computed with, but other processes hold a part of it" in message
+
+
+def test_the_arrays_of_a_state_over_both_are_given_away(outcomes: Outcomes) -> None:
+    for one, of_shapes in zip(outcomes["donated"], outcomes["both"], strict=True):
+        assert (one["kernel"], one["step"]) == (of_shapes["kernel"], 7)
+        assert one["bias"] == {"[0]": BIAS.tolist()}
 
 
 # --- what is exchanged ------------------------------------------------------------------------------------

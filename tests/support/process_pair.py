@@ -22,6 +22,9 @@ CASES: dict[str, str] = {
     "read": "process 1 fails while it reads",
     "other axes": "process 1 divides the kernel otherwise",
     "from a tree": "the source is a tree in memory over the devices of both, divided otherwise",
+    "computed from a tree": "each part of the kernel is made of parts that the same process has",
+    "computed across": "parts of the kernel are made of parts that the other process has",
+    "donated": "the target is a state that gives its arrays away",
     "both again": "all is well after all these errors",
 }
 RECIPE = """\
@@ -74,8 +77,17 @@ def _restored(number: int, case: str, checkpoint: str) -> Any:
         if spoilt == "bug":
             raise RuntimeError("a bug in the program\nof two lines")
 
+    rows, columns = PartitionSpec("data"), PartitionSpec(None, "data")
     if case == "from a tree":
-        return ckpt_surgery.restore(None, _tree(mesh), target=target)
+        return ckpt_surgery.restore(None, _tree(mesh, columns), target=target)
+    if case in ("computed from a tree", "computed across"):
+        source = _tree(mesh, rows if case == "computed from a tree" else columns)
+        return ckpt_surgery.restore(RECIPE, source, target=target)
+    if case == "donated":
+        state = _tree(mesh, rows)
+        result = ckpt_surgery.restore(RECIPE, checkpoint, target=state, donate=True)
+        assert [state[name].is_deleted() for name in ("kernel", "bias")] == [True, True]
+        return result
     return ckpt_surgery.restore(
         RECIPE,
         f"{checkpoint}-nowhere" if spoilt == "no source" else checkpoint,
@@ -85,8 +97,8 @@ def _restored(number: int, case: str, checkpoint: str) -> Any:
     )
 
 
-def _tree(mesh: Any) -> dict[str, Any]:
-    """Arrays with the numbers from 0 on, on the devices of both processes."""
+def _tree(mesh: Any, of_kernel: Any) -> dict[str, Any]:
+    """Arrays with the numbers from 0 on, on the devices of both processes; a PartitionSpec of the kernel."""
     import jax
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
@@ -97,7 +109,7 @@ def _tree(mesh: Any) -> dict[str, Any]:
 
     kernel = np.arange(64 * 16, dtype=np.float32).reshape(64, 16)
     return {
-        "kernel": over(PartitionSpec(None, "data"), kernel),
+        "kernel": over(of_kernel, kernel),
         "bias": over(PartitionSpec(), kernel[0]),
         "own": kernel[0, :3],
         "step": 7,
