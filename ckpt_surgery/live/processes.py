@@ -35,7 +35,8 @@ def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda res
     Every process has to call this, as often as the others. With one process nothing is exchanged.
 
     Raises what `make` raises. Where it raises in another process, raises an error of the same class that
-    names the process; PlanError where the `digests` of two results differ. Interrupted and KeyboardInterrupt
+    names the process; PlanError where the `digests` of two results differ; SurgeryError where others do not
+    answer. Interrupted and KeyboardInterrupt
     go up at once: their process is assumed to end, which jax notices in the others.
     """
     import jax
@@ -48,10 +49,14 @@ def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda res
     except Interrupted:
         raise
     except Exception as error:
-        with suppress(jax.errors.JaxRuntimeError):  # the others are gone: what they have come to is moot
+        with suppress(jax.errors.JaxRuntimeError):  # the others are gone; the own error says more
             _exchanged(_Report.of(error))
         raise
-    _check(_exchanged(report))
+    try:
+        reports = _exchanged(report)
+    except jax.errors.JaxRuntimeError as error:
+        raise SurgeryError(f"the other processes do not answer: {shown(str(error))}") from None
+    _check(reports)
     return result
 
 

@@ -22,6 +22,7 @@ from tests.support.checkpoints import save_standard
 KERNEL = np.arange(64 * 16, dtype=np.float32).reshape(64, 16)
 BIAS = np.arange(16, dtype=np.float32)
 ROOT = Path(__file__).parents[2]
+FLAGS = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
 NONE_RETURNS = "process 1 of 2 failed, so none returns a result"
 Outcomes = dict[str, list[dict[str, Any]]]
 """What each of the two processes got, by the name of the case."""
@@ -40,7 +41,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     kernel = jax.device_put(KERNEL, NamedSharding(mesh, PartitionSpec("data")))
     save_standard(path, {"kernel": kernel, "bias": BIAS, "own": BIAS[:3], "step": 7})
     port = free_port()
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    environment = {**os.environ, "XLA_FLAGS": FLAGS}
     running = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.support.process_pair", str(port), str(number), str(path)],
@@ -192,6 +193,19 @@ def test_of_a_long_message_the_end_is_left_out(other: list[Exception]) -> None:
 
 def test_the_own_error_is_raised_where_both_fail(other: list[Exception]) -> None:
     other[:] = [DataError("theirs")]
+    with pytest.raises(PlanError, match="mine"):
+        together(raising(PlanError("mine")))
+
+
+def test_processes_that_are_gone_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(report: Any) -> None:
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: connection reset by peer")
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(processes, "_exchanged", gone)
+    with pytest.raises(SurgeryError) as caught:
+        together(lambda: 3)
+    assert str(caught.value) == "the other processes do not answer: UNAVAILABLE: connection reset by peer"
     with pytest.raises(PlanError, match="mine"):
         together(raising(PlanError("mine")))
 
