@@ -36,8 +36,8 @@ def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda res
 
     Raises what `make` raises. Where it raises in another process, raises an error of the same class that
     names the process; PlanError where the `digests` of two results differ; SurgeryError where others do not
-    answer. Interrupted and KeyboardInterrupt
-    go up at once: their process is assumed to end, which jax notices in the others.
+    answer. Interrupted and KeyboardInterrupt go up at once: their process is assumed to end, which jax
+    notices in the others.
     """
     import jax
 
