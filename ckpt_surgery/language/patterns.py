@@ -222,15 +222,18 @@ class Watch:
 
     def _check(self, seconds: float, text: str) -> None:
         """Raise RecipeError if the matches take too long with one more that takes this long."""
-        keys = f"{self._matches} keys, the last of them " if self._matches > 1 else ""
-        on = f"on {keys}`{shown(text)}`"
         if self._seconds + seconds > self._limit():
             took = f"took more than {self._limit():.2g} s of processor time"
-            raise RecipeError(f"the regular expression {took} {on}", hint=_NESTED)
+            raise RecipeError(f"the regular expression {took} {self._on(text)}", hint=_NESTED)
         limit = self._matching.limit
         if self._matching.seconds + seconds > limit:
             took = f"took more than {limit:.2g} s of processor time"
-            raise RecipeError(f"the regular expressions together {took}, this one {on}", hint=_NESTED)
+            this = f"this one {self._on(text)}"
+            raise RecipeError(f"the regular expressions together {took}, {this}", hint=_NESTED)
+
+    def _on(self, text: str) -> str:
+        keys = f"{self._matches} keys, the last of them " if self._matches > 1 else ""
+        return f"on {keys}`{shown(text)}`"
 
 
 _NESTED = "Nested repeats such as (a+)+ take exponential time; write the pattern without nesting."
