@@ -8,11 +8,15 @@ from ckpt_surgery.core.text import shown
 
 
 def mesh_in_use() -> Any | None:
-    """The mesh of devices that `jax.set_mesh` has set; None where there is none."""
-    from jax.sharding import get_mesh
+    """The mesh of devices that `jax.set_mesh` has set; None where there is none.
 
-    mesh = get_mesh()
-    return None if mesh.empty else mesh
+    The oldest versions of jax that this package works with do not tell: None with these, too.
+    """
+    import jax
+
+    get_mesh = getattr(jax.sharding, "get_mesh", None)
+    mesh = None if get_mesh is None else get_mesh()
+    return None if mesh is None or mesh.empty else mesh
 
 
 def over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:

@@ -35,7 +35,7 @@ def resolved_shardings(tree: LiveTree, shardings: Any) -> Mapping[str, Any]:
     if rules is not None:
         found = _by_rules(arrays, rules, boxed)
     else:
-        given = spread(shardings, tree)
+        given = {} if shardings is None else spread(shardings, tree)
         found = {
             text: _own(text, value, boxed.get(text)) if given.get(text) is None else given[text]
             for text, value in arrays.items()
