@@ -40,8 +40,8 @@ def carry_out(
 ) -> Mapping[str, Any]:
     """The value of every output, by the text of its key, in the plan's order.
 
-    The plan was made for a `LiveEncoder`, and for half of the `memory` in bytes, which is what computing
-    takes; the other half is for parts of arrays on their way to devices whose memory is not the host's.
+    The plan was made for a `LiveEncoder` and this `memory`, in bytes. It holds what is computed, and arrays
+    on their way to devices whose memory is not the host's; the arrays of the result are not counted.
     `sources` are by the names that the plan has for them, the target among them. `shardings` are those of
     arrays of JAX, by key; None is the default device. `workers` is the number of threads.
 

@@ -88,7 +88,8 @@ class Computing:
 
     def _of_large(self, job: Job) -> Iterator[_Task]:
         # A group is begun while the last blocks of the one before it are computed: there is room for two.
-        room = job.nbytes if job.result.on_host else self._memory // 4
+        room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
+        room = job.nbytes if job.result.on_host else room
         for regions in groups(job.result.regions, job.itemsize, room):
             with about(job.step), memory_errors("make it", self._memory):
                 filling = self._begun(job, regions)

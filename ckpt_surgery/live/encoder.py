@@ -11,6 +11,7 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.live.shardings import sharding_flaws
 from ckpt_surgery.live.tree import LiveTree
 
 _KINDS = {bool: "b", int: "iu", float: "f"}
@@ -43,25 +44,16 @@ class LiveEncoder(Encoder):
             return _number_flaw(leaf, type(like))
         if leaf.kind is LeafKind.PRNG_KEY:
             return self._key_flaw(leaf)
-        return _dtype_flaw(leaf) or self._sharding_flaw(leaf)
+        if (flaw := _dtype_flaw(leaf)) is not None:
+            return flaw
+        misfit = sharding_flaws(leaf, self.shardings.get(leaf.key.text))
+        return None if misfit is None else f" {misfit}: give it another sharding"
 
     def _key_flaw(self, leaf: Leaf) -> str | None:
         wanted = leaf.prng_impl if self.target is None else self.target.leaves[leaf.key.text].prng_impl
         if leaf.prng_impl == wanted:
             return None
         return f" is a random key of {leaf.prng_impl}, the target has one of {wanted} there"
-
-    def _sharding_flaw(self, leaf: Leaf) -> str | None:
-        """Why the shape cannot be divided; None where it can."""
-        sharding = self.shardings.get(leaf.key.text)
-        assert leaf.spec is not None
-        if sharding is None:
-            return None
-        try:
-            sharding.shard_shape(leaf.spec.shape)
-        except ValueError:
-            return f" has shape {list(leaf.spec.shape)}, which cannot be divided as {shown(str(sharding))}"
-        return None
 
 
 def _number_flaw(leaf: Leaf, type_: type) -> str | None:

@@ -68,11 +68,14 @@ def taken_over(move: Moved, taken: set[int]) -> Any:
 
 
 def put(value: Any, sharding: Any) -> Any:
-    """The array on another sharding, in memory that no other array uses, so that it can be donated."""
+    """The array on another sharding, in memory that nothing else uses, so that it can be donated.
+
+    Without the copy, JAX keeps what lies on the right device already, lets devices of the CPU share memory,
+    and takes over that of NumPy's arrays.
+    """
     import jax
 
-    there = jax.device_put(value, sharding)
-    return copied(there) if _shares_memory(there, value) else there
+    return copied(jax.device_put(value, sharding))
 
 
 def copied(value: Any) -> Any:
@@ -83,20 +86,3 @@ def copied(value: Any) -> Any:
     if not value.committed:
         return jnp.copy(value)
     return jax.device_put(value, value.sharding, may_alias=False)
-
-
-def _shares_memory(array: Any, other: Any) -> bool:
-    """Whether parts of an array have their memory in common with each other, or with another array.
-
-    JAX moves no bytes between devices that can read each other's memory, as those of the CPU can.
-    """
-    own = _addresses(array)
-    return len(set(own)) < len(own) or not set(own).isdisjoint(_addresses(other))
-
-
-def _addresses(array: Any) -> list[int]:
-    import jax
-
-    is_key = jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key)
-    raw = jax.random.key_data(array) if is_key else array
-    return [shard.data.unsafe_buffer_pointer() for shard in raw.addressable_shards]
