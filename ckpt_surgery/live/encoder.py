@@ -62,7 +62,10 @@ def _number_flaw(leaf: Leaf, type_: type) -> str | None:
     found = ELEMENT_TYPES.get(name)
     if found is not None and found.kind in _KINDS[type_]:
         return None
-    return f" is {name}, the target has a Python {type_.__name__} there: cast it, or write `dtype: target`"
+    return (
+        f" is {name}, the target has a Python {type_.__name__} there: cast it, or write "
+        "`target: {dtype: target}`"
+    )
 
 
 def _dtype_flaw(leaf: Leaf) -> str | None:

@@ -1,0 +1,114 @@
+"""What cannot be made of a plan's leaves is refused before anything is read."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.live.encoder import LiveEncoder
+from ckpt_surgery.live.tree import live_tree
+
+NARROWED = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+UNKNOWN = {"float6_e2m3fn", "float6_e3m2fn"}
+
+
+def leaf(dtype: str, *shape: int, kind: LeafKind = LeafKind.ARRAY, impl: str | None = None) -> Leaf:
+    return Leaf(Key.parse("a/b"), kind, ArraySpec(shape, DTYPES[dtype]), prng_impl=impl)
+
+
+def said(like: Any, made: Leaf, sharding: Any = None) -> list[str]:
+    """What is said of a leaf where the target holds `like`; None: there is no target."""
+    tree = None if like is None else live_tree({"a": {"b": like}})
+    return LiveEncoder(tree, {"a/b": sharding}).unsupported([made])
+
+
+@pytest.fixture
+def wide_types() -> Iterator[None]:
+    """JAX with types of 64 bits."""
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.parametrize("like", [None, jax.ShapeDtypeStruct((2,), jnp.float32)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dtypes_that_jax_would_narrow_or_does_not_have_are_refused(dtype: str, like: Any) -> None:
+    found = said(like, leaf(dtype, 2))
+    if dtype in NARROWED:
+        assert found == [
+            f"`a/b` is {dtype}, which JAX would make {NARROWED[dtype]}: cast it, or set "
+            "`jax.config.update('jax_enable_x64', True)`"
+        ]
+    elif dtype in UNKNOWN:
+        assert found == [f"`a/b` is {dtype}, which JAX does not have: cast it to another dtype"]
+    else:
+        assert found == []
+
+
+@pytest.mark.usefixtures("wide_types")
+@pytest.mark.parametrize("dtype", NARROWED)
+def test_with_types_of_64_bits_they_are_not(dtype: str) -> None:
+    assert said(None, leaf(dtype, 2)) == []
+
+
+@pytest.mark.parametrize("like", [np.zeros(2), np.float64(1)])
+@pytest.mark.parametrize("dtype", ["int64", "float6_e2m3fn"])
+def test_numpy_holds_every_dtype(dtype: str, like: Any) -> None:
+    assert said(like, leaf(dtype, *np.shape(like))) == []
+
+
+NUMBERS = {
+    bool: {"bool"},
+    int: {name for name in DTYPES if "int" in name},
+    float: {name for name in DTYPES if "float" in name},
+}
+
+
+@pytest.mark.parametrize("number", [True, 3, 2.5])
+def test_a_number_takes_what_has_its_kind(number: Any) -> None:
+    held = {name for name in DTYPES if not said(number, leaf(name, kind=LeafKind.SCALAR))}
+    assert held == NUMBERS[type(number)]
+
+
+def test_a_number_of_another_kind_is_told() -> None:
+    assert said(3, leaf("float32", kind=LeafKind.SCALAR)) == [
+        "`a/b` is float32, the target has a Python int there: cast it, or write `target: {dtype: target}`"
+    ]
+
+
+def test_without_a_target_scalars_are_numbers_of_any_dtype() -> None:
+    assert said(None, leaf("int64", kind=LeafKind.SCALAR)) == []
+
+
+def test_a_random_key_of_another_implementation_is_told() -> None:
+    key = leaf("uint32", 4, kind=LeafKind.PRNG_KEY, impl="rbg")
+    assert said(jax.random.key(0, impl="rbg"), key) == []
+    assert said(None, key) == []
+    assert said(jax.random.key(0, impl="threefry2x32"), key) == [
+        "`a/b` is a random key of rbg, the target has one of threefry2x32 there"
+    ]
+
+
+def test_a_shape_that_a_sharding_cannot_divide_is_told() -> None:
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
+    sharding = NamedSharding(mesh, PartitionSpec("x"))
+    like = jax.ShapeDtypeStruct((8,), jnp.float32)
+    assert said(like, leaf("float32", 8), sharding) == []
+    [sentence] = said(like, leaf("float32", 6), sharding)
+    assert sentence.startswith("`a/b` ")
+    assert "6" in sentence
+    assert sentence.endswith(": give it another sharding")
+
+
+def test_no_stored_bytes_are_adopted() -> None:
+    array = leaf("float32", 2)
+    assert array.manifest is None
+    assert not LiveEncoder(None, {}).adopts(array, None)  # type: ignore[arg-type]
