@@ -96,7 +96,7 @@ class HookCall(Function):
 
 def _own(block: np.ndarray) -> np.ndarray:
     """A view that cannot be written: others may need the same block, and a hook must not change it."""
-    view = block.view()
+    view = np.asarray(block).view()  # one number may come as a scalar of NumPy
     view.flags.writeable = False
     return view
 

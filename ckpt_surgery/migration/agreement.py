@@ -35,7 +35,9 @@ class Sample:
     @property
     def given(self) -> Any:
         """What the function is called with."""
-        return self.array.item() if self.number else as_jax(self.array) if self.on_devices else self.array
+        if self.number:
+            return self.array.item()
+        return as_jax(self.array) if self.on_devices else self.array.copy()
 
 
 def holds_for(
@@ -71,7 +73,7 @@ def _in_general(
 
     def compared(spec: ArraySpec, seed: int, jax: bool) -> set[Verdict]:
         arrays = {text: drawn(spec, seed + i) for i, text in enumerate(texts)}
-        forms: list[Mapping[str, Any]] = [arrays]
+        forms: list[Mapping[str, Any]] = [{text: array.copy() for text, array in arrays.items()}]
         if jax:
             forms.append({text: as_jax(array) for text, array in arrays.items()})
         return {verdict(expression, functools.partial(function, form), arrays, key) for form in forms}
@@ -137,7 +139,7 @@ def _compared(
         arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
         values = {
             text: as_jax(array) if original.on_devices(text) else original.given(text, array)
-            for text, array in {**zeros, **arrays}.items()
+            for text, array in {**zeros, **{t: a.copy() for t, a in arrays.items()}}.items()
         }
         tree = original.rebuilt(values)
         found = verdict(expression, functools.partial(function, tree), arrays, key)

@@ -16,18 +16,43 @@ CALLED_TO_INFER = 1 << 20
 ValueFunction = Callable[..., Any]
 
 
+Form = Callable[[np.ndarray], Any]
+
+
+def as_number(array: np.ndarray) -> Any:
+    """The number of Python that an array without axes holds."""
+    return array.item()
+
+
+def form_for(function: ValueFunction) -> Form:
+    """The first form of arrays that a function takes: as they are, one that it may write, one of JAX.
+
+    A function that takes none of them gets them as they are, and says why it fails.
+    """
+    forms: tuple[Form, ...] = (np.asarray, np.array, as_jax)
+    sample = np.ones((4, 4), np.float32)
+    sample.flags.writeable = False
+    return next((form for form in forms if _works(function, form(sample))), forms[0])
+
+
+def _works(function: ValueFunction, value: Any) -> bool:
+    try:
+        np.asarray(function(value))
+    except Exception:  # noqa: BLE001  (whatever a function does with what is not for it)
+        return False
+    return True
+
+
 class ValueHook:
     """A `value_fn` as a hook: `hooks.name(x)`."""
 
-    def __init__(self, function: ValueFunction, number: bool, jax: bool):
-        """`number`: the original holds a number of Python. `jax`: the function needs an array of JAX."""
+    def __init__(self, function: ValueFunction, form: Form):
+        """`form`: makes of an array what the function takes."""
         self._function = function
-        self._number = number
-        self._jax = jax
+        self._form = form
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        given = x.item() if self._number else as_jax(x) if self._jax else x
-        return np.asarray(self._function(given))
+        return np.asarray(self._function(self._form(x)))
 
     def infer(self, x: ArraySpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of the result, from those of the argument."""

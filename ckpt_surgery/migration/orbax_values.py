@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions import MAX_TEXT
 from ckpt_surgery.migration.agreement import agrees_in_general, agrees_with, holds_for
-from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook
+from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook, as_number, form_for
 from ckpt_surgery.migration.orbax_templates import literal
 from ckpt_surgery.migration.originals import Original
-from ckpt_surgery.migration.samples import as_jax
 from ckpt_surgery.migration.standins import Branch, Recorder, Traced, Wanted, source_leaf
 from ckpt_surgery.migration.tracing import Trace, trace
 from ckpt_surgery.migration.verifying import X
@@ -46,7 +43,7 @@ class Values:
         ):
             return None if found == X else found
         number = bool(leaves) and self._original is not None and all(map(self._original.number_at, leaves))
-        hook = ValueHook(function, number, jax=_needs_jax(function))
+        hook = ValueHook(function, as_number if number else form_for(function))
         return f"hooks.{self._hooks.added(hook, function)}(x)"
 
     def _leaves_for(self, pattern: str, original_key: str | None) -> Sequence[str]:
@@ -125,17 +122,3 @@ class _Partial:
 
 def _lookup(key: str) -> str:
     return f"source[{ast.unparse(ast.Constant(key))}]"
-
-
-def _needs_jax(function: Callable[[Any], Any]) -> bool:
-    """Whether a function takes arrays of JAX and none of NumPy, as `x.at[0].set(…)` does."""
-    array = np.ones((4, 4), np.float32)
-    return _works(function, as_jax(array)) and not _works(function, array)
-
-
-def _works(function: Callable[[Any], Any], value: Any) -> bool:
-    try:
-        np.asarray(function(value))
-    except Exception:  # noqa: BLE001  (whatever a function does with what is not for it)
-        return False
-    return True

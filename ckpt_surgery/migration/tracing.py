@@ -52,7 +52,8 @@ def _with_namespaces(function: Any, recorder: Recorder) -> Any:
         inner = _with_namespaces(function.func, recorder)
         return functools.partial(inner, *function.args, **function.keywords)
     if not isinstance(function, FunctionType):
-        return function
+        inner = getattr(function, "__wrapped__", None)  # of `jax.jit`
+        return function if inner is None else _with_namespaces(inner, recorder)
     cells = tuple(CellType(_seen(_content(cell), recorder)) for cell in function.__closure__ or ())
     found = {name: _seen(value, recorder) for name, value in function.__globals__.items()}
     copy = FunctionType(function.__code__, found, function.__name__, function.__defaults__, cells or None)

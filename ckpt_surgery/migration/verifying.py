@@ -1,6 +1,7 @@
 """An expression against the function that it was made of: the same on sample arrays, or not used."""
 
 import enum
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -66,7 +67,8 @@ def verdict(
     `arrays`: the leaves of `source` by key, and `x`. `key`: what the expression calls `key`.
     """
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             result = function()
             wanted = np.asarray(result)
     except (Interrupted, MemoryError, KeyboardInterrupt):

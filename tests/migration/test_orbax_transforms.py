@@ -14,6 +14,7 @@ import orbax.checkpoint as ocp
 import pytest
 from orbax.checkpoint.transform_utils import RestoreTransform, Transform, apply_transformations
 
+import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError, UsageError
 from ckpt_surgery.migration.orbax_transforms import from_orbax_transforms
 from ckpt_surgery.migration.originals import original_of_leaves
@@ -209,6 +210,24 @@ def test_no_transform_at_all(transforms: Any) -> None:
         "version": 1,
         "target": {"dtype": "source", "missing": "fallback"},
     }
+
+
+def test_in_memory() -> None:
+    """The recipe runs where `apply_transformations` does: between trees of arrays."""
+    original = {"old": {"w": jnp.asarray(MATRIX), "b": jnp.asarray(OFFSETS)}, "step": 3}
+    transforms = {
+        "new/(.*)": Transform(original_key=r"old/\1"),
+        "sorted": Transform(multi_value_fn=lambda key, tree: jnp.sort(tree["old"]["b"])),
+        "half": Transform(original_key="old/w", value_fn=lambda v: v / 2),
+    }
+    zeros = jnp.zeros_like(MATRIX)
+    new = {"new": {"w": zeros, "b": zeros[0]}, "sorted": zeros[0], "half": zeros, "step": 0, "extra": None}
+    recipe = from_orbax_transforms(transforms, original=original)
+    ours = ckpt_surgery.restore(recipe, original, target=new)
+    expected = apply_transformations(original, transforms, new)
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    assert jax.tree.map(type, ours) == jax.tree.map(type, expected)
+    assert_same(in_numpy(ours), in_numpy(expected))
 
 
 # --- which transform wins -------------------------------------------------------------------------------
@@ -421,6 +440,50 @@ def test_a_function_that_needs_arrays_of_jax(tmp_path: Path) -> None:
     assert_same(ours, through_orbax(tmp_path, in_numpy(expected)))
 
 
+def incremented(v: Any) -> Any:
+    v += 1
+    return v
+
+
+def first_row_cleared(v: Any) -> Any:
+    v[0] = 0
+    return v
+
+
+@pytest.mark.parametrize(
+    ("function", "value"),
+    [(incremented, "x + 1"), (first_row_cleared, "hooks.first_row_cleared(x)")],
+)
+def test_functions_that_write_into_their_argument(
+    tmp_path: Path, function: Callable[[Any], Any], value: str
+) -> None:
+    recipe = from_orbax_transforms({"w": Transform(value_fn=function)})
+    assert value_of(recipe) == value
+    ours = carried_out(tmp_path, recipe, {"w": MATRIX}, {"w": MATRIX * 0})
+    assert_same(ours, {"w": function(MATRIX.copy())})
+
+
+class Doubler:
+    def __call__(self, v: Any) -> Any:
+        return v * 2
+
+    def method(self, v: Any) -> Any:
+        return self(v) + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "expression"),
+    [
+        (Doubler(), "x * 2"),
+        (Doubler().method, "x * 2 + 1"),
+        (functools.partial(lambda k, v: jnp.sqrt(v * k), 3), "sqrt(x * 3)"),
+        (jax.jit(lambda v: jnp.transpose(v) / 2), "x.T / 2"),
+    ],
+)
+def test_callables_of_other_kinds(function: Callable[[Any], Any], expression: str) -> None:
+    assert value_of(from_orbax_transforms({"w": Transform(value_fn=function)})) == expression
+
+
 def test_functions_that_are_random_or_count_are_no_expressions() -> None:
     counted = iter(range(10**9))
     random = np.random.default_rng(0)
@@ -523,8 +586,6 @@ def test_a_tree_that_is_no_dict(tmp_path: Path) -> None:
 
 
 def test_the_listing_of_a_checkpoint_as_the_original(tmp_path: Path) -> None:
-    import ckpt_surgery
-
     original = {"list": [np.float32([1, 2]), np.float32([3, 4])], "n": 2}
     ocp.PyTreeCheckpointer().save(tmp_path / "listed", original)
     leaves = {leaf.key.text: leaf for leaf in ckpt_surgery.inspect(tmp_path / "listed").leaves}

@@ -1,0 +1,104 @@
+"""Functions of transforms as hooks: their names, what they get, and what is known of their results."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.migration import orbax_hooks
+from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook, as_number, form_for, inferred
+from ckpt_surgery.migration.originals import original_of_tree
+
+
+def spec(shape: tuple[int, ...], dtype: Any = np.float32) -> ArraySpec:
+    return ArraySpec(shape, np.dtype(dtype))
+
+
+def cleared(v: Any) -> Any:
+    v[0] = 0
+    return v
+
+
+def test_names_are_those_of_the_functions() -> None:
+    def _hidden(v: Any) -> Any:
+        return v
+
+    def infer_it(v: Any) -> Any:
+        return v
+
+    hooks = Hooks()
+    given = [cleared, cleared, _hidden, lambda v: v, Doubled(), infer_it]
+    names = [hooks.added(ValueHook(function, np.asarray), function) for function in given]
+    assert names == ["cleared", "cleared_2", "hidden", "function", "function_2", "it"]
+    assert set(hooks.functions) == {*names, *(f"infer_{name}" for name in names)}
+
+
+class Doubled:
+    def __call__(self, v: Any) -> Any:
+        return v * 2
+
+
+@pytest.mark.parametrize("elements", [1 << 20, 0], ids=["called", "traced"])
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda v: v[:, :1] * 2, ((4, 1), np.float32)),
+        (lambda v: jnp.mean(v, axis=0), ((6,), np.float32)),
+        (lambda v: v.astype(ml_dtypes.bfloat16), ((4, 6), ml_dtypes.bfloat16)),
+        (lambda v: np.sort(v) if v[0, 0] > 0 else v[0], ((4, 6), np.float32)),
+        (lambda v: 3, ((), np.int64)),
+    ],
+)
+def test_what_is_known_of_a_result(
+    monkeypatch: pytest.MonkeyPatch, function: Any, expected: Any, elements: int
+) -> None:
+    monkeypatch.setattr(orbax_hooks, "CALLED_TO_INFER", elements)
+    if elements == 0 and expected[0] == ():
+        expected = ((), np.int32)  # as JAX has it
+    assert inferred(function, [spec((4, 6))]) == expected
+
+
+def test_64_bits_are_not_narrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orbax_hooks, "CALLED_TO_INFER", 0)
+    assert inferred(lambda v: v * 2, [spec((2,), np.float64)]) == ((2,), np.float64)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "expected"),
+    [
+        (lambda v: v + 1, np.ndarray, [[2, 2], [2, 2]]),
+        (cleared, np.ndarray, [[0, 0], [1, 1]]),
+        (lambda v: v.at[0].set(5), jnp.ndarray, [[5, 5], [1, 1]]),
+    ],
+)
+def test_functions_get_what_they_take(function: Any, kind: type, expected: Any) -> None:
+    given = []
+
+    def watched(v: Any) -> Any:
+        given.append(v)
+        return function(v)
+
+    hook = ValueHook(watched, form_for(function))
+    array = np.ones((2, 2), np.float32)
+    array.flags.writeable = False
+    np.testing.assert_array_equal(hook(array), expected)
+    assert isinstance(given[0], kind)
+    np.testing.assert_array_equal(array, 1)
+
+
+def test_a_number_is_given_as_a_number() -> None:
+    hook = ValueHook(lambda v: v.bit_length(), as_number)
+    found = hook(np.asarray(5))
+    assert (found.item(), found.shape) == (3, ())
+
+
+def test_a_tree_is_put_together_again() -> None:
+    original = original_of_tree({"a": [np.zeros(2), 7], "text": "t"})
+    hook = TreeHook(
+        lambda key, tree: tree["a"][0] * tree["a"][1] + len(tree["text"] + key), ["a/0", "a/1"], original
+    )
+    np.testing.assert_array_equal(hook("key", np.float64([1, 2]), np.asarray(3)), [7, 10])
+    assert hook.infer("key", spec((2,)), spec((), np.int64)) == ((2,), np.float32)

@@ -1,0 +1,46 @@
+"""Which keys of transforms match one text alone."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.language.patterns import compile_pattern
+from ckpt_surgery.language.scope import Scope
+from ckpt_surgery.language.template_parsing import parse_template
+from ckpt_surgery.migration.orbax_templates import literal, template_of
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        *(("a", "a"), ("a/b_1", "a/b_1"), (r"a\.b", "a.b"), (r"a\\", "a\\"), (r"\*", "*"), ("a-b", "a-b")),
+        *((r, None) for r in (r"a.b", r"\d", r"(a)", "a|b", "a?", "a*", "a{2}", "[a]", "a$", r"\\.", r"\n")),
+    ],
+)
+def test_literal_keys(pattern: str, text: str | None) -> None:
+    assert literal(pattern) == text
+
+
+@given(st.text(max_size=8))
+def test_escaped_text_is_literal(text: str) -> None:
+    assert literal(re.escape(text)) == text
+
+
+@given(st.text(r"ab/\$[]{}0123.", min_size=1, max_size=8))
+def test_templates_are_what_python_expands(text: str) -> None:
+    """Wherever Python gives a key whose parts all have names."""
+    pattern = "(?P<n>x)(y)?"
+    try:
+        expected = re.fullmatch(pattern, "x").expand(text)  # type: ignore[union-attr]
+    except (re.error, IndexError):
+        with pytest.raises(UsageError):
+            template_of(text, pattern)
+        return
+    if "" in expected.split("/"):
+        return
+    template = parse_template(template_of(text, pattern))
+    components = template.expand(compile_pattern(pattern).fullmatch("x"), Scope({}))
+    assert "/".join(component.name for component in components) == expected
