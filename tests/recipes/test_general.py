@@ -193,6 +193,39 @@ def test_layers_of_any_name(name: str) -> None:
     assert (plan.dropped, plan.warnings) == ((), ())
 
 
+def test_a_model_whose_layers_are_scanned(save: Save, run: Run, tmp_path: Path) -> None:
+    """Layers of a loop and of `nn.scan` are the same model: the same output, either way round."""
+
+    class CheckpointBlk(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array, _: Any = None) -> tuple[jax.Array, None]:
+            return x + nn.tanh(nn.Dense(4)(x)), None
+
+    class Loop(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            for _ in range(3):
+                x, _ = CheckpointBlk()(x)
+            return x
+
+    class Scan(nn.Module):
+        @nn.compact
+        def __call__(self, x: jax.Array) -> jax.Array:
+            scanned = nn.scan(
+                CheckpointBlk, variable_axes={"params": 0}, split_rngs={"params": True}, length=3
+            )
+            return scanned(name="CheckpointBlk")(x, None)[0]
+
+    x = random((2, 4), 9)
+    params = Loop().init(jax.random.key(0), x)
+    stacked = run("@stack-layers", save("loop", params), set=["name=CheckpointBlk"], name="scan")
+    whole = {"Dense_0": {n: stacked[f"params/CheckpointBlk/Dense_0/{n}"] for n in ("kernel", "bias")}}
+    found = Scan().apply({"params": {"CheckpointBlk": whole}}, x)
+    np.testing.assert_allclose(found, Loop().apply(params, x), rtol=1e-6)
+    back = run("@unstack-layers", tmp_path / "scan", set=["name=CheckpointBlk"], name="back")
+    assert_same(back, restored_leaves(params))
+
+
 def test_layers_of_two_names() -> None:
     leaves = [f"{name}_{n}/k" for name, count in [("Enc", 2), ("Dec", 3)] for n in range(count)]
     plan = planned("stack-layers", leaves, overrides=["name=[Enc, Dec]"])

@@ -15,7 +15,7 @@ import pytest
 from flax import nnx
 from flax.training.train_state import TrainState
 
-from ckpt_surgery import api
+from ckpt_surgery import api, restore
 from ckpt_surgery.planner.plan import Fate
 from tests.recipes.running import RECIPES, Run, Save, fails, planned
 from tests.support.checkpoints import quiet, random, restored, restored_leaves, save_standard
@@ -246,6 +246,35 @@ def test_the_model_alone(save: Save, run: Run, tmp_path: Path) -> None:
     assert_same(back, restored_leaves(variables))
 
 
+def test_states_in_memory() -> None:
+    """`restore`, from tree to tree: what the program has afterwards is a state of the other kind."""
+    linen, fresh = linen_whole(), nnx_whole(200)
+    new = restore("@linen-to-nnx", linen, target=fresh)
+    assert jax.tree.structure(new) == jax.tree.structure(fresh)
+    stored = new["optimizer"]["step"][...]
+    assert (int(stored), stored.dtype) == (7, np.uint32)
+    back = restore("@nnx-to-linen", new, target=linen.replace(step=0))
+    assert (type(back.step), back.step) == (int, 7)
+    assert_same(restored_leaves(back), restored_leaves(linen))
+
+
+def test_an_abstract_model() -> None:
+    """It has shapes, but no random number streams that the result could keep."""
+    variables = linen_variables()
+    model = nnx.eval_shape(lambda: NnxModel(0))
+    fails(
+        "the target has shapes and dtypes, and no values (at `blocks/{0,1}/attention/rngs/count/value`",
+        lambda: restore("@linen-to-nnx", variables, target=nnx.state(model, nnx.RngState)),
+    )
+    new = restore("@linen-to-nnx", variables, target=nnx.state(model, nnx.Not(nnx.RngState)))
+    found, wanted = (
+        np.asarray(new["head"]["layers"][2]["bias"][...]),
+        variables["params"]["head"]["layers_2"],
+    )
+    assert_same({"bias": found}, {"bias": np.asarray(wanted["bias"])})
+    assert len(jax.tree.leaves(new)) == len(jax.tree.leaves(variables))
+
+
 @pytest.mark.parametrize(
     ("recipe", "sources", "target", "options", "says"),
     [
@@ -301,7 +330,7 @@ def test_other_collections_containers_and_streams() -> None:
 def test_modules_with_other_names(save: Save, run: Run, tmp_path: Path) -> None:
     """The pass that the header of the recipe shows."""
     text = (RECIPES / "linen-to-nnx.yaml").read_text()
-    shown = re.search(r"((?:^#     .*\n)+)#\n# The state of optax", text, re.MULTILINE)
+    shown = re.search(r"((?:^#     .*\n)+)#\n# Parameters in boxes", text, re.MULTILINE)
     assert shown is not None
     added = "".join(f"  {line[6:]}\n" for line in shown[1].splitlines())
     path = save("linen", {"params": {"Dense_0": {"kernel": random((2, 3))}}})
