@@ -214,9 +214,17 @@ def _defaults(params: Any) -> Mapping[str, Constant | None]:
     defaults = {}
     for name, param in params.items():
         whole = param if isinstance(param, dict) else {"default": param}
-        value = None if whole.get("config") else whole.get("default")
-        defaults[str(name)] = tuple(value) if isinstance(value, list) else value
+        defaults[str(name)] = None if whole.get("config") else _default(whole.get("default"))
     return defaults
+
+
+def _default(value: Any) -> Constant:
+    """A default as patterns insert it. One of a wrong type is a problem of the param alone."""
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float) for one in values):
+        return ""
+    constant: Constant = tuple(values) if isinstance(value, list) else value
+    return constant
 
 
 def _prune(value: dict[str | int, Any], path: DocumentPath) -> None:

@@ -84,6 +84,13 @@ def test_other_values_than_text_and_integers(value: str) -> None:
         parse_recipe(recipe("${name}", f"{{name: {value}}}"), "recipe.yaml")
 
 
+@pytest.mark.parametrize("value", ["{default: {a: 1}}", "null", "[[1]]"])
+def test_a_param_that_is_wrong_is_the_only_problem(value: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(recipe("a/${name}", f"{{name: {value}}}"), "recipe.yaml")
+    assert ["has to be text, a number" in problem.message for problem in caught.value.problems] == [True]
+
+
 def test_a_value_that_is_too_long() -> None:
     with pytest.raises(RecipeError, match="the limit is 2000"):
         parse_recipe(recipe("a/${name}"), "recipe.yaml", [f"name={'b' * 3000}"])
