@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.language.patterns import MAX_PATTERN
 from ckpt_surgery.language.scope import Constant, ExpressionError
 from ckpt_surgery.language.values import told
 
@@ -32,10 +33,12 @@ def with_params(text: str, params: Mapping[str, Constant | None]) -> tuple[str, 
     is not known yet. A list stands for any one of its values. Raises ExpressionError, with offsets in the
     written pattern, for unknown names and for values that are neither text nor integers.
     """
-    parts = [
-        _Part(match.start(), match[0], match[0] if match["param"] is None else _literal(match, params))
-        for match in _TOKEN.finditer(text)
-    ]
+    parts: list[_Part] = []
+    left = MAX_PATTERN
+    for match in _TOKEN.finditer(text):
+        inserted = match[0] if match["param"] is None else _literal(match, params, left)
+        parts.append(_Part(match.start(), match[0], inserted))
+        left -= len(inserted)
     return "".join(part.inserted for part in parts), Origins(parts)
 
 
@@ -63,8 +66,11 @@ class Origins:
             offset += len(part.inserted)
 
 
-def _literal(match: re.Match[str], params: Mapping[str, Constant | None]) -> str:
-    """The regular expression that matches the param's value and nothing else."""
+def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: int) -> str:
+    """The regular expression that matches the param's value and nothing else.
+
+    `left`: the number of characters up to the limit of a pattern.
+    """
     name, span = match["name"], match.span("param")
     if name not in params:
         guess = did_you_mean(name, params) or "; a pattern can insert params only"
@@ -74,7 +80,11 @@ def _literal(match: re.Match[str], params: Mapping[str, Constant | None]) -> str
         message = f"the config may give `{name}`, and patterns are read before any config"
         raise ExpressionError(message, *span, hint="Insert a param without `config:`, or compare in `when:`.")
     values = value if isinstance(value, tuple) else (value,)
+    length = 0
     for one in values:
         if isinstance(one, bool) or not isinstance(one, str | int):
             raise ExpressionError(f"a pattern takes text and integers, not {told(one)}", *span)
+        length += len(one) if isinstance(one, str) else one.bit_length() // 4  # digits, or fewer
+    if length > left:
+        raise ExpressionError(f"with `{name}` the pattern has more than {MAX_PATTERN} characters", *span)
     return f"(?:{'|'.join(re.escape(str(one)) for one in values)})"

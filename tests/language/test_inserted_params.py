@@ -92,8 +92,14 @@ def test_a_param_that_is_wrong_is_the_only_problem(value: str) -> None:
 
 
 def test_a_value_that_is_too_long() -> None:
+    says = "with `name` the pattern has more than 2000 characters"
+    for pattern, value in [("a/${name}", "b" * 3000), ("${name}" * 250, "b" * 100)]:
+        with pytest.raises(RecipeError, match=says):
+            parse_recipe(recipe(pattern), "recipe.yaml", [f"name={value}"])
+    with pytest.raises(RecipeError, match=says):
+        parse_recipe(recipe("${name}", f"{{name: {10**4000}}}"), "recipe.yaml")
     with pytest.raises(RecipeError, match="the limit is 2000"):
-        parse_recipe(recipe("a/${name}"), "recipe.yaml", [f"name={'b' * 3000}"])
+        parse_recipe(recipe("${name}"), "recipe.yaml", [f"name={'*' * 1500}"])
 
 
 def test_the_caller_sets_the_value() -> None:
