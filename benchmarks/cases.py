@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.llama import LLAMA_8B, LLAMA_405B, files, plant, shrunken, write_sparse
@@ -298,7 +299,11 @@ def _restored(bench: Bench, work: str, measured: Measured, runs: list[dict[str, 
     """One line; `peers` are the seconds of those that it is compared with."""
     ratios = " and ".join(f"{measured.seconds / seconds:.2f}" for seconds in peers)
     read, stored = max(one["read"] for one in runs), runs[0]["stored"]
-    note = f"{ratios} × peers; reads {read / stored:.2f} × what is stored; peak is above the start"
+    processor = median(one["processor"] for one in runs)
+    note = (
+        f"{ratios} × peers; {processor:.1f} s of processor time; "
+        f"reads {read / stored:.2f} × what is stored; peak is above the start"
+    )
     line = _sized(bench, "restore into a sharded state", bench.nbytes, measured)
     if not work.startswith("ours"):
         return replace(line, who=RESTORING[work], is_peer=True, note=note)

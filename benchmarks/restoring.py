@@ -185,11 +185,13 @@ def report(who: str, source: str, *options: str) -> dict[str, Any]:
     assert orbax.checkpoint
     target = state(source)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
-    resident, read, started = memory("VmRSS"), bytes_read(), time.monotonic()
+    resident, read, worked, started = memory("VmRSS"), bytes_read(), time.process_time(), time.monotonic()
     restored = jax.block_until_ready(WHO[who](source, target, *options))
     seconds = time.monotonic() - started
+    processor = time.process_time() - worked
     return {
         "seconds": seconds,
+        "processor": processor,
         "peak": memory("VmHWM") - resident,
         "read": bytes_read() - read,
         "stored": sum(path.stat().st_size for path in Path(source).rglob("*") if path.is_file()),
