@@ -54,7 +54,8 @@ def on_host(shard: Any, cut: tuple[slice, ...]) -> np.ndarray:
     # jax keeps what it has copied to the host as long as the array is there: here, that is a short time.
     passing = jax.make_array_from_single_device_arrays(shard.shape, shard.sharding, [shard])
     index: Any = (*cut, ...)  # which gives an array where there are no axes, too
-    return np.asarray(passing)[index]
+    part: np.ndarray = np.asarray(passing)[index]
+    return part
 
 
 def _is_host(shard: Any) -> bool:
