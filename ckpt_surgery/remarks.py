@@ -1,13 +1,17 @@
 """Warnings of a plan that is correct and may still surprise."""
 
+from collections.abc import Iterable
 from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.text import few
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
+from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.report.leaves import folded
 
@@ -36,6 +40,21 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     count = sum(lacking.values())
     chunks, are = ("chunk", "is not stored and has") if count == 1 else ("chunks", "are not stored and have")
     return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
+
+
+def no_leaves(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A warning for each tree in memory with objects that no checkpoint lists, such as arrays of PyTorch.
+
+    Functions and classes belong to the structure of a tree, and nothing is said of them.
+    """
+    found = []
+    for source in sources:
+        others = source.tree.others if isinstance(source, TreeSource) else {}
+        named = [f"`{text}` ({type(node).__name__})" for text, node in others.items() if not callable(node)]
+        if named:
+            objects = "1 object" if len(named) == 1 else f"{len(named):,} objects"
+            found.append(f"{objects} of {source.path}, no array, number or text, left out: {few(named)}")
+    return tuple(found)
 
 
 def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 from ckpt_surgery.preparing import Inputs, described, loaded_recipe, open_inputs, repeated_sources
-from ckpt_surgery.remarks import filled_chunks
+from ckpt_surgery.remarks import filled_chunks, no_leaves
 from ckpt_surgery.requests import InMemory, Request, requested
 from ckpt_surgery.storage.listing import data_file
 
@@ -138,6 +138,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         *plan.warnings,
         *repeated_sources(inputs.sources, plan.inputs),
         *filled_chunks(plan),
+        *no_leaves(inputs.sources[name] for name in inputs.listings),
     )
     return _Prepared(replace(plan, warnings=warnings), inputs, tree, places, memory, workers)
 

@@ -25,6 +25,8 @@ class LiveTree:
     """What the tree holds at each key: an array, a ShapeDtypeStruct, a number, a text, an empty node."""
     nodes: tuple[tuple[str | None, Any], ...]
     """Key and object at each position; no key where the object, such as a function, is no leaf."""
+    others: Mapping[str, Any]
+    """Objects that are no leaves, such as functions, by the text of the key that a leaf would have."""
     treedef: Any
     """Structure, in which empty nodes count as leaves."""
 
@@ -48,16 +50,18 @@ def live_tree(tree: Any) -> LiveTree:
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
+    others: dict[str, Any] = {}
     for path, value in found:
         key = key_of(path)
         leaf = _leaf(key, value)
         nodes.append((None if leaf is None else key.text, value))
         if leaf is None:
+            others[key.text] = value
             continue
         if key.text in leaves:
             raise _alike(leaves[key.text].key, key)
         leaves[key.text], values[key.text] = leaf, value
-    return LiveTree(leaves, values, tuple(nodes), treedef)
+    return LiveTree(leaves, values, tuple(nodes), others, treedef)
 
 
 def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:

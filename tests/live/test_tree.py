@@ -284,8 +284,16 @@ def test_a_tree_that_is_one_empty_node(name: str) -> None:
 
 def test_functions_and_other_objects_are_no_leaves() -> None:
     module = pytrees.equinox_module()
-    tree = {"module": module, "function": len, "bytes": b"x", "type": int, "object": object()}
-    assert list(live_tree(tree).leaves) == ["module/layers/0/weight", "module/layers/0/bias"]
+    tree: Tree = {"module": module, "function": len, "bytes": b"x", "type": int, "object": object()}
+    live = live_tree(tree)
+    assert list(live.leaves) == ["module/layers/0/weight", "module/layers/0/bias"]
+    assert live.others == {
+        "module/activation": module.activation,
+        "function": len,
+        "bytes": b"x",
+        "type": int,
+        "object": tree["object"],
+    }
 
 
 def test_descriptions_have_no_value() -> None:
