@@ -3,20 +3,16 @@
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.shardings import spec_flaw
+from ckpt_surgery.core.shardings import spec_flaw, spec_text
 from ckpt_surgery.core.text import shown
 
 
 def mesh_in_use() -> Any | None:
-    """The mesh of devices that `jax.set_mesh` has set; None where there is none.
+    """The mesh of devices that `jax.set_mesh` has set; None where there is none."""
+    from jax.sharding import get_mesh
 
-    The oldest versions of jax that this package works with do not tell: None with these, too.
-    """
-    import jax
-
-    get_mesh = getattr(jax.sharding, "get_mesh", None)
-    mesh = None if get_mesh is None else get_mesh()
-    return None if mesh is None or mesh.empty else mesh
+    mesh = get_mesh()
+    return None if mesh.empty else mesh
 
 
 def over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
@@ -30,8 +26,13 @@ def over(mesh: Any, spec: Any, whose: str, hint: str | None = None) -> Any:
     if any(axis is PartitionSpec.UNCONSTRAINED for axis in spec):
         flaw = "`UNCONSTRAINED` says nothing about where an array lies"
     if flaw is not None:
-        raise UsageError(f"{whose}: in {shown(str(spec))}, {flaw}", hint=hint)
+        raise UsageError(f"{whose}: in {spec_as_text(spec)}, {flaw}", hint=hint)
     return NamedSharding(mesh, spec)
+
+
+def spec_as_text(spec: Any) -> str:
+    """`P('data', None)`, whatever the version of jax makes of it."""
+    return shown(spec_text(tuple(spec)))
 
 
 def mesh_text(mesh: Any) -> str:

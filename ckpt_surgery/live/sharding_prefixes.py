@@ -5,7 +5,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.live.meshes import mesh_in_use, over
+from ckpt_surgery.live.meshes import mesh_in_use, over, spec_as_text
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.tree import LiveTree
 
@@ -79,7 +79,7 @@ def _over_mesh_in_use(spec: Any, path: Path) -> Any:
     mesh = mesh_in_use()
     if mesh is None:
         raise UsageError(
-            f"`shardings` has {shown(str(spec))}{_at(path)}, and no mesh is known for it",
+            f"`shardings` has {spec_as_text(spec)}{_at(path)}, and no mesh is known for it",
             hint="Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`.",
         )
     return over(mesh, spec, f"`shardings`{_at(path)}")

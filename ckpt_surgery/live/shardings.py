@@ -6,10 +6,10 @@ from typing import Any
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
-from ckpt_surgery.core.shardings import misfit, spec_text
+from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.boxes import Boxed, boxes
-from ckpt_surgery.live.meshes import mesh_in_use, mesh_text
+from ckpt_surgery.live.meshes import mesh_in_use, mesh_text, spec_as_text
 from ckpt_surgery.live.sharding_prefixes import spread
 from ckpt_surgery.live.sharding_rules import Rules, rules_of
 from ckpt_surgery.live.tree import LiveTree
@@ -140,4 +140,4 @@ def _with_mesh(sharding: Any) -> str:
     mesh = getattr(sharding, "mesh", None)
     if mesh is None:
         return ""
-    return f"; the sharding is {shown(spec_text(tuple(sharding.spec)))} on the mesh {mesh_text(mesh)}"
+    return f"; the sharding is {spec_as_text(sharding.spec)} on the mesh {mesh_text(mesh)}"

@@ -69,7 +69,7 @@ def test_a_rule_wins_over_a_box_and_the_box_takes_the_mesh_of_the_rules(mesh: Me
     )
     strange = Mesh(np.array(jax.devices()), ("rows",))
     assert says(UsageError, linen(Dense(mesh)), (strange, {})) == (
-        "the box of `bias/value`: in P('model',), the mesh has no axis `model`; it has rows"
+        "the box of `bias/value`: in P('model'), the mesh has no axis `model`; it has rows"
     )
 
 

@@ -69,9 +69,7 @@ def test_a_spec_is_over_the_mesh_in_use_as_in_jit(mesh: Mesh, tree: dict[str, An
         made = jax.jit(lambda: tree, out_shardings=P("data"))()
         assert resolved(tree, P("data")) == resolved(made)
         message = says(UsageError, tree, {"params": P("rows"), "list": None, "state": None, "empty": None})
-    assert (
-        message == "`shardings` at `params`: in P('rows',), the mesh has no axis `rows`; it has data, model"
-    )
+    assert message == "`shardings` at `params`: in P('rows'), the mesh has no axis `rows`; it has data, model"
 
 
 MISFITS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
@@ -131,7 +129,7 @@ def test_what_is_no_sharding_is_refused_with_its_place(mesh: Mesh, tree: dict[st
     assert says(UsageError, tree, jax.devices()[0]) == "`shardings` has a Device, which is no sharding"
     assert says(UsageError, tree, "data") == "`shardings` has a str, which is no sharding"
     [(message, hint)] = refused(UsageError, tree, {**nothing, "params": P("data")})
-    assert message == "`shardings` has P('data',) at `params`, and no mesh is known for it"
+    assert message == "`shardings` has P('data') at `params`, and no mesh is known for it"
     assert hint == "Give `NamedSharding(mesh, spec)`, or call it inside `with jax.set_mesh(mesh):`."
     abstract = NamedSharding(mesh.abstract_mesh, P("data"))
     assert says(UsageError, tree, {**nothing, "params": abstract}) == (

@@ -66,7 +66,7 @@ def test_specs_that_do_not_fit_a_shape_are_told_together(mesh: Mesh) -> None:
 WRONG: dict[str, tuple[Callable[[Mesh], Any], str]] = {
     "no such axis": (
         lambda mesh: (mesh, {"a": P("modle")}),
-        "the rule `a` of `shardings`: in P('modle',), the mesh has no axis `modle`; did you mean `model`?",
+        "the rule `a` of `shardings`: in P('modle'), the mesh has no axis `modle`; did you mean `model`?",
     ),
     "two values after the mesh": (
         lambda mesh: (mesh, {"a": P("data")}, 3),
@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[Callable[[Mesh], Any], str]] = {
     ),
     "unconstrained": (
         lambda mesh: (mesh, {"a": P(P.UNCONSTRAINED)}),
-        "the rule `a` of `shardings`: in P(UNCONSTRAINED,), `UNCONSTRAINED` says nothing about where an "
+        "the rule `a` of `shardings`: in P(UNCONSTRAINED), `UNCONSTRAINED` says nothing about where an "
         "array lies",
     ),
     "no regex": (
