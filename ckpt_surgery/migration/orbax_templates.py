@@ -1,14 +1,18 @@
 """Keys of Orbax's transforms: which are plain keys, and their `original_key` as a template of recipes."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.language.naming import name_problem
 from ckpt_surgery.language.patterns import compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.template_parsing import parse_template
 
+SOURCE = "source"
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 """What a backslash and a letter stand for in a template of `re`."""
 _TOKEN = re.compile(
@@ -37,8 +41,25 @@ def check_pattern(pattern: str) -> None:
         ) from None
 
 
-def template_of(original_key: object, pattern: str) -> str:
-    """An `original_key`, as `re.Match.expand` reads it, as a template of recipes. Raises UsageError."""
+def with_free_names(pattern: str) -> tuple[str, Mapping[str, str]]:
+    """The regular expression with other names for groups whose names recipes do not take, and these names.
+
+    The pattern is one that `check_pattern` accepts. Groups called `x` or `key`, for example, get a `_`.
+    """
+    taken = {SOURCE: "a source"}
+    groups = re.compile(pattern).groupindex
+    names = {name: f"{name}_" for name in groups if name_problem(name, taken) and f"{name}_" not in groups}
+    for old, new in names.items():
+        for start, end in (("(?P<", ">"), ("(?P=", ")"), ("(?(", ")")):
+            pattern = pattern.replace(f"{start}{old}{end}", f"{start}{new}{end}")
+    return pattern, names
+
+
+def template_of(original_key: object, pattern: str, names: Mapping[str, str] = NO_NAMES) -> str:
+    """An `original_key`, as `re.Match.expand` reads it, as a template of recipes.
+
+    `names`: other names that groups have in the recipe. Raises UsageError.
+    """
     about = f"the transform `{shown(pattern)}`: `original_key`"
     if not isinstance(original_key, str):
         raise UsageError(f"{about} has to be text with `/` between its parts, not {original_key!r}")
@@ -48,7 +69,7 @@ def template_of(original_key: object, pattern: str) -> str:
         match = _TOKEN.match(original_key, at)
         if match is None:
             raise UsageError(f"{about} ends in a backslash")
-        pieces.append(_piece(match, re.compile(pattern), about))
+        pieces.append(_piece(match, re.compile(pattern), about, names))
         at = match.end()
     template = _without_indices("".join(pieces))
     try:
@@ -58,7 +79,7 @@ def template_of(original_key: object, pattern: str) -> str:
     return template
 
 
-def _piece(match: re.Match[str], pattern: re.Pattern[str], about: str) -> str:
+def _piece(match: re.Match[str], pattern: re.Pattern[str], about: str, names: Mapping[str, str]) -> str:
     group = match["name"] or match["number"]
     if match["text"] is not None:
         return _plain(match["text"])
@@ -68,7 +89,7 @@ def _piece(match: re.Match[str], pattern: re.Pattern[str], about: str) -> str:
         if group not in pattern.groupindex and not (group.isdigit() and int(group) <= pattern.groups):
             raise UsageError(f"{about} names the group `{shown(group)}`, which the key does not have")
         followed = match.string[match.end() : match.end() + 1].isdigit()
-        return f"\\g<{group}>" if match["name"] is not None or followed else f"\\{group}"
+        return f"\\g<{names.get(group, group)}>" if match["name"] is not None or followed else f"\\{group}"
     letter = match["letter"]
     if letter in _ESCAPES:
         return _plain(_ESCAPES[letter])

@@ -8,7 +8,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.migration.orbax_hooks import Hooks
-from ckpt_surgery.migration.orbax_templates import check_pattern, literal, template_of
+from ckpt_surgery.migration.orbax_templates import check_pattern, literal, template_of, with_free_names
 from ckpt_surgery.migration.orbax_values import NO_RESTORE_ARGS, Values
 from ckpt_surgery.migration.originals import Original, original_of_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
@@ -25,17 +25,13 @@ class _Transform:
     """One of Orbax's transforms, and the regular expression that is its key."""
 
     pattern: str
+    template: str | None
+    """Template of the source leaf's key; None for the key itself."""
     given: Any
 
     @property
     def falls_back(self) -> bool:
         return bool(self.given.use_fallback)
-
-    @property
-    def template(self) -> str | None:
-        """Template of the source leaf's key; None for the key itself."""
-        key = self.given.original_key
-        return None if key is None else template_of(key, self.pattern)
 
 
 def from_orbax_transforms(
@@ -92,7 +88,9 @@ def _transforms(tree: Any) -> Iterator[_Transform]:
     for pattern, value in found.items():
         check_pattern(pattern)
         _check_fields(pattern, value)
-        yield _Transform(pattern, value)
+        renamed, names = with_free_names(pattern)
+        key = value.original_key
+        yield _Transform(renamed, None if key is None else template_of(key, pattern, names), value)
 
 
 def _check_fields(pattern: str, transform: Any) -> None:

@@ -55,6 +55,12 @@ def original_of_leaves(leaves: Mapping[str, Leaf]) -> Original:
     """What is known of a checkpoint, from its listing: it is restored as nested dicts and lists."""
 
     def rebuilt(values: Mapping[str, Any]) -> Any:
-        return nested((leaf.key, values.get(text, leaf.string)) for text, leaf in leaves.items())
+        return nested((leaf.key, values.get(text, _held(leaf))) for text, leaf in leaves.items())
 
     return Original(leaves, rebuilt, {})
+
+
+def _held(leaf: Leaf) -> Any:
+    """What a restored tree holds where there is no array: a text, or an empty node."""
+    containers = {"Dict": dict, "List": list, "Tuple": tuple}
+    return leaf.string if leaf.empty not in containers else containers[leaf.empty]()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError
 
 
 class Untraceable(BaseException):
@@ -184,7 +185,7 @@ def dtype_node(dtype: Any, recorder: Recorder) -> Any:
         return dtype
     try:
         found = np.dtype(dtype) if not isinstance(dtype, str) else dtype_named(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, FunctionError):
         raise recorder.refused(f"it uses the dtype {dtype!r}") from None
     return found.name
 

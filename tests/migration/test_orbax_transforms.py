@@ -287,6 +287,8 @@ def test_empty_nodes_are_not_seen(tmp_path: Path, transforms: Tree, default: boo
     [
         (r"(?P<layer>\w+)_(\d)", r"\2/\g<layer>", "7/kernel", "kernel_7"),
         (r"(\w)(\d)?z", r"\1/x\g<2>0", "a/x0", "az"),
+        (r"(?P<x>a)(?P<key>b)(?P=x)", r"\g<key>/\g<x>", "b/a", "aba"),
+        (r"(?P<source>a)?b(?(source)c|d)", r"\g<source>", "a", "abc"),
         (r"cost", "$cost$", "$cost$", "cost"),
         (r"a\$", r"a\$", "a\\$", "a$"),
         (r"b", r"a\.b", "a\\.b", "b"),

@@ -75,7 +75,7 @@ def has_groups(pattern: str, key: str) -> bool:
     return (r"\1" not in key or "(" in pattern) and ("<n>" in pattern or "<n>" not in key)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(trees(0), trees(50), transforms_of(), st.booleans())
 def test_overlapping_transforms(original: Tree, new: Tree, transforms: Tree, default: bool) -> None:
     original = {**original, **OLD}
