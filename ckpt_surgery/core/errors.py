@@ -128,7 +128,7 @@ class StorageError(SurgeryError):
 
 
 class Interrupted(SurgeryError):
-    """A signal, such as that of Ctrl-C, ended the run."""
+    """A signal, such as that of Ctrl-C, ended the run. The command line exits with 128 and its number."""
 
     def __init__(self, signal_number: int, message: str):
         super().__init__(message)
