@@ -30,7 +30,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import prepare, prepared_for, with_recipe
+from ckpt_surgery.preparing import check_values, prepare, prepared_for, with_recipe
 from ckpt_surgery.prepublication import verify_mode, verify_written
 from ckpt_surgery.records import record_text, room_for_record
 from ckpt_surgery.remarks import without_checksums
@@ -206,6 +206,7 @@ def _applied(
     with signals.interruptible():
         where = publication(dst, dst_step)
         prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
+        check_values(prepared.plan, prepared.sources)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
         files, notices, verified = _carry_out(prepared, where, manner)

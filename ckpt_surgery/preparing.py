@@ -9,22 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpt_surgery.checking import read_recipe
-from ckpt_surgery.core.errors import PlanError
+from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.destinations import Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.opening import on_disk, opened, without_values
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
-from ckpt_surgery.planner.plan import Input
+from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
@@ -179,6 +181,20 @@ def described(sources: Mapping[str, Source]) -> list[Input]:
         Input(name, s.path, s.format, len(s.leaves()), s.fingerprint(), s.step, s.item)
         for name, s in sources.items()
     ]
+
+
+def check_values(plan: Plan, sources: Mapping[str, Source]) -> None:
+    """Raise SourceError where leaves of a tree are read that have no value: before anything is read."""
+    for name, source in sources.items():
+        lacking = without_values(source)
+        read = (one for step in plan.steps if lacking for one in reads(step.value) if one.source == name)
+        found = [one.leaf.key.text for one in read if one.leaf.key.text in lacking]
+        if found:
+            raise SourceError(
+                f"{source.path} has no values for {few_keys(found)}: only shapes and dtypes, or arrays that "
+                "were donated to a function",
+                hint="Give a tree of arrays that exist, or a checkpoint.",
+            )
 
 
 # --- warnings ---------------------------------------------------------------------------------------------

@@ -27,7 +27,14 @@ from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
-from ckpt_surgery.preparing import Inputs, described, loaded_recipe, open_inputs, repeated_sources
+from ckpt_surgery.preparing import (
+    Inputs,
+    check_values,
+    described,
+    loaded_recipe,
+    open_inputs,
+    repeated_sources,
+)
 from ckpt_surgery.remarks import filled_chunks, no_leaves
 from ckpt_surgery.requests import InMemory, Request, requested
 from ckpt_surgery.storage.listing import data_file
@@ -132,6 +139,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         memory,
         workers,
     )
+    check_values(plan, inputs.sources)
     if tree is None and shardings is not None:
         places = dict(resolved_shardings(_described_by(plan), shardings))
     warnings = (

@@ -1,14 +1,17 @@
 """From a request to a plan: what is decided on the way, and what is warned of."""
 
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+import ckpt_surgery
 from ckpt_surgery import preparing
 from ckpt_surgery.checking import read_recipe
-from ckpt_surgery.core.errors import DestinationError, StorageError
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.destinations import Publication
 from ckpt_surgery.planner.options import Prepared
@@ -126,3 +129,36 @@ def test_a_full_disk_is_found_before_the_first_byte(
         prepared_for(where, [model], [], lambda: prepare(request), False)
     Usage.free = 32
     prepared_for(where, [model], [], lambda: prepare(request), False)
+
+
+def donated() -> Any:
+    array = jax.numpy.ones(3)
+    array.delete()
+    return array
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_leaves_that_are_read_need_values(where: str, tmp_path: Path) -> None:
+    tree = {"a": [jax.ShapeDtypeStruct((2,), np.float32)] * 12, "d": donated(), "w": np.ones(2, np.float32)}
+
+    def carried_out(rules: str, plans: list[ckpt_surgery.Plan]) -> Any:
+        recipe = f"version: 1\nrules:\n- {rules}\n"
+        if where == "memory":
+            return ckpt_surgery.restore(recipe, tree, on_plan=plans.append)
+        return ckpt_surgery.apply(recipe, tree, dst=tmp_path / "c", on_plan=plans.append)
+
+    plans: list[ckpt_surgery.Plan] = []
+    with pytest.raises(SourceError) as raised:
+        carried_out("{match: w, value: x * 2}", plans)
+    assert str(raised.value) == (
+        "(tree) has no values for `a/{0..11}`, `d`: only shapes and dtypes, or arrays that were donated to a "
+        "function\n  Give a tree of arrays that exist, or a checkpoint."
+    )
+    assert (plans, list(tmp_path.iterdir())) == ([], [])
+    carried_out("{match: 'a/.*|d', drop: true}", plans)
+    assert [step.leaf.key.text for step in plans[0].steps] == ["w"]
+
+
+def test_a_plan_alone_needs_no_values() -> None:
+    made = ckpt_surgery.plan(None, {"a": jax.ShapeDtypeStruct((2,), np.float32)})
+    assert [str(step.leaf.spec) for step in made.steps] == ["float32[2]"]
