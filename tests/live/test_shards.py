@@ -107,6 +107,25 @@ def test_a_region_of_one_shard_is_a_view() -> None:
     assert np.shares_memory(found, np.asarray(shard))
 
 
+@pytest.mark.parametrize("on_device", [False, True])
+def test_an_accelerator_hands_out_the_region_alone(on_device: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a part is cut out on the device; here NumPy sees the whole shard, and the part is a view of it."""
+    monkeypatch.setattr(shards, "_is_host", lambda shard: not on_device)
+    shard = jnp.asarray(numbers(8, 8))
+    found = read_shards(shard, spec_of(shard), Region((2, 4), (4, 6)))
+    assert np.array_equal(found, numbers(8, 8)[2:4, 4:6])
+    assert np.shares_memory(found, np.asarray(shard)) == (not on_device)
+
+
+def test_what_is_too_long_to_be_cut_on_the_device_comes_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """jax counts with 32 bits there."""
+    monkeypatch.setattr(shards, "_is_host", lambda shard: False)
+    monkeypatch.setattr(shards, "LARGEST_START", 7)
+    shard = jnp.asarray(numbers(8))
+    found = read_shards(shard, spec_of(shard), Region((2,), (4,)))
+    assert np.shares_memory(found, np.asarray(shard))
+
+
 @pytest.mark.parametrize("divided", [False, True], ids=["one device", "eight devices"])
 def test_jax_keeps_no_copy_of_what_was_read(divided: bool) -> None:
     """Arrays of 4 bits are stored otherwise than NumPy has them, so that each reading is a copy."""
