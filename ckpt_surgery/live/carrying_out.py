@@ -13,12 +13,12 @@ from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.live.computing import Computing, Job
 from ckpt_surgery.live.donating import Donation
-from ckpt_surgery.live.moving import Moved, check_exists, moved, taken_over
+from ckpt_surgery.live.moving import Moved, moved, taken_over
 from ckpt_surgery.live.results import result_of
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.staging_memory import let_memory_be_reused
 from ckpt_surgery.live.tree import LiveTree
-from ckpt_surgery.planner.cutting import finer
+from ckpt_surgery.planner.cutting import Cut, finer
 from ckpt_surgery.planner.plan import Plan, Step
 
 BLOCK = 16 << 20
@@ -54,6 +54,7 @@ def carry_out(
     values: dict[str, Any] = {}
     moves: list[tuple[Step, Moved]] = []
     jobs: list[Job] = []
+    cuts: dict[int, Cut] = {}
     for step in plan.steps:
         key = step.leaf.key.text
         like = None if target is None else target.values[key]
@@ -62,7 +63,10 @@ def carry_out(
         elif (move := _move(step, sources, like, shardings.get(key))) is not None:
             moves.append((step, move))
         else:
-            jobs.append(_job(step, like, shardings.get(key)))
+            assert step.cut is not None
+            # Outputs that are cut alike share one cut.
+            cut = cuts[id(step.cut)] = cuts.get(id(step.cut)) or finer(step.value, step.cut, BLOCK)
+            jobs.append(Job(step, cut, result_of(step.leaf, like, shardings.get(key))))
     donation = None
     if donate and target is not None:
         donation = Donation(plan, target, sources, [move.value for _, move in moves if move.sharding is None])
@@ -100,15 +104,9 @@ def _move(step: Step, sources: Mapping[str, Source], like: Any, sharding: Any) -
     source = sources[step.value.source]
     if not isinstance(source, TreeSource):
         return None
-    value = source.tree.values[step.value.leaf.key.text]
     with about(step):
-        check_exists(value, source.path)
+        value = source.value(step.value.leaf)
     return moved(value, like, sharding)
-
-
-def _job(step: Step, like: Any, sharding: Any) -> Job:
-    assert step.cut is not None
-    return Job(step, finer(step.value, step.cut, BLOCK), result_of(step.leaf, like, sharding))
 
 
 class _Count:

@@ -18,6 +18,7 @@ from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import batches
 from ckpt_surgery.live.filling import Filling, groups
 from ckpt_surgery.live.results import Result
+from ckpt_surgery.live.settings import as_here
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Step
 
@@ -75,7 +76,13 @@ class Computing:
 
     def run(self, workers: int) -> None:
         """Compute all leaves. Raises SurgeryError, with the key."""
-        run_all(lambda task: task.do(), self._tasks(), lambda task: task.weight, self._memory // 2, workers)
+        settings = as_here()
+
+        def work(task: _Task) -> None:
+            with settings():
+                task.do()
+
+        run_all(work, self._tasks(), lambda task: task.weight, self._memory // 2, workers)
 
     def _tasks(self) -> Iterator[_Task]:
         """Blocks of the large leaves, one leaf after the other, then the small ones in batches."""

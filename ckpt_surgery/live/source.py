@@ -46,27 +46,36 @@ class TreeSource:
         import jax
 
         assert leaf.spec is not None
-        value = self.tree.values[leaf.key.text]
-        where = f"`{shown(leaf.key.text)}` of {self.path}"
-        if isinstance(value, jax.ShapeDtypeStruct):
-            raise SourceError(
-                f"{where} has a shape and a dtype, and no value",
-                hint="Give a tree of arrays, or a checkpoint.",
-            )
-        if is_deleted(value):
-            raise SourceError(
-                f"{where} was deleted: its memory was donated to a function",
-                hint="Give the arrays that the function returned, or a checkpoint.",
-            )
+        value = self.value(leaf)
         if not isinstance(value, jax.Array):
             return _part(value, leaf.spec, region)
         found = read_shards(value, leaf.spec, region)
         if found is None:
             raise SourceError(
-                f"{where} is computed with, but other processes hold a part of it",
+                f"{self._named(leaf)} is computed with, but other processes hold a part of it",
                 hint="Keep or rename it here and compute afterwards, or read it from a checkpoint.",
             )
         return found
+
+    def value(self, leaf: Leaf) -> Any:
+        """What the tree holds for a leaf. Raises SourceError where that is only a description, or deleted."""
+        import jax
+
+        value = self.tree.values[leaf.key.text]
+        if isinstance(value, jax.ShapeDtypeStruct):
+            raise SourceError(
+                f"{self._named(leaf)} has a shape and a dtype, and no value",
+                hint="Give a tree of arrays, or a checkpoint.",
+            )
+        if is_deleted(value):
+            raise SourceError(
+                f"{self._named(leaf)} was deleted: its memory was donated to a function",
+                hint="Give the arrays that the function returned, or a checkpoint.",
+            )
+        return value
+
+    def _named(self, leaf: Leaf) -> str:
+        return f"`{shown(leaf.key.text)}` of {self.path}"
 
     def files(self) -> Iterable[str]:
         """No files: everything is in memory."""

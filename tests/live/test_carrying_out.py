@@ -308,6 +308,25 @@ def test_an_array_that_is_bound_to_a_device_becomes_unbound_through_the_host() -
     assert found.devices() == {jax.devices()[0]}
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_the_settings_of_the_caller_hold_in_all_threads(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(computing, "SIDE_BY_SIDE", 0)
+    with jax.enable_x64(True), jax.default_device(jax.devices()[3]):
+        found = carried_out(PLAIN, MemorySource({"a": np.array([0.1])}))["a"]
+    assert found.dtype == np.float64
+    assert float(found[0]) == 0.1
+    assert found.devices() == {jax.devices()[3]}
+    assert not found.committed
+
+
+def test_an_array_on_the_callers_default_device_stays_there() -> None:
+    with jax.default_device(jax.devices()[3]):
+        tree = {"a": jnp.arange(3)}
+        found = carried_out(PLAIN, NotRead(live_tree(tree), "(tree)"))
+    assert found["a"] is tree["a"]
+
+
 def test_values_of_the_target_stay_the_objects_that_they_are() -> None:
     target = {
         "a": jax.device_put(random_array(8, 4), sharded((8,), "x")),
@@ -344,7 +363,7 @@ def test_a_deleted_array_is_told_with_its_key() -> None:
     array = jnp.arange(3)
     tree = live_tree({"a": array})
     array.delete()
-    with pytest.raises(SourceError, match=r"`b`: the array in \(tree\) was deleted"):
+    with pytest.raises(SourceError, match=r"`b`: `a` of \(tree\) was deleted"):
         carried_out(
             "version: 1\nrules:\n- {match: a, to: b}\n", TreeSource(tree, "(tree)"), {"b": jnp.arange(3)}
         )
