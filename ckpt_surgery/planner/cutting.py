@@ -155,11 +155,16 @@ def measured(value: Node, chunks: Shape, block: Shape) -> Cut:
 def finer(value: Node, known: Cut, share: int) -> Cut:
     """The same output in smaller tasks, for a destination that is not stored in chunks.
 
-    A task holds at most `share` bytes, or as few as it can without reading more in all.
+    A task holds at most `share` bytes, or else not many more than the smallest one does that reads whole
+    chunks. All tasks together read no more than they did.
     """
     if known.working_set <= share:
         return known
-    block = _shrink(value, known.block, grid_of(value), share)
+    periods = grid_of(value)
+    least = task_bytes(value, _first_block(value.spec.shape, periods))
+    if least > share:
+        share = least + max(0, known.working_set - least) // 4
+    block = _shrink(value, known.block, periods, share)
     found = measured(value, block, block)
     return found if found.read <= known.read else known
 

@@ -24,7 +24,7 @@ from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Sum
 from ckpt_surgery.graph.costs import SHORT_RUN
 from ckpt_surgery.graph.nodes import Apply, Node, Read
-from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, grid_of, output_chunks, signature
+from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, grid_of, output_chunks, signature
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf
 
 
@@ -118,6 +118,41 @@ def test_a_small_budget_does_not_end_in_single_elements(budget: int) -> None:
     assert made.working_set <= budget * MIB // 2
     assert math.prod(made.block) >= 10_000
     assert made.read < 1.2 * 1024 * 640 * 4
+
+
+@pytest.mark.parametrize(
+    ("value", "block", "working_set"),
+    [
+        # as many whole chunks as fit into 16 MiB: read, with their encoded bytes, and transposed
+        (Apply(Transpose(), (leaf((8192, 4096), (512, 512)),)), (512, 2048), 12 * MIB),
+        # a chunk that is larger is not read twice for that
+        (Apply(Transpose(), (leaf((8192, 4096), (4096, 1024)),)), (1024, 4096), 48 * MIB),
+        # what is needed at once is not computed in single elements
+        (Apply(Stack(), (Apply(Sum(0), (raw_leaf((4096, 4096)),)),) * 8), (8, 4096), None),
+    ],
+)
+def test_tasks_can_be_made_smaller_where_that_reads_no_more(
+    value: Node, block: tuple[int, ...], working_set: int | None
+) -> None:
+    known = cut(value, 1 << 30)
+    made = finer(value, known, 16 * MIB)
+    assert made.block == block
+    assert made.read <= known.read
+    assert made.working_set <= known.working_set
+    assert working_set in (None, made.working_set)
+
+
+@settings(deadline=None, max_examples=100)
+@given(node=nodes(), budget=st.integers(20_000, 10**6), share=st.integers(1, 10**5))
+def test_smaller_tasks_are_within_what_was_planned(node: Node, budget: int, share: int) -> None:
+    try:
+        known = cut(node, budget)
+    except PlanError:
+        return
+    made = finer(node, known, share)
+    assert made.read <= known.read
+    assert made.working_set <= known.working_set
+    assert all(b <= max(k, n) for b, k, n in zip(made.block, known.block, node.spec.shape, strict=True))
 
 
 @settings(deadline=None, max_examples=100)
