@@ -109,7 +109,7 @@ def test_a_region_of_one_shard_is_a_view() -> None:
 
 @pytest.mark.parametrize("on_device", [False, True])
 def test_an_accelerator_hands_out_the_region_alone(on_device: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There a part is cut out on the device; here NumPy sees the whole shard, and the part is a view of it."""
+    """There a part is cut out on the device; here NumPy sees the whole shard, and a part is a view."""
     monkeypatch.setattr(shards, "_is_host", lambda shard: not on_device)
     shard = jnp.asarray(numbers(8, 8))
     found = read_shards(shard, spec_of(shard), Region((2, 4), (4, 6)))
