@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from ckpt_surgery.core.errors import DataError, Interrupted, PlanError, Problem,
 from ckpt_surgery.live import processes
 from ckpt_surgery.live.processes import together
 from tests.support.checkpoints import save_standard
+from tests.support.ports import free_port
 
 KERNEL = np.arange(64 * 16, dtype=np.float32).reshape(64, 16)
 BIAS = np.arange(16, dtype=np.float32)
@@ -26,12 +26,6 @@ FLAGS = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_lev
 NONE_RETURNS = "process 1 of 2 failed, so none returns a result"
 Outcomes = dict[str, list[dict[str, Any]]]
 """What each of the two processes got, by the name of the case."""
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

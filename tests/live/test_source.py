@@ -1,6 +1,5 @@
 """Trees in memory as sources: the values of every kind of leaf, and what has none."""
 
-import socket
 import subprocess
 import sys
 import textwrap
@@ -24,6 +23,7 @@ from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import live_tree
 from tests.support import checkpoints
 from tests.support.checkpoints import random, sharded
+from tests.support.ports import free_port
 
 
 def source_of(tree: Any) -> TreeSource:
@@ -225,10 +225,3 @@ def test_two_processes_read_what_they_hold() -> None:
             process.kill()
     for process, (output, errors) in zip(running, ended, strict=True):
         assert (process.returncode, output.splitlines()) == (0, expected), errors
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -22,6 +22,7 @@ from ckpt_surgery.core.arrays import chunk_regions
 from ckpt_surgery.core.protocols import Output, Source
 from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink
 from tests.support.comparing import assert_same
+from tests.support.ports import free_port
 
 CUSTOM = {"run": "a17", "tokens": 1234567890123}
 """Custom metadata, saved in every layout that has a place for it."""
@@ -171,13 +172,8 @@ _PROCESS = """
 
 def save_two_processes(path: Path) -> None:
     """`{"w": random((32, 64)), "count": 3}` saved by two jax processes, two devices each."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    code = textwrap.dedent(_PROCESS)
-    arguments = [[sys.executable, "-c", code, str(i), str(port), str(path)] for i in range(2)]
+    code, port = textwrap.dedent(_PROCESS), str(free_port())
+    arguments = [[sys.executable, "-c", code, str(i), port, str(path)] for i in range(2)]
     running = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for a in arguments]
     for process in running:
         output = process.communicate()[0].decode()
