@@ -132,16 +132,19 @@ def _compared(
     original: Original,
     specs: Mapping[str, ArraySpec],
 ) -> Verdict:
-    """The verdict on two draws of the leaves that the expression reads. All other leaves are zeros."""
-    zeros = {t: _zeros(_spec_of(original, t)) for t in original.numeric}
+    """The verdict on two draws of the leaves that the expression reads. All others are zeros of NumPy."""
+    others = {
+        text: original.given(text, _zeros(_spec_of(original, text)))
+        for text in original.numeric.keys() - specs.keys()
+    }
     found = Verdict.FAILS
     for seed in SEEDS:
         arrays = {text: drawn(spec, seed + i) for i, (text, spec) in enumerate(specs.items())}
         values = {
-            text: as_jax(array) if original.on_devices(text) else original.given(text, array)
-            for text, array in {**zeros, **{t: a.copy() for t, a in arrays.items()}}.items()
+            text: as_jax(array) if original.on_devices(text) else original.given(text, array.copy())
+            for text, array in arrays.items()
         }
-        tree = original.rebuilt(values)
+        tree = original.rebuilt({**others, **values})
         found = verdict(expression, functools.partial(function, tree), arrays, key)
         if found is not Verdict.SAME:
             return found

@@ -522,7 +522,8 @@ def test_a_function_is_compared_with_the_shapes_of_the_original() -> None:
 
 
 def test_large_leaves_are_compared_in_small() -> None:
-    original = {"w": jax.ShapeDtypeStruct((1 << 14, 1 << 16), jnp.float32)}
+    large = jax.ShapeDtypeStruct((1 << 14, 1 << 20), jnp.float32)
+    original = {"w": large, "never read": large}
     transforms = {
         "w": Transform(value_fn=lambda v: v.T * 2),
         "v": Transform(multi_value_fn=lambda key, tree: tree["w"] + tree["w"]),

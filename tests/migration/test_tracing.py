@@ -35,7 +35,7 @@ def traced(function: Callable[[Any, Any], Any]) -> Trace:
         (lambda key, t: ADD.reduce(t["a"]), "it uses `numpy.add.reduce`"),
         (
             lambda key, t: jnp.reshape(t["a"], (2,), order="F"),
-            "it calls `reshape` with arguments that the expression language",
+            "it calls `reshape` with arguments",
         ),
         (lambda key, t: t["a"].values(), "it asks by `.values` which leaves there are"),
         (lambda key, t: t[0], "it looks at the tree as a whole"),
