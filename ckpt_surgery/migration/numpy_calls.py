@@ -8,25 +8,6 @@ from ckpt_surgery.migration.standins import Recorder, Traced, dtype_node, node_o
 Call = Callable[..., Any]
 
 
-def called(name: str, inputs: Sequence[Any], keywords: Mapping[str, Any], recorder: Recorder) -> Any:
-    """A call of NumPy's function of this name, of which some arguments are stand-ins."""
-    function = FUNCTIONS.get(name)
-    if function is None:
-        raise recorder.refused(f"it calls `{name}`")
-    # Defaults that say nothing are left out, as NumPy's own functions pass them on.
-    given = {n: value for n, value in keywords.items() if value is not None}
-    first = inputs[0] if inputs else None
-    if not isinstance(first, Traced) and not isinstance(first, list | tuple | str):
-        first = Traced(node_of(first, recorder), recorder)
-        inputs = (first, *inputs[1:])
-    try:
-        return function(*inputs, **given)
-    except TypeError:
-        raise recorder.refused(
-            f"it calls `{name}` with arguments that the expression language does not have"
-        ) from None
-
-
 def _some(values: Any) -> Traced:
     """Any of the stand-ins of a list: the one that knows how to write a call."""
     return next(value for value in values if isinstance(value, Traced))
@@ -146,3 +127,27 @@ METHODS: Mapping[str, Call] = {
     "block_until_ready": lambda x: x,
 }
 """Methods of arrays, by name."""
+
+
+class NumpyRecorder(Recorder):
+    """A recorder for functions that use NumPy and JAX."""
+
+    methods = METHODS
+
+    def called(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """A call of the function of this name, of which some arguments are stand-ins."""
+        function = FUNCTIONS.get(name)
+        if function is None:
+            raise self.refused(f"it calls `{name}`")
+        # Defaults that say nothing are left out, as NumPy's own functions pass them on.
+        given = {n: value for n, value in keywords.items() if value is not None}
+        first = inputs[0] if inputs else None
+        if not isinstance(first, Traced) and not isinstance(first, list | tuple | str):
+            first = Traced(node_of(first, self), self)
+            inputs = (first, *inputs[1:])
+        try:
+            return function(*inputs, **given)
+        except TypeError:
+            raise self.refused(
+                f"it calls `{name}` with arguments that the expression language does not have"
+            ) from None

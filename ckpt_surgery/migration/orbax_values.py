@@ -11,10 +11,11 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.expressions import MAX_TEXT
 from ckpt_surgery.migration.agreement import agrees_in_general, agrees_with, holds_for
+from ckpt_surgery.migration.numpy_calls import NumpyRecorder
 from ckpt_surgery.migration.orbax_hooks import Hooks, TreeHook, ValueHook, as_number, form_for
 from ckpt_surgery.migration.orbax_templates import literal
 from ckpt_surgery.migration.originals import Original
-from ckpt_surgery.migration.standins import Branch, Recorder, Traced, Wanted, source_leaf
+from ckpt_surgery.migration.standins import Branch, Traced, Wanted, source_leaf
 from ckpt_surgery.migration.tracing import Trace, trace
 from ckpt_surgery.migration.verifying import X
 
@@ -33,7 +34,7 @@ class Values:
 
     def of_one(self, function: Callable[[Any], Any], pattern: str, original_key: str | None) -> str | None:
         """The `value` of a rule for a `value_fn`; None where the function gives what it gets."""
-        recorder = Recorder()
+        recorder = NumpyRecorder()
         found = trace(function, [Traced(ast.Name(X), recorder)], recorder).expression
         leaves = self._leaves_for(pattern, original_key)
         if (
@@ -64,7 +65,7 @@ class Values:
         leaves that the function reads, None if it does not say. Raises UsageError where the original has to
         be known.
         """
-        recorder = Recorder()
+        recorder = NumpyRecorder()
         key = literal(pattern)
         original = self._original
         if original is None:

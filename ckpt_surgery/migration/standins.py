@@ -8,7 +8,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,9 +23,16 @@ class Untraceable(BaseException):
 class Recorder:
     """What one call of a function with stand-ins has shown."""
 
+    methods: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """Methods of arrays that stand-ins have, by name."""
+
     def __init__(self) -> None:
         self.flaw: str | None = None
         """Why no expression says what the function does; None if nothing speaks against it."""
+
+    def called(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """A call of a library's function of this name, of which some arguments are stand-ins."""
+        raise self.refused(f"it calls `{name}`")
 
     def refused(self, flaw: str) -> Untraceable:
         """The exception to raise where the function is more than an expression."""
@@ -92,10 +99,9 @@ class Traced:
             return self._with(ast.Attribute(self._node, name))
         if name.startswith("__"):  # which libraries ask for to see what an object is
             raise AttributeError(name)
-        from ckpt_surgery.migration.numpy_calls import METHODS
-
-        if name in METHODS:
-            return lambda *arguments, **keywords: METHODS[name](self, *arguments, **keywords)
+        method = self._recorder.methods.get(name)
+        if method is not None:
+            return lambda *arguments, **keywords: method(self, *arguments, **keywords)
         raise self._recorder.refused(f"it uses `.{name}`")
 
     def __neg__(self) -> "Traced":
@@ -113,15 +119,10 @@ class Traced:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         if method != "__call__":
             raise self._recorder.refused(f"it uses `numpy.{ufunc.__name__}.{method}`")
-        return self._by_name(ufunc.__name__, inputs, keywords)
+        return self._recorder.called(ufunc.__name__, inputs, keywords)
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, keywords: Any) -> Any:
-        return self._by_name(function.__name__, inputs, keywords)
-
-    def _by_name(self, name: str, inputs: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        from ckpt_surgery.migration.numpy_calls import called
-
-        return called(name, inputs, keywords, self._recorder)
+        return self._recorder.called(function.__name__, inputs, keywords)
 
 
 def _operator(name: str, reverse: bool) -> Callable[[Traced, Any], Traced]:
@@ -233,9 +234,7 @@ class Branch(Traced):
             raise self._recorder.refused(f"it asks by `.{name}` which leaves there are")
         if name.startswith("_"):
             raise AttributeError(name)
-        from ckpt_surgery.migration.numpy_calls import METHODS
-
-        if self._path and (name in METHODS or name in _ATTRIBUTES):
+        if self._path and (name in self._recorder.methods or name in _ATTRIBUTES):
             return super().__getattr__(name)
         return Branch((*self._path, name), self._recorder)
 

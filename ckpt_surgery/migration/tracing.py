@@ -8,7 +8,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from ckpt_surgery.core.errors import Interrupted
-from ckpt_surgery.migration.numpy_calls import FUNCTIONS, called
+from ckpt_surgery.migration.numpy_calls import FUNCTIONS
 from ckpt_surgery.migration.standins import Recorder, Traced, Untraceable, stand_ins_in
 
 MODULES = frozenset({"numpy", "numpy.linalg", "jax", "jax.numpy", "jax.numpy.linalg", "jax.lax"})
@@ -88,6 +88,6 @@ class _Namespace:
         def function(*arguments: Any, **keywords: Any) -> Any:
             if next(stand_ins_in([*arguments, *keywords.values()]), None) is None:
                 return value(*arguments, **keywords)
-            return called(name, arguments, keywords, self._recorder)
+            return self._recorder.called(name, arguments, keywords)
 
         return function

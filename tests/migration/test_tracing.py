@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ckpt_surgery.migration.standins import Branch, Recorder, Wanted
+from ckpt_surgery.migration.numpy_calls import NumpyRecorder
+from ckpt_surgery.migration.standins import Branch, Wanted
 from ckpt_surgery.migration.tracing import Trace, trace
 
 ARRAY = np.ones(3)
@@ -16,7 +17,7 @@ ADD = np.add
 
 
 def traced(function: Callable[[Any, Any], Any]) -> Trace:
-    recorder = Recorder()
+    recorder = NumpyRecorder()
     return trace(function, [Wanted(recorder), Branch((), recorder)], recorder)
 
 
