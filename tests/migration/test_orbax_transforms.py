@@ -225,7 +225,7 @@ def test_in_memory() -> None:
     recipe = from_orbax_transforms(transforms, original=original)
     ours = ckpt_surgery.restore(recipe, original, target=new)
     expected = apply_transformations(original, transforms, new)
-    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    assert str(jax.tree.structure(ours)) == str(jax.tree.structure(expected))
     assert jax.tree.map(type, ours) == jax.tree.map(type, expected)
     assert_same(in_numpy(ours), in_numpy(expected))
 
