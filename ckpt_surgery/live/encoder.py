@@ -1,6 +1,7 @@
 """What arrays of a program can hold: a plan that JAX would narrow or could not divide is refused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,17 @@ class LiveEncoder(Encoder):
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why these leaves cannot be made: one sentence each, with the key."""
-        found = [(leaf, self._flaw(leaf)) for leaf in leaves if leaf.spec is not None]
+        of_dtype = cache(_dtype_flaw)  # each dtype is tried once
+        found = [(leaf, self._flaw(leaf, of_dtype)) for leaf in leaves if leaf.spec is not None]
         return [f"`{shown(leaf.key.text)}`{flaw}" for leaf, flaw in found if flaw]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether stored bytes can become the leaf as they are: never."""
         return False
 
-    def _flaw(self, leaf: Leaf) -> str | None:
+    def _flaw(self, leaf: Leaf, of_dtype: Callable[[np.dtype[Any]], str | None]) -> str | None:
         """What is said of a leaf after its key; None where nothing is wrong."""
+        assert leaf.spec is not None
         like = None if self.target is None else self.target.values[leaf.key.text]
         if isinstance(like, np.ndarray | np.generic) or (like is None and leaf.kind is LeafKind.SCALAR):
             return None
@@ -44,7 +47,7 @@ class LiveEncoder(Encoder):
             return _number_flaw(leaf, type(like))
         if leaf.kind is LeafKind.PRNG_KEY:
             return self._key_flaw(leaf)
-        if (flaw := _dtype_flaw(leaf)) is not None:
+        if (flaw := of_dtype(leaf.spec.dtype)) is not None:
             return flaw
         misfit = sharding_flaws(leaf, self.shardings.get(leaf.key.text))
         return None if misfit is None else f" {misfit}: give it another sharding"
@@ -68,15 +71,14 @@ def _number_flaw(leaf: Leaf, type_: type) -> str | None:
     )
 
 
-def _dtype_flaw(leaf: Leaf) -> str | None:
+def _dtype_flaw(dtype: np.dtype[Any]) -> str | None:
     """Why JAX has no array of this dtype; None where it has."""
-    assert leaf.spec is not None
-    name, held = leaf.spec.dtype.name, _held_dtype(leaf.spec.dtype)
+    held = _held_dtype(dtype)
     if held is None:
-        return f" is {name}, which JAX does not have: cast it to another dtype"
-    if held != leaf.spec.dtype:
+        return f" is {dtype.name}, which JAX does not have: cast it to another dtype"
+    if held != dtype:
         return (
-            f" is {name}, which JAX would make {held.name}: cast it, or set "
+            f" is {dtype.name}, which JAX would make {held.name}: cast it, or set "
             "`jax.config.update('jax_enable_x64', True)`"
         )
     return None
