@@ -1,5 +1,6 @@
 """`restore`: a recipe's result as arrays in the memory of the devices, nothing written."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -62,8 +63,9 @@ def restore(
 
     `target` is any JAX pytree: of arrays, of `jax.ShapeDtypeStruct`s (`jax.eval_shape` gives them), or of
     both. Its leaves say shape, dtype and sharding, and those that are arrays are also the values to fall
-    back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes.
-    Without a target the result consists of nested dicts and lists, with arrays on the default device.
+    back on. Where the recipe does not say `target: {dtype: …}`, values are cast to the target's dtypes;
+    what would lose its fractions is refused. Without a target the result consists of nested dicts and lists,
+    with arrays on the default device.
 
     `shardings` wins over the shardings of the target's leaves: a sharding, or a prefix of the target's tree
     as in `jax.jit`, or rules: a pair of a mesh and pairs of a regular expression over keys and a
@@ -71,10 +73,11 @@ def restore(
     array on the default device.
 
     `memory` is the budget for data on the way, in bytes or as a text such as `2GiB`; `workers` the number of
-    threads. `donate` deletes each array of `target` once its replacement exists. `on_plan` is called once,
-    before any data is read; `progress` is called after each part, from any thread. The other options are
-    those of `apply`. With several processes (`jax.distributed`) all have to call it, with equal arguments;
-    each reads what its own devices need. Where one raises, every one does.
+    threads. `donate` deletes each array of `target` once its replacement exists; after an error some of them
+    may be gone. `on_plan` is called once, before any data is read; without it, the plan's warnings are
+    logged, by the logger `ckpt_surgery`. `progress` is called after each part, from any thread. The other
+    options are those of `apply`. With several processes (`jax.distributed`) all have to call it, with equal
+    arguments; each reads what its own devices need. Where one raises, every one does.
 
     Raises RecipeError, PlanError, SourceError or UsageError before any data is read, SourceError or DataError
     later. Either the whole result is returned, or an error is raised.
@@ -85,8 +88,7 @@ def restore(
     def planned() -> _Prepared:
         request = _with_target(requested(recipe, sources, None, options), target)
         prepared = _prepared(request, shardings)
-        if on_plan is not None:
-            on_plan(prepared.plan)
+        (on_plan or _logged)(prepared.plan)
         return prepared
 
     prepared = together(planned, lambda made: plan_digests(made.plan, made.shardings))
@@ -106,6 +108,12 @@ class _Prepared:
     memory: int
     """Budget in bytes."""
     workers: int
+
+
+def _logged(plan: Plan) -> None:
+    """Log the warnings of a plan that nobody looks at."""
+    for warning in plan.warnings:
+        logging.getLogger("ckpt_surgery").warning("restore: %s", warning)
 
 
 def _with_target(request: Request, target: Any) -> Request:
@@ -165,10 +173,10 @@ def _described_by(plan: Plan) -> LiveTree:
 
 def _typed(target: Target) -> Target:
     """The target with its own dtypes as the default: what takes the result was made for those."""
-    policy = target.policy
-    if "dtype" not in policy.model_fields_set:
-        policy = policy.model_copy(update={"dtype": "target"})
-    return replace(target, policy=policy, typed=True)
+    said = "dtype" in target.policy.model_fields_set
+    policy = target.policy if said else target.policy.model_copy(update={"dtype": "target"})
+    asked = said and policy.dtype == "target"
+    return replace(target, policy=policy, typed=True, cast_unasked=not asked)
 
 
 def _destination(encoder: LiveEncoder) -> Destination:

@@ -68,6 +68,40 @@ def test_numbers_take_the_dtypes_of_the_arrays_of_the_target() -> None:
     assert (found["step"].dtype, int(found["step"])) == (np.int32, 7)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "lost"),
+    [
+        (np.ones(2, np.float32), np.int32, "fractions"),
+        (np.ones(2, np.int32), np.bool_, "everything but whether values are zero"),
+        (2.5, np.int32, "fractions"),
+    ],
+)
+@pytest.mark.parametrize("policy", [{}, {"dtype": "source"}])
+def test_a_cast_that_nobody_asked_for_loses_no_fractions(
+    given: Any, wanted: Any, lost: str, policy: dict[str, str]
+) -> None:
+    target = {"a": abstract(np.shape(given), wanted)}
+    if policy and not isinstance(given, float):  # it keeps its dtype
+        assert ckpt_surgery.restore({"version": 1, "target": policy}, {"a": given}, target=target)
+        return
+    with pytest.raises(PlanError, match=f"`a` is .* there: a cast would lose {lost}"):
+        ckpt_surgery.restore({"version": 1, "target": policy}, {"a": given}, target=target)
+    asked = {"version": 1, "target": {"dtype": "target"}}
+    assert ckpt_surgery.restore(asked, {"a": given}, target=target)["a"].dtype == wanted
+
+
+def test_warnings_are_logged_where_nobody_looks_at_the_plan(caplog: pytest.LogCaptureFixture) -> None:
+    tree = {"a": np.ones(2, np.float32)}
+    recipe = {"version": 1, "sources": ["one", "two"], "output": {"sharding": "target"}}
+    ckpt_surgery.restore(recipe, tree, {"b": np.ones(1)}, target=tree)
+    assert [record.name for record in caplog.records] == ["ckpt_surgery"]
+    assert "output.sharding" in caplog.text
+    caplog.clear()
+    plans: list[Plan] = []
+    ckpt_surgery.restore(recipe, tree, {"b": np.ones(1)}, target=tree, on_plan=plans.append)
+    assert (len(plans[0].warnings), caplog.records) == (1, [])
+
+
 def test_without_a_target_the_result_is_dicts_and_lists_on_the_default_device(model: str) -> None:
     tree = {"a": [np.ones(2, np.float32), np.zeros(1, np.float32)], "b": {"c": "text"}}
     found = ckpt_surgery.restore(None, tree)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import regex
 
+from ckpt_surgery.core.dtypes import DType, is_integer, kind
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -40,6 +41,8 @@ class Target:
     """Whether the keys tell lists from dicts, which those of a listing do not."""
     typed: bool = False
     """Whether Python numbers of sources take the dtypes of the target's arrays, whatever the policy says."""
+    cast_unasked: bool = False
+    """Whether nobody asked for casts to the target's dtypes: then they lose precision at most."""
 
     @property
     def has_values(self) -> bool:
@@ -223,13 +226,25 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
     is_number = target.typed and entry.leaf.kind is LeafKind.SCALAR
     if target.policy.dtype != "target" and not is_number:
         return entry
-    value = Apply(Cast(leaf.spec.dtype), (entry.value,))
+    value, wanted = Apply(Cast(leaf.spec.dtype), (entry.value,)), leaf.spec.dtype
     try:
-        spec = value.spec
+        spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted) if target.cast_unasked else None
     except FunctionError as error:
         problems.about(entry, Notice("", leaf.key.text, f": {error.problems[0].message}"), None)
         return None
+    if lost is not None:
+        given = f" is {entry.value.spec.dtype.name}, the target has {wanted.name} there"
+        hint = f"Say that it may: `value: cast(x, '{wanted.name}')`, or `target: {{dtype: target}}`."
+        problems.about(entry, Notice("", leaf.key.text, f"{given}: a cast would lose {lost}"), hint)
+        return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
+
+
+def _lost(given: DType, wanted: DType) -> str | None:
+    """What a cast loses besides precision; None for nothing. Raises FunctionError for what is no number."""
+    if kind(wanted) == "b" and kind(given) != "b":
+        return "everything but whether values are zero"
+    return "fractions" if is_integer(wanted) and kind(given) == "f" else None
 
 
 def _misfit(leaf: Leaf, entry: Entry) -> Notice | None:
