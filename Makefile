@@ -43,16 +43,18 @@ COUNTS := .faults
 COUNTING := FAULTS_TALLY=$(abspath $(COUNTS))
 TABLE := $(BIN)/python -m tests.faults.tally $(COUNTS)
 
-# Tests marked `machine` measure a whole process, so they run alone, after the others. Exit status 5 says
-# that TESTS selects none of them.
+# Tests marked `machine` measure a whole process, so they run alone, after the others. Without TESTS only
+# their files are collected. Exit status 5 says that TESTS selects none of them.
+MACHINE = $(or $(TESTS),$(shell grep -rl 'mark.machine' tests --include='test_*.py'))
+
 test: $(STAMP)
 	$(PYTEST) -n $(JOBS) -m 'not slow and not machine and not faults' $(TESTS)
-	$(PYTEST) -m 'machine and not slow and not faults' $(TESTS) || [ $$? -eq 5 ]
+	$(PYTEST) -m 'machine and not slow and not faults' $(MACHINE) || [ $$? -eq 5 ]
 
 test-all: $(STAMP)
 	rm -rf $(COUNTS)
 	$(COUNTING) $(PYTEST) -n $(JOBS) -m 'not machine' $(TESTS)
-	$(PYTEST) -m machine $(TESTS) || [ $$? -eq 5 ]
+	$(PYTEST) -m machine $(MACHINE) || [ $$? -eq 5 ]
 	$(TABLE)
 
 # The tests that disturb runs, alone; part of test-all.

@@ -289,7 +289,10 @@ def test_a_full_disk_from_the_first_byte_on(tmp_path: Path, child: Child) -> Non
 
 
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("call", [0, 1, 3, 6, 9, 12, 15, 18, 21, 24, 27])
+@pytest.mark.parametrize(
+    "call",
+    [*(0, 3, 9, 15, 21, 27), *(pytest.param(call, marks=pytest.mark.slow) for call in (1, 6, 12, 18, 24))],
+)
 @pytest.mark.parametrize("name", ["out", "out.bin"])
 def test_killed_at_a_system_call(
     tmp_path: Path, child: Child, before: str | None, call: int, name: str
