@@ -1,6 +1,7 @@
 """Settings that must be in place before jax is imported, and real checkpoints that tests share."""
 
 import os
+import signal
 import textwrap
 
 # Eight devices on the CPU, so that arrays can be sharded. Optimizing takes longer than what is saved by it:
@@ -17,6 +18,10 @@ from hypothesis import HealthCheck, settings
 from tests.support import checkpoints
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
+
+# Shells start programs in the background with SIGINT ignored, and some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of the machine than of what is tested.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
