@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import pytest
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
@@ -15,7 +16,6 @@ from ckpt_surgery.live.paths import key_of
         (DictKey("a"), "a", False),
         (DictKey("a/b.c"), "a/b.c", False),
         (DictKey(1), "1", False),  # as NNX has for its lists
-        (DictKey(None), "None", False),
         (GetAttrKey("value"), "value", False),
         (SequenceKey(10), "10", True),
         (FlattenedIndexKey(2), "2", True),
@@ -24,6 +24,11 @@ from ckpt_surgery.live.paths import key_of
 )
 def test_entries(entry: Any, name: str, is_index: bool) -> None:
     assert key_of([entry]) == Key((name,), (is_index,))
+
+
+def test_none_can_be_a_key_of_a_dict() -> None:
+    ((path, _),) = jax.tree_util.tree_flatten_with_path({None: 1})[0]
+    assert key_of(path) == Key(("None",), (False,))
 
 
 def test_paths_of_any_length() -> None:
