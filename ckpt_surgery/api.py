@@ -12,7 +12,7 @@ from typing import Unpack
 
 from ckpt_surgery import document_paths, sharing
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, Sink
@@ -30,7 +30,7 @@ from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import check_values, prepare, prepared_for, with_recipe
+from ckpt_surgery.preparing import check_unchanged, check_values, prepare, prepared_for, with_recipe
 from ckpt_surgery.prepublication import verify_mode, verify_written
 from ckpt_surgery.records import record_text, room_for_record
 from ckpt_surgery.remarks import without_checksums
@@ -237,7 +237,7 @@ def _carry_out(
             manner.progress,
             journal=journal_of(staging.directory, HERE),
         )
-        _check_unchanged(prepared)
+        check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
         verified = _verified(prepared, sink, staging, written, manner.verify, where.step_only)
         check_same(where.path, prepared.replaces)
         local.publish(staging, overwrite=prepared.replaces is not None)
@@ -258,12 +258,3 @@ def _verified(
     else:
         sink.record(text)
     return found.run
-
-
-def _check_unchanged(prepared: Prepared) -> None:
-    for before in prepared.plan.inputs:
-        if prepared.sources[before.name].fingerprint() != before.fingerprint:
-            raise SourceError(
-                f"{before.path} changed while it was read",
-                hint="Nothing was published; run again when nothing writes to it.",
-            )

@@ -1,7 +1,6 @@
 """Opens what is given as a checkpoint: a path, or a pytree in memory. The one place that tells them apart."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import Source
@@ -50,10 +49,3 @@ def without_values(source: Source) -> frozenset[str]:
     if not isinstance(source, TreeSource):
         return frozenset()
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
-
-
-def tree_of(given: Any) -> TreeSource:
-    """A pytree as the target of a restore. Raises UsageError for what is no tree of arrays."""
-    found = opened(InMemory(given), called="(target)")
-    assert isinstance(found, TreeSource)
-    return found

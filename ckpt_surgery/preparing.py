@@ -197,6 +197,13 @@ def check_values(plan: Plan, sources: Mapping[str, Source]) -> None:
             )
 
 
+def check_unchanged(plan: Plan, sources: Mapping[str, Source], hint: str) -> None:
+    """Raise SourceError where a source is not what it was when the plan was made. `hint`: what to do."""
+    for before in plan.inputs:
+        if sources[before.name].fingerprint() != before.fingerprint:
+            raise SourceError(f"{before.path} changed while it was read", hint=hint)
+
+
 # --- warnings ---------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
@@ -23,13 +23,13 @@ from ckpt_surgery.live.shardings import resolved_shardings
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.opening import in_memory
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 from ckpt_surgery.preparing import (
     Inputs,
+    check_unchanged,
     check_values,
     described,
     loaded_recipe,
@@ -143,7 +143,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         target,
         described(inputs.sources),
         {},
-        _destination(LiveEncoder(tree, places)),
+        _destination(LiveEncoder(tree)),
         memory,
         workers,
     )
@@ -203,17 +203,8 @@ def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress
         donate,
         progress,
     )
-    _check_unchanged(prepared)
+    again = "Nothing was returned; restore again when nothing writes to it."
+    check_unchanged(prepared.plan, prepared.inputs.sources, again)
     if prepared.tree is not None:
         return prepared.tree.rebuilt(values)
     return nested((step.leaf.key, values[step.leaf.key.text]) for step in prepared.plan.steps)
-
-
-def _check_unchanged(prepared: _Prepared) -> None:
-    for before in prepared.plan.inputs:
-        source = prepared.inputs.sources[before.name]
-        if not in_memory(source) and source.fingerprint() != before.fingerprint:
-            raise SourceError(
-                f"{before.path} changed while it was read",
-                hint="Nothing was returned; restore again when nothing writes to it.",
-            )

@@ -61,16 +61,22 @@ def _output(step: Step) -> Output:
     return Output(step.leaf, () if step.cut is None else step.cut.chunks)
 
 
-def batches(items: Iterable[T], nbytes: Callable[[T], int]) -> Iterator[list[T]]:
-    """Consecutive items put together while they are small, to be done one after another by one thread.
+def batches(
+    items: Iterable[T],
+    nbytes: Callable[[T], int],
+    most: float = MOST_TOGETHER,
+    room: int = BYTES_TOGETHER,
+) -> Iterator[list[T]]:
+    """Consecutive items put together: at most so many, and with at most so many bytes, or one item.
 
-    Handing an item to a thread takes a tenth of a millisecond, which is more than many small ones take.
+    By default while they are small, to be done one after another by one thread: handing an item to a thread
+    takes a tenth of a millisecond, which is more than many small ones take.
     """
     batch: list[T] = []
     total = 0
     for item in items:
         size = nbytes(item)
-        if batch and (len(batch) == MOST_TOGETHER or total + size > BYTES_TOGETHER):
+        if batch and (len(batch) == most or total + size > room):
             yield batch
             batch, total = [], 0
         batch.append(item)

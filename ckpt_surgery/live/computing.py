@@ -1,5 +1,6 @@
 """Computes the leaves of a result with threads: regions of one leaf, or several small leaves, at a time."""
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.executors.threads import run_all
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import batches
-from ckpt_surgery.live.filling import Filling, groups
+from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.results import Result
 from ckpt_surgery.live.settings import as_here
 from ckpt_surgery.planner.cutting import Cut
@@ -97,7 +98,8 @@ class Computing:
         # A group is begun while the last blocks of the one before it are computed: there is room for two.
         room = max(0, min(self._memory // 2, self._memory - job.cut.working_set)) // 2
         room = job.nbytes if job.result.on_host else room
-        for regions in groups(job.result.regions, job.itemsize, room):
+        regions_of = batches(job.result.regions, partial(_bytes_of, job), math.inf, room)
+        for regions in regions_of:  # what a group of regions needs is read once for all of it
             with about(job.step), memory_errors("make it", self._memory):
                 filling = self._begun(job, regions)
             for block in filling.blocks(job.cut.block):
@@ -135,6 +137,10 @@ class Computing:
             self._waiting[id(job)] = before - regions
         if regions == before:
             self._made(job.step, job.result.value())
+
+
+def _bytes_of(job: Job, region: Region) -> int:
+    return region.size * job.itemsize
 
 
 def _weight(job: Job) -> int:

@@ -1,6 +1,6 @@
-"""What arrays of a program can hold: a plan that JAX would narrow or could not divide is refused."""
+"""What arrays of a program can hold: a plan that JAX would narrow is refused."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,6 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.live.shardings import sharding_flaws
 from ckpt_surgery.live.tree import LiveTree
 
 _KINDS = {bool: "b", int: "iu", float: "f"}
@@ -21,11 +20,10 @@ _KINDS = {bool: "b", int: "iu", float: "f"}
 
 @frozen(eq=False)
 class LiveEncoder(Encoder):
-    """Arrays on the shardings of a target, and whatever else a pytree holds."""
+    """Arrays of JAX, and whatever else a pytree holds."""
 
     target: LiveTree | None
-    shardings: Mapping[str, Any]
-    """Shardings of arrays of JAX, by the text of the key; None is the default device."""
+    """The target, whose shardings fit its shapes; None where there is none."""
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why these leaves cannot be made: one sentence each, with the key."""
@@ -47,10 +45,7 @@ class LiveEncoder(Encoder):
             return _number_flaw(leaf, type(like))
         if leaf.kind is LeafKind.PRNG_KEY:
             return self._key_flaw(leaf)
-        if (flaw := of_dtype(leaf.spec.dtype)) is not None:
-            return flaw
-        misfit = sharding_flaws(leaf, self.shardings.get(leaf.key.text))
-        return None if misfit is None else f" {misfit}: give it another sharding"
+        return of_dtype(leaf.spec.dtype)
 
     def _key_flaw(self, leaf: Leaf) -> str | None:
         wanted = leaf.prng_impl if self.target is None else self.target.leaves[leaf.key.text].prng_impl

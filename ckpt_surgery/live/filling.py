@@ -1,7 +1,7 @@
 """Computes the regions of a leaf that this process holds, block by block, and hands on each that is full."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import EllipsisType
 
 import numpy as np
@@ -14,24 +14,6 @@ from ckpt_surgery.graph.costs import decoded_bytes, needed
 from ckpt_surgery.graph.evaluating import Reader, evaluate_in_any_order
 from ckpt_surgery.graph.nodes import Node
 from ckpt_surgery.live.results import Result
-
-
-def groups(regions: Sequence[Region], itemsize: int, room: int) -> Iterator[list[Region]]:
-    """The regions in groups of at most `room` bytes each, or of one region.
-
-    What a group needs is read once for all of it.
-    """
-    group: list[Region] = []
-    held = 0
-    for region in regions:
-        nbytes = region.size * itemsize
-        if group and held + nbytes > room:
-            yield group
-            group, held = [], 0
-        group.append(region)
-        held += nbytes
-    if group:
-        yield group
 
 
 @frozen()

@@ -5,8 +5,6 @@ None of them comes to the host.
 
 from typing import Any
 
-import numpy as np
-
 from ckpt_surgery.core.frozen import frozen
 
 
@@ -44,7 +42,11 @@ def default_devices() -> set[Any]:
     """The device on which JAX puts arrays here, where none is said."""
     import jax
 
-    return set(jax.device_put(np.zeros(())).devices())
+    config: Any = jax.config
+    said = config.jax_default_device  # a device, or the name of a platform
+    if said is None or isinstance(said, str):
+        return {jax.local_devices(backend=said)[0]}
+    return {said}
 
 
 def taken_over(move: Moved, taken: set[int]) -> Any:

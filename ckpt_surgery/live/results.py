@@ -11,6 +11,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import OutOfMemoryError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import bytes_text
+from ckpt_surgery.live.moving import default_devices
 from ckpt_surgery.live.placing import Placement, placement
 from ckpt_surgery.live.staging_memory import staging_array
 
@@ -178,9 +179,7 @@ def _memory_of_devices(nbytes: int) -> Iterator[None]:
 
 def _is_host(placed: Placement) -> bool:
     """Whether the devices' memory is the host's own."""
-    import jax
-
-    devices = [device for of_region in placed.devices.values() for device in of_region]
     kind = None if placed.sharding is None else placed.sharding.memory_kind
-    known = [jax.devices()[0] if device is None else device for device in devices]
+    devices = {device for of_region in placed.devices.values() for device in of_region}
+    known = default_devices() if placed.sharding is None else devices
     return kind in ("pinned_host", "unpinned_host") or all(device.platform == "cpu" for device in known)

@@ -37,24 +37,10 @@ class _Transform:
 def from_orbax_transforms(
     transforms: Any, *, default_to_original: bool = True, original: Any = None
 ) -> MigratedRecipe:
-    """Make a recipe of transforms: it does what Orbax's `apply_transformations` does with them.
+    """The recipe, as `ckpt_surgery.migrating.from_orbax_transforms` describes it.
 
-    The new tree is the target: `ckpt_surgery.restore(recipe, checkpoint, target=new_tree)`. As in Orbax, the
-    last transform that matches a key wins, in the order of `jax.tree`, where dicts are sorted; the dtypes are
-    those of the original, and a key that nothing gives keeps the target's value. Other than in Orbax, a
-    transform that another one overrules may name a key that does not exist, shapes have to be the target's,
-    and what does not fit a dtype is an error.
-
-    `value_fn` and `multi_value_fn` become expressions: they are called with stand-ins that write down
-    operators, indexing, methods and functions of arrays, and the result is compared with the function on
-    small random arrays. A function that no expression says is kept, and is called with whole arrays.
-
-    `original` is the tree that the transforms are applied to; functions that look at which leaves there are
-    need it, and with it expressions are compared for its shapes and dtypes. Without it, arrays of one dtype
-    are assumed where a function combines several.
-
-    Raises UsageError for what is no transform, for regular expressions and keys that recipes do not take, and
-    for functions that need `original`.
+    `original` is what is known of the tree that the transforms are applied to, or the tree itself. Raises
+    UsageError.
     """
     known = original if isinstance(original, Original | None) else original_of_tree(original)
     hooks = Hooks()

@@ -67,7 +67,7 @@ def planned(
     if tree is not None:
         abstract = {text for text, value in tree.values.items() if isinstance(value, jax.ShapeDtypeStruct)}
         target = Target(tree.leaves, loaded.recipe.target or TargetPolicy(), abstract)
-    destination = replace(COMPUTED, encoder=LiveEncoder(tree, places))
+    destination = replace(COMPUTED, encoder=LiveEncoder(tree))
     listings = {name: source.leaves() for name, source in sources.items() if name != TARGET}
     return make_plan(loaded, listings, target, [], {}, destination, memory, 2)
 

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import DTYPES
@@ -24,10 +23,10 @@ def leaf(dtype: str, *shape: int, kind: LeafKind = LeafKind.ARRAY, impl: str | N
     return Leaf(Key.parse("a/b"), kind, ArraySpec(shape, DTYPES[dtype]), prng_impl=impl)
 
 
-def said(like: Any, made: Leaf, sharding: Any = None) -> list[str]:
+def said(like: Any, made: Leaf) -> list[str]:
     """What is said of a leaf where the target holds `like`; None: there is no target."""
     tree = None if like is None else live_tree({"a": {"b": like}})
-    return LiveEncoder(tree, {"a/b": sharding}).unsupported([made])
+    return LiveEncoder(tree).unsupported([made])
 
 
 @pytest.fixture
@@ -97,18 +96,7 @@ def test_a_random_key_of_another_implementation_is_told() -> None:
     ]
 
 
-def test_a_shape_that_a_sharding_cannot_divide_is_told() -> None:
-    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ("x", "y"))
-    sharding = NamedSharding(mesh, PartitionSpec("x"))
-    like = jax.ShapeDtypeStruct((8,), jnp.float32)
-    assert said(like, leaf("float32", 8), sharding) == []
-    [sentence] = said(like, leaf("float32", 6), sharding)
-    assert sentence.startswith("`a/b` ")
-    assert "6" in sentence
-    assert sentence.endswith(": give it another sharding")
-
-
 def test_no_stored_bytes_are_adopted() -> None:
     array = leaf("float32", 2)
     assert array.manifest is None
-    assert not LiveEncoder(None, {}).adopts(array, None)  # type: ignore[arg-type]
+    assert not LiveEncoder(None).adopts(array, None)  # type: ignore[arg-type]
