@@ -1,0 +1,177 @@
+"""Stores of objects: flat names and bytes, without directories, links, or writing in place.
+
+`store_of` gives the store of a URL. An object is written whole, is replaced whole, and has a version that
+changes when it does; conditions on versions take the place of locks and renames.
+"""
+
+import enum
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.storage import urls
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What a store tells of an object."""
+
+    size: int
+    """Size in bytes."""
+    version: str
+    """Changes with the object: an entity tag, or a generation. Compared for equality only."""
+    modified: int = 0
+    """Time of the last change by the store's own clock, in nanoseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes of an object that are to be read."""
+
+    name: str
+    start: int
+    stop: int
+    """Offset after the last byte."""
+    version: str | None = None
+    """The version that must be there; None: any."""
+
+
+class Only(enum.Enum):
+    """The condition under which an object is written, besides a version that must be there."""
+
+    ANY = "any"
+    """Whatever is there is replaced."""
+    ABSENT = "absent"
+    """Nothing may be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The condition that this version is there."""
+
+    version: str
+
+
+Condition = Only | Version
+
+
+class ConditionFailed(SurgeryError):
+    """The condition of a `put` or a `delete` does not hold: another process was faster."""
+
+    exit_code = 4
+
+
+class Store(Protocol):
+    """A bucket, or another store of objects by name. Names have `/` between their parts.
+
+    Safe to use from several threads. Requests that fail for a reason that passes (503, 429, a broken
+    connection) are repeated with growing pauses. What fails for good raises StorageError where the store
+    refuses or cannot be reached, SourceError where an object that is read is missing or has changed. No
+    message names a credential.
+    """
+
+    url: str
+    """URL of the root, without `/` at its end: `s3://bucket`."""
+
+    def walk(self, prefix: str = "") -> Mapping[str, Stat]:
+        """Every object whose name begins with `prefix`, which is empty or ends with `/`, by its whole name.
+
+        One request for each 1,000 names.
+        """
+        ...
+
+    def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
+        """One level: the objects right below `prefix`, which is empty or ends with `/`, by their whole names;
+        and the prefixes below it, with `/` at their ends."""
+        ...
+
+    def stat(self, name: str) -> Stat | None:
+        """What the store tells of one object; None where there is none."""
+        ...
+
+    def now(self) -> int:
+        """The store's own time, in nanoseconds since the epoch, to compare with `Stat.modified`."""
+        ...
+
+    def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
+        """The bytes of an object from `start` to before `stop`, or to its end.
+
+        Raises SourceError where it is missing, is shorter than `stop`, or has another version.
+        """
+        ...
+
+    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+        """The bytes of each range, in their order. Ranges of one object that lie near each other become one
+        request; 32 requests are in flight at a time. Raises what `read` raises."""
+        ...
+
+    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+        """Write a whole object. Large ones go in several parts, and appear only when all parts are there.
+
+        Raises ConditionFailed where `only` does not hold. A condition that fails because an answer was lost,
+        and the object is there with exactly this data, is no failure.
+        """
+        ...
+
+    def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
+        """Write a whole object from a local file, in parts, without holding it in memory. Raises as `put`."""
+        ...
+
+    def copy(self, source: str, name: str) -> bool:
+        """Copy an object, given by its whole URL, without its bytes passing this machine.
+
+        False where this store cannot do it, such as from another store.
+        """
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that are not there are no error."""
+        ...
+
+    def abort_uploads(self, prefix: str) -> int:
+        """End uploads that were begun below a prefix and never completed; returns how many, as far as the
+        store tells."""
+        ...
+
+
+# --- finding the store of a URL ---------------------------------------------------------------------------
+
+_REGISTERED: dict[str, Callable[[str], Store]] = {}
+"""What opens the store at a root, by scheme, for schemes besides those of the object stores."""
+
+
+def store_of(url: str) -> tuple[Store, str]:
+    """The store that a URL lies in, and the URL's name in it. Raises UsageError, StorageError."""
+    root, name = urls.split(url)
+    return _opened(root), name
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(root: str) -> Store:
+    scheme = urls.scheme_of(root)
+    assert scheme is not None
+    if scheme in _REGISTERED:
+        return _REGISTERED[scheme](root)
+    from ckpt_surgery.storage.remote import open_store  # imports what only object stores need
+
+    return open_store(root)
+
+
+@contextmanager
+def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
+    """Within this context, URLs of a scheme of one's own open the store that `opener` gives for their root."""
+    _REGISTERED[scheme] = opener
+    urls.REGISTERED.add(scheme)
+    _opened.cache_clear()
+    try:
+        yield
+    finally:
+        del _REGISTERED[scheme]
+        urls.REGISTERED.discard(scheme)
+        _opened.cache_clear()

@@ -1,0 +1,78 @@
+"""Paths and URLs, as text: which is which, and how what the user gave is brought into one form.
+
+A text that opens bytes is a path of the local file system, or a URL of an object store: `s3://bucket/key` or
+`gs://bucket/key`. `file:///path` means the path, and becomes it as soon as it is read.
+"""
+
+import re
+from urllib.parse import unquote
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+
+OBJECT_SCHEMES = ("s3", "gs")
+"""Schemes of the object stores that are known."""
+KNOWN = ("s3://", "gs://", "file://")
+REGISTERED: set[str] = set()
+"""Schemes of stores that were registered in this process."""
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def scheme_of(text: str) -> str | None:
+    """The scheme of a URL; None for a path."""
+    match = _URL.match(text)
+    return None if match is None else match[1].lower()
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL of a store rather than a path of the local file system."""
+    return scheme_of(text) is not None
+
+
+def checked(text: str) -> str:
+    """What a user gave as a path or a URL, in the form in which it is used: a `file://` URL as its path, a URL
+    without slashes at its end, and a path as it is.
+
+    Raises UsageError for a scheme that is not known, and for a bucket without a path in it.
+    """
+    scheme = scheme_of(text)
+    if scheme is None:
+        return text
+    rest = text.split("://", 1)[1]
+    if scheme == "file":
+        return _local(text, rest)
+    if scheme not in OBJECT_SCHEMES and scheme not in REGISTERED:
+        raise UsageError(
+            f"{shown(text)}: the scheme `{shown(scheme)}://` is not known",
+            hint=f"Known: {', '.join(KNOWN)}, and paths.",
+        )
+    bucket, _, key = rest.partition("/")
+    key = key.strip("/")
+    if not bucket or not key:
+        raise UsageError(
+            f"{shown(text)} names no path in a bucket",
+            hint=f"Write it as `{scheme}://BUCKET/PATH`; a checkpoint is never a whole bucket.",
+        )
+    if any(part in ("", ".", "..") for part in key.split("/")):
+        raise UsageError(
+            f"{shown(text)}: the path in the bucket has an empty part, `.` or `..`",
+            hint="Write it without them: names in buckets are taken literally.",
+        )
+    return f"{scheme}://{bucket}/{key}"
+
+
+def _local(text: str, rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise UsageError(
+            f"{shown(text)} names no file of this machine",
+            hint="Write three slashes before an absolute path: `file:///path`.",
+        )
+    return unquote(f"/{path}", errors="surrogateescape")
+
+
+def split(url: str) -> tuple[str, str]:
+    """The root of a URL's store, such as `s3://bucket`, and the name in it, without slashes at its ends."""
+    scheme, rest = url.split("://", 1)
+    bucket, _, key = rest.partition("/")
+    return f"{scheme}://{bucket}", key.strip("/")
