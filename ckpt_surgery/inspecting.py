@@ -15,6 +15,7 @@ from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.values import statistics, value_differences
 from ckpt_surgery.requests import checkpoint_or_tree
+from ckpt_surgery.storage.views import forget
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def inspect(
     with arrays); `format` is what it is read as (default: what its content says). Raises SourceError or
     UsageError.
     """
+    forget()
     source = opened(checkpoint_or_tree(path), format, step, item)
     leaves = tuple(source.leaves().values())
     found = statistics(source, default_memory()) if stats else None
@@ -74,6 +76,7 @@ def diff(
     a text such as `2GiB`. Values that cannot be compared are listed; the two then count as different. Raises
     SourceError or UsageError.
     """
+    forget()
     budget = bytes_of("memory", memory)
     one, other = (_opened(given, step, item) for given in (a, b))
     difference = diff_trees(one.leaves(), other.leaves(), _holds(one.format), _holds(other.format))

@@ -7,6 +7,7 @@ An option is described here and nowhere else: signatures and docstrings of the f
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +18,8 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.written import IN_MEMORY, is_text
+from ckpt_surgery.storage import urls
+from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:
     from ckpt_surgery.language.loading import LoadedRecipe
@@ -134,13 +137,14 @@ def requested(
     options: PlanOptions | ConvertOptions,
 ) -> Request:
     """The request that these arguments make. Raises UsageError for invalid values."""
+    forget()
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(recipe, os.PathLike):
         recipe = os.fspath(recipe)
     request = Request(
         recipe,
         tuple(map(checkpoint_or_tree, sources)),
-        None if dst is None else os.fspath(dst),
+        None if dst is None else place(dst),
         **{name: _FORMS[name](value) if name in _FORMS else value for name, value in given.items()},
     )
     if request.set and hasattr(recipe, "param_values"):
@@ -153,8 +157,23 @@ def requested(
 
 
 def checkpoint_or_tree(given: Any) -> str | InMemory:
-    """The path of a checkpoint; everything that is not a path is a tree."""
-    return os.fspath(given) if isinstance(given, str | os.PathLike) else InMemory(given)
+    """The path or URL of a checkpoint; everything that is neither is a tree. Raises UsageError."""
+    return place(given) if isinstance(given, str | os.PathLike) else InMemory(given)
+
+
+def place(given: PathLike) -> str:
+    """What a caller gave as a path or a URL, as the rest uses it. Raises UsageError: see `urls.checked`."""
+    text = os.fspath(given)
+    if not isinstance(given, str) and _COLLAPSED.match(text):
+        raise UsageError(
+            f"{shown(text)} is a URL that was made a path, which loses a slash",
+            hint="Give URLs as texts.",
+        )
+    return urls.checked(text)
+
+
+_COLLAPSED = re.compile(r"(s3|gs|file):/(?!/)")
+"""What `pathlib` makes of a URL."""
 
 
 def _link_mode(mode: str) -> LinkMode:

@@ -23,7 +23,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.storage.linking import ReplacedFiles
-from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
+from ckpt_surgery.storage.listing import absolute_text, exists, is_directory, names_in, real_path
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ class Format:
 
     name: str
     """What `--format` and the reports call it."""
-    detect: Callable[[Path], bool]
-    """Whether a path looks like this format, even if damaged. Reads names and a few bytes."""
+    detect: Callable[[str], bool]
+    """Whether a path, or the URL of a store, looks like this format, even if damaged.
+    Reads names and a few bytes."""
     source: str
     """Name of a function of a path and a `Selection` that opens a `Source`.
     It raises SourceError for a damaged checkpoint, UsageError for a step or item that it cannot have."""
@@ -179,7 +180,7 @@ def detect_format(path: str) -> Format:
     Raises SourceError where none fits, with what it looks like instead, and where several do; StorageError
     where none fits because the system does not let it be read.
     """
-    found = _claims(Path(path))
+    found = _claims(path)
     if len(found) > 1:
         raise _ambiguous(path, found)
     if not found:
@@ -187,7 +188,7 @@ def detect_format(path: str) -> Format:
     return found[0]
 
 
-def _claims(path: Path) -> list[Format]:
+def _claims(path: str) -> list[Format]:
     """The formats whose detection recognizes a path, damaged or not.
 
     Raises StorageError where none does and there are files or directories that may not be read.
@@ -246,7 +247,7 @@ def _claimed_inside(path: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in names_in(path)[:MOST_ENTRIES]:
         with contextlib.suppress(StorageError):  # the others may be what is meant
-            for offer in _claims(Path(path, name)):
+            for offer in _claims(os.path.join(path, name)):
                 found.setdefault(offer.name, []).append(shown(name))
     return {format: [*names[:2], "…"] if len(names) > 2 else names for format, names in found.items()}
 
@@ -261,7 +262,7 @@ def open_source(
     read.
     """
     # A TensorFlow checkpoint is named by the prefix of its files' names.
-    if not exists(path) and not _claims(Path(path)):
+    if not exists(path) and not _claims(path):
         raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = named(format) if format else detect_format(path)
     try:
@@ -281,7 +282,7 @@ def _explained(path: str, chosen: Format, error: SourceError) -> SourceError:
             f"{shown(path)} cannot be read as {chosen.name}; it looks like {other.what}: {told}",
             hint=other.hint,
         )
-    found = _claims(Path(path))
+    found = _claims(path)
     if chosen in found:
         return error
     names = " or ".join(offer.name for offer in found)
@@ -360,7 +361,7 @@ def other_files(source: Source, directory: str, names: Sequence[str]) -> list[st
 def own_files(source: Source) -> list[str]:
     """Paths of the files that a checkpoint consists of: real but for links that the last component is."""
     real = functools.cache(real_path)
-    files = (os.path.split(os.path.abspath(file)) for file in source.files())
+    files = (os.path.split(absolute_text(file)) for file in source.files())
     return [os.path.join(real(directory), name) for directory, name in files]
 
 

@@ -1,16 +1,23 @@
-"""What is at a path: files and directories by name, sizes, times, links. Nothing here reads contents."""
+"""What is at a path or URL: files and directories by name, sizes, times, links. Nothing here reads contents.
+
+A path is a text that may also be the URL of an object store: see `views`. Stores have no links.
+"""
 
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from stat import S_ISDIR, S_ISREG
 
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage import urls
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
+from ckpt_surgery.storage.store import Stat
+from ckpt_surgery.storage.views import VIEW
 
 MAX_DEPTH = 64
 """Directories nested deeper than this are refused."""
@@ -18,12 +25,14 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """Size and time of a regular file."""
+    """Size and time of a regular file, or size and version of an object."""
 
     size: int
     """Size in bytes."""
     modified: int
-    """Time of the last change, in nanoseconds since the epoch."""
+    """Time of the last change, in nanoseconds since the epoch; 0 for objects, whose version tells."""
+    version: str = ""
+    """Version of an object, which reads of it name; empty for files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +50,16 @@ class DirectoryNames:
 
 def is_directory(path: str) -> bool:
     """Whether a path leads to a directory, also through links. Raises StorageError: see `exists`."""
+    if urls.is_url(path):
+        return VIEW.is_directory(path)
     status = _status(path)
     return status is not None and S_ISDIR(status.st_mode)
 
 
 def is_file(path: str) -> bool:
     """Whether a path leads to a regular file, also through links. Raises StorageError: see `exists`."""
+    if urls.is_url(path):
+        return VIEW.stat(path) is not None
     status = _status(path)
     return status is not None and S_ISREG(status.st_mode)
 
@@ -56,11 +69,15 @@ def exists(path: str) -> bool:
 
     Raises StorageError where the system does not tell, as below a directory that may not be entered.
     """
+    if urls.is_url(path):
+        return VIEW.is_directory(path) or VIEW.stat(path) is not None
     return _status(path) is not None
 
 
 def has_entry(path: str) -> bool:
     """Whether a name is taken; a link that leads nowhere counts. Raises StorageError: see `exists`."""
+    if urls.is_url(path):
+        return exists(path)
     return _status(path, follow=False) is not None
 
 
@@ -78,12 +95,24 @@ def _status(path: str, follow: bool = True) -> os.stat_result | None:
 
 
 def real_path(path: str) -> str:
-    """The absolute path without links."""
-    return os.path.realpath(path)
+    """The absolute path without links; a URL is its own."""
+    return path if urls.is_url(path) else os.path.realpath(path)
+
+
+def absolute_text(path: str) -> str:
+    """The absolute path, links as they are; a URL is its own."""
+    return path if urls.is_url(path) else os.path.abspath(path)
+
+
+def object_stat(found: Stat) -> FileStat:
+    """What a store tells of an object, as of a file."""
+    return FileStat(found.size, 0, found.version)
 
 
 def check_link(path: str, root: str) -> None:
     """Refuse a symbolic link that leaves the source. `root`: real path of the source's directory."""
+    if urls.is_url(path):
+        return
     target = os.path.realpath(path)
     if any(target == bound or target.startswith(bound + os.sep) for bound in _link_bounds(root)):
         return
@@ -107,6 +136,8 @@ def _link_bounds(root: str) -> tuple[str, ...]:
 
 def data_file(path: str) -> DataFile:
     """A file that holds stored bytes, with symbolic links resolved. Raises SourceError if it is gone."""
+    if urls.is_url(path):
+        return _data_object(path)
     real = os.path.realpath(path)
     try:
         status = os.stat(real)
@@ -115,16 +146,37 @@ def data_file(path: str) -> DataFile:
     return DataFile(real, status.st_size, status.st_dev)
 
 
+def _data_object(url: str) -> DataFile:
+    found = VIEW.stat(url)
+    if found is None:
+        raise missing(url)
+    return DataFile(url, found.size, OF_STORES)
+
+
+OF_STORES = -1
+"""Stands for the file system of an object: no file can be linked there."""
+
+
+def missing(url: str) -> SourceError:
+    """The error to raise where there is no object."""
+    return SourceError(f"{shown(url)} is missing", hint=DAMAGED)
+
+
 # --- directories ------------------------------------------------------------------------------------------
 
 
 def names_in(directory: str) -> list[str]:
     """Every name in a directory, sorted. Raises SourceError where it cannot be listed."""
+    if urls.is_url(directory):
+        files, directories = VIEW.level(directory)
+        return sorted({*files, *directories})
     return sorted(entry.name for entry in _entries(directory))
 
 
 def directory_names(directory: str) -> DirectoryNames:
     """The names in a directory by what they lead to. Raises SourceError where it cannot be listed."""
+    if urls.is_url(directory):
+        return DirectoryNames(*VIEW.level(directory))
     found = _entries(directory)
     directories = {entry.name for entry in found if _leads_to_directory(entry)}
     files = (entry.name for entry in found if entry.name not in directories)
@@ -136,6 +188,9 @@ def names_below(directory: str) -> Iterator[str]:
 
     Linked directories are not entered. Raises SourceError where a directory cannot be listed.
     """
+    if urls.is_url(directory):
+        yield from (name.rpartition("/")[2] for name in VIEW.below(directory))
+        return
     pending = [directory]
     while pending:
         inner = []
@@ -152,6 +207,8 @@ def paths_below(directory: str) -> list[str]:
 
     Links are listed and not followed. Raises SourceError where a directory cannot be listed.
     """
+    if urls.is_url(directory):
+        return sorted(VIEW.below(directory))
     found: list[str] = []
     pending = [""]
     while pending:
@@ -170,6 +227,8 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
     Raises SourceError for links that leave the source, for what is neither file nor directory, and
     for what cannot be listed.
     """
+    if urls.is_url(directory):
+        return {name: object_stat(found) for name, found in VIEW.below(directory).items()}
     found: dict[str, FileStat] = {}
     pending = [("", 0)]
     while pending:
@@ -220,15 +279,26 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
 
 def relative(files: Mapping[str, FileStat]) -> dict[str, FileStat]:
     """Files by their paths relative to the innermost directory that holds them all."""
-    paths = {os.path.abspath(path): stat for path, stat in files.items()}
-    root = os.path.commonpath(map(os.path.dirname, paths)) if paths else ""
+    paths = {path if urls.is_url(path) else os.path.abspath(path): stat for path, stat in files.items()}
+    root = _common(list(map(os.path.dirname, paths)))
     return {path[len(root) :].lstrip(os.sep): stat for path, stat in paths.items()}
 
 
+def _common(directories: Sequence[str]) -> str:
+    """The innermost directory that holds these, which are absolute paths, or URLs of one store."""
+    if not any(map(urls.is_url, directories)):
+        return os.path.commonpath(directories) if directories else ""
+    levels = zip(*(directory.split("/") for directory in directories), strict=False)
+    return "/".join(level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels))
+
+
 def digest(files: Mapping[str, FileStat]) -> str:
-    """SHA-256 of names within the checkpoint, sizes and times, hexadecimal: equal while nothing changes.
+    """SHA-256 of names within the checkpoint, sizes, and times or versions, hexadecimal: equal while nothing
+    changes.
 
     Where the checkpoint lies does not matter: it may be mounted elsewhere when a saved plan is carried out.
     """
-    lines = (f"{name}\0{stat.size}\0{stat.modified}\n" for name, stat in sorted(files.items()))
+    lines = (
+        f"{name}\0{stat.size}\0{stat.version or stat.modified}\n" for name, stat in sorted(files.items())
+    )
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

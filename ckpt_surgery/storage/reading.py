@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from stat import S_ISREG
 from typing import Protocol
@@ -18,8 +19,11 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage import urls
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
-from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.listing import FileStat, missing, object_stat
+from ckpt_surgery.storage.store import Stat, store_of
+from ckpt_surgery.storage.views import VIEW
 
 SPAN_BYTES = 2**20
 """Short runs that lie within this many bytes are read in one call, with the gaps between them."""
@@ -39,38 +43,55 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file that is open for reading."""
+    """A regular file, or an object of a store, that is open for reading."""
 
     path: str
-    descriptor: int
+    """Its path or URL."""
     stat: FileStat
+    fill: Callable[[int, memoryview], None]
+    """Fills a buffer with the bytes from an offset on. Raises SourceError where they are not there."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill the buffer with the bytes from `offset` on.
 
         Raises SourceError where the file ends first or is unreadable.
         """
-        done = 0
-        while done < len(buffer):
-            raise_if_cancelled()
-            part = buffer[done : done + CALL_BYTES]
-            try:
-                count = _read_at(self.descriptor, part, offset + done)
-            except OSError as error:
-                raise unreadable(self.path, error) from error
-            if count == 0:
-                raise SourceError(
-                    f"{shown(self.path)} ends at byte {offset + done}, "
-                    f"where {len(buffer) - done} more belong",
-                    hint=DAMAGED,
-                )
-            done += count
+        self.fill(offset, buffer)
 
     def read(self, offset: int, length: int) -> bytes:
         """The `length` bytes from `offset` on; the caller has checked `length` against the file's size."""
         buffer = bytearray(length)
-        self.read_into(offset, memoryview(buffer))
+        self.fill(offset, memoryview(buffer))
         return bytes(buffer)
+
+
+def _fill_from_file(path: str, descriptor: int, offset: int, buffer: memoryview) -> None:
+    done = 0
+    while done < len(buffer):
+        raise_if_cancelled()
+        part = buffer[done : done + CALL_BYTES]
+        try:
+            count = _read_at(descriptor, part, offset + done)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if count == 0:
+            raise _too_short(path, offset + done, len(buffer) - done)
+        done += count
+
+
+def _too_short(path: str, end: int, lacking: int) -> SourceError:
+    return SourceError(f"{shown(path)} ends at byte {end}, where {lacking} more belong", hint=DAMAGED)
+
+
+def _fill_from_object(url: str, found: Stat, offset: int, buffer: memoryview) -> None:
+    store, name = store_of(url)
+    if offset + len(buffer) > found.size:
+        end = max(offset, found.size)
+        raise _too_short(url, end, offset + len(buffer) - end)
+    for done in range(0, len(buffer), CALL_BYTES):
+        raise_if_cancelled()
+        stop = min(done + CALL_BYTES, len(buffer))
+        buffer[done:stop] = store.read(name, offset + done, offset + stop, found.version)
 
 
 def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
@@ -84,10 +105,13 @@ def _read_at(descriptor: int, buffer: memoryview, offset: int) -> int:
 
 @contextmanager
 def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
-    """A regular file, open for reading; `expected` is its size and time when it was listed.
+    """A regular file or an object, open for reading; `expected` is its size and time when it was listed.
 
     Raises SourceError where it is missing, is no regular file, cannot be read, or has changed.
     """
+    if urls.is_url(path):
+        yield _opened_object(path, expected)
+        return
     try:
         # A pipe would keep a plain open waiting for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -96,16 +120,32 @@ def opened(path: str, expected: FileStat | None = None) -> Iterator[OpenFile]:
     try:
         stat = _stat(path, os.fstat(descriptor))
         if expected is not None and stat != expected:
-            raise SourceError(
-                f"{shown(path)} has changed since it was listed", hint="Run again once nothing writes to it."
-            )
-        yield OpenFile(path, descriptor, stat)
+            raise _changed(path)
+        yield OpenFile(path, stat, partial(_fill_from_file, path, descriptor))
     finally:
         os.close(descriptor)
 
 
+def _opened_object(url: str, expected: FileStat | None) -> OpenFile:
+    """An object in the version that was listed, or that is there."""
+    found = VIEW.stat(url)
+    if found is None:
+        raise missing(url)
+    if expected is not None and object_stat(found) != expected:
+        raise _changed(url)
+    return OpenFile(url, object_stat(found), partial(_fill_from_object, url, found))
+
+
+def _changed(path: str) -> SourceError:
+    return SourceError(
+        f"{shown(path)} has changed since it was listed", hint="Run again once nothing writes to it."
+    )
+
+
 def stat_file(path: str) -> FileStat:
     """Size and time of a regular file, also through links. Raises SourceError where there is none."""
+    if urls.is_url(path):
+        return _opened_object(path, None).stat
     try:
         return _stat(path, os.stat(path))
     except OSError as error:

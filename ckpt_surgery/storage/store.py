@@ -165,7 +165,7 @@ def _opened(root: str) -> Store:
 
 @contextmanager
 def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
-    """Within this context, URLs of a scheme of one's own open the store that `opener` gives for their root."""
+    """Within this context, URLs of this scheme open the store that `opener` gives for their root."""
     _REGISTERED[scheme] = opener
     urls.REGISTERED.add(scheme)
     _opened.cache_clear()

@@ -30,8 +30,9 @@ def is_url(text: str) -> bool:
 
 
 def checked(text: str) -> str:
-    """What a user gave as a path or a URL, in the form in which it is used: a `file://` URL as its path, a URL
-    without slashes at its end, and a path as it is.
+    """What a user gave as a path or a URL, in the form in which it is used.
+
+    That is the path of a `file://` URL, a URL without slashes at its end, and a path as it is.
 
     Raises UsageError for a scheme that is not known, and for a bucket without a path in it.
     """

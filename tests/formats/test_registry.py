@@ -326,7 +326,7 @@ PARTS = {
 
         FORMAT = Format(
             name="memmaps",
-            detect=lambda path: (path / "memmaps").is_file(),
+            detect=lambda path: Path(path, "memmaps").is_file(),
             source="ckpt_surgery.formats.memmaps.source:MemmapSource",
             encoder="ckpt_surgery.formats.memmaps.encoder:MemmapEncoder",
             sink="ckpt_surgery.formats.memmaps.sink:MemmapSink",

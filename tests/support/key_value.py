@@ -1,7 +1,7 @@
 """A store that is only a key-value store, over a directory, so that several processes can use it.
 
-Names are escaped into flat file names; nothing but whole objects can be written. It is what a bucket is, without
-a network: one file for each object, replaced under a lock of the store.
+Names are escaped into flat file names; nothing but whole objects can be written. It is what a bucket is,
+without a network: one file for each object, replaced under a lock of the store.
 """
 
 import fcntl

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Output
@@ -49,7 +50,8 @@ WRITABLE: Any = {
 def toy(name: str, **more: Any) -> Format:
     """A format of files with this suffix, and of directories that hold one."""
 
-    def detect(path: Path) -> bool:
+    def detect(path: PathLike) -> bool:
+        path = Path(path)
         return any(path.glob(f"*.{name}")) if path.is_dir() else path.suffix == f".{name}"
 
     return Format(name, detect, f"{HERE}:refuse", **more)

@@ -9,8 +9,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import few, shown
@@ -68,7 +68,7 @@ class FlaxStep:
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is a Flax checkpoint; damaged ones too, if they are named as usual."""
     place = os.fspath(path)
     if not is_directory(place):

@@ -1,8 +1,8 @@
 """Which paths are NumPy's `.npy` files, or directories of them."""
 
 import os
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.npy_layout import MAGIC, NPY_SUFFIX
 from ckpt_surgery.storage.listing import is_directory, is_file, names_below
@@ -14,7 +14,7 @@ MOST_LISTED = 10_000
 """Number of files after which a directory is judged by the names seen so far."""
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is a `.npy` file, or a directory with nothing but those and notes; damaged ones too."""
     place = os.fspath(path)
     if not is_directory(place):

@@ -1,8 +1,8 @@
 """Which paths are NumPy's `.npz` files, and which file of a directory is meant."""
 
 import os
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.single_file import not_one
@@ -12,7 +12,7 @@ from ckpt_surgery.storage.listing import is_directory, is_file, names_in
 SUFFIX = ".npz"
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is an `.npz` file, or a directory with one and nothing else; damaged ones too."""
     place = os.fspath(path)
     if is_directory(place):

@@ -8,9 +8,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
@@ -46,7 +46,7 @@ class OrbaxItem:
     """Custom metadata of the step, or of a v1 checkpoint."""
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether `path` is an Orbax checkpoint or a CheckpointManager's directory, whole or not."""
     return is_orbax(os.fspath(path))
 

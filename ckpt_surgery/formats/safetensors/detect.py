@@ -2,8 +2,8 @@
 
 import os
 import re
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.single_file import not_one, without_index
 from ckpt_surgery.storage.listing import is_directory, names_in
@@ -24,7 +24,7 @@ _ZIP = b"PK\x03\x04"
 """The first bytes of zip archives such as PyTorch's, whatever their names."""
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is a safetensors file, an index, or a directory that holds some; damaged ones too."""
     place = os.fspath(path)
     try:

@@ -4,8 +4,8 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.storage.listing import has_entry, is_directory, real_path
 
 FILE_NAMES = {2: ".zarray", 3: "zarr.json"}
@@ -19,7 +19,7 @@ _CHUNK = re.compile(r"(c|[0-9]+)(\.[0-9]+)*")
 """One component of a chunk's name below its array: `0.3`, or `c`, `0` and `3` of `c/0/3`."""
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a directory is a zarr group or array: by its metadata, or by its name where that is gone."""
     root = os.fspath(path)
     if not is_directory(root):

@@ -8,8 +8,8 @@ import os
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
@@ -49,7 +49,7 @@ class T5XFile:
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is a T5X or legacy Orbax checkpoint, or a directory of steps; damaged ones too."""
     root = os.fspath(path)
     try:

@@ -8,8 +8,8 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection
@@ -72,7 +72,7 @@ class Bundle:
 # --- recognizing ------------------------------------------------------------------------------------------
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is a bundle's prefix, one of its files, or a directory with some; damaged ones too.
 
     Checkpoints of version 1, which are refused when they are opened, are recognized.

@@ -6,8 +6,8 @@ Source of the conventions: torch 2.13; transformers and diffusers for several fi
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared.npy_layout import NPY_SUFFIX
 from ckpt_surgery.formats.shared.single_file import not_one, without_index
@@ -25,7 +25,7 @@ _PART = re.compile(
 _SHARD = re.compile(rf"({'|'.join(MODELS)})-\d+-of-\d+\.bin\Z")
 
 
-def detect(path: Path) -> bool:
+def detect(path: PathLike) -> bool:
     """Whether a path is a PyTorch zip file, an index of shards, or a model's directory; damaged ones too."""
     place = os.fspath(path)
     try:
@@ -38,7 +38,9 @@ def detect(path: Path) -> bool:
     if first is None:
         return place.endswith(INDEX_SUFFIX) and is_file(place)
     _, _, part = first.partition("/")
-    return bool(_PART.match(part)) or (path.suffix in SUFFIXES and not first.endswith(NPY_SUFFIX))
+    return bool(_PART.match(part)) or (
+        os.path.splitext(place)[1] in SUFFIXES and not first.endswith(NPY_SUFFIX)
+    )
 
 
 def _whole_models(names: Sequence[str]) -> list[str]:

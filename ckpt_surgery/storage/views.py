@@ -1,0 +1,143 @@
+"""What is in object stores, as one command sees it: each listing is asked for once.
+
+A store has no directories. What is called so here is a prefix that objects have: `s3://bucket/run` is a
+directory where there is an object `run/…`. Listings are kept until `forget` is called, where a command begins
+and where it looks whether something has changed, so that everything that a command decides and reads is of
+one state; reads name the version that was listed.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from ckpt_surgery.storage.store import Stat, store_of
+
+T = TypeVar("T")
+
+
+class View:
+    """Listings and sizes of objects by URL. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._whole: dict[str, Mapping[str, Stat]] = {}
+        """All objects below a URL, by their URLs, sorted."""
+        self._sorted: dict[str, Sequence[str]] = {}
+        self._levels: dict[str, tuple[Mapping[str, Stat], Sequence[str]]] = {}
+        """The objects right below a URL, and the URLs of the directories there."""
+        self._stats: dict[str, Stat | None] = {}
+        self._lock = threading.RLock()
+
+    def stat(self, url: str) -> Stat | None:
+        """What the store tells of an object; None where there is none. Raises StorageError."""
+        with self._lock:
+            for root in _ancestors(url):
+                if root in self._whole:
+                    return self._whole[root].get(url)
+                if root == _parent(url) and root in self._levels:
+                    return self._levels[root][0].get(url)
+            return _kept(self._stats, url, _stat)
+
+    def is_directory(self, url: str) -> bool:
+        """Whether there are objects below a URL. Raises StorageError."""
+        with self._lock:
+            parent = _parent(url)
+            if parent in self._levels and self._root_of(url) is None:
+                return url in self._levels[parent][1]
+            if self._is_above(url):
+                return True
+            return bool(self._below(url))
+
+    def below(self, url: str) -> Mapping[str, Stat]:
+        """Every object below a URL, by its path relative to it. Raises StorageError."""
+        with self._lock:
+            whole = self._whole[self._root_of(url) or self._listed(url)]
+            return {name[len(url) + 1 :]: whole[name] for name in self._below(url)}
+
+    def level(self, url: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Names of the objects, and of the directories, right below a URL, sorted. Raises StorageError."""
+        with self._lock:
+            if self._root_of(url) is None and self._is_above(url):
+                found = _kept(self._levels, url, _level)
+                return sorted(name[len(url) + 1 :] for name in found[0]), [
+                    name[len(url) + 1 :] for name in found[1]
+                ]
+            files: list[str] = []
+            directories: set[str] = set()
+            for name in self._below(url):
+                first, slash, _ = name[len(url) + 1 :].partition("/")
+                (directories.add if slash else files.append)(first)
+            return files, sorted(directories)
+
+    def forget(self) -> None:
+        """Ask anew from now on."""
+        with self._lock:
+            for kept in (self._whole, self._sorted, self._levels, self._stats):
+                kept.clear()
+
+    def _below(self, url: str) -> Sequence[str]:
+        """The URLs of all objects below a URL, sorted."""
+        root = self._root_of(url) or self._listed(url)
+        names, first, after = self._sorted[root], f"{url}/", f"{url}0"  # "0" follows "/"
+        return names[bisect_left(names, first) : bisect_left(names, after)]
+
+    def _root_of(self, url: str) -> str | None:
+        """The URL of a whole listing that a URL lies in."""
+        return next((root for root in (url, *_ancestors(url)) if root in self._whole), None)
+
+    def _is_above(self, url: str) -> bool:
+        """Whether something below a URL was listed and found, so that only the rest of it is not known."""
+        return any(names and root.startswith(f"{url}/") for root, names in self._sorted.items())
+
+    def _listed(self, url: str) -> str:
+        whole = _kept(self._whole, url, _whole)
+        self._sorted[url] = sorted(whole)
+        return url
+
+
+VIEW = View()
+"""The view of this process."""
+
+
+def forget() -> None:
+    """Ask stores anew from now on: called where a command begins, and where changes are looked for."""
+    VIEW.forget()
+
+
+def _kept(kept: dict[str, T], url: str, ask: Callable[[str], T]) -> T:
+    if url not in kept:
+        kept[url] = ask(url)
+    return kept[url]
+
+
+def _stat(url: str) -> Stat | None:
+    store, name = store_of(url)
+    return store.stat(name)
+
+
+def _whole(url: str) -> Mapping[str, Stat]:
+    store, name = store_of(url)
+    return {f"{store.url}/{found}": stat for found, stat in store.walk(_prefix(name)).items()}
+
+
+def _level(url: str) -> tuple[Mapping[str, Stat], Sequence[str]]:
+    store, name = store_of(url)
+    files, prefixes = store.names_in(_prefix(name))
+    here = {f"{store.url}/{found}": stat for found, stat in files.items()}
+    return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
+
+
+def _prefix(name: str) -> str:
+    return f"{name}/" if name else ""
+
+
+def _parent(url: str) -> str:
+    return url.rpartition("/")[0]
+
+
+def _ancestors(url: str) -> Iterable[str]:
+    """The URLs of the directories that hold a URL, innermost first, down to its bucket."""
+    parent = _parent(url)
+    while not parent.endswith("/"):
+        yield parent
+        parent = _parent(parent)
