@@ -251,7 +251,7 @@ def _verified(
     plan = prepared.plan
     release_memory()  # reading back begins with the whole budget
     inside = sink.record(record_text(plan, written.digests, written.files))
-    found = verify_written(prepared, staging.product, written, mode, step_only)
+    found = verify_written(prepared, str(staging.product), written, mode, step_only)
     text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure)
     if not inside:
         put_record(staging.directory / beside(staging.destination).name, text)

@@ -3,9 +3,9 @@
 The checkpoint is opened again through its format's own reader, as whoever restores it will open it.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
@@ -49,7 +49,7 @@ class Verification:
 
 
 def verify_written(
-    prepared: Prepared, product: Path, written: Written, mode: Verify, step_only: bool
+    prepared: Prepared, product: str, written: Written, mode: Verify, step_only: bool
 ) -> Verification:
     """Check a checkpoint that is not published yet; `product` is its temporary directory or file.
 
@@ -67,7 +67,7 @@ def verify_written(
     for leaf in leaves.values():
         check_grid(leaf, findings)
     check_chunks(stored, findings, prepared.memory, prepared.workers)
-    check_copies(place_of_record(source).parent, written.files, findings)
+    check_copies(os.path.dirname(place_of_record(source)), written.files, findings)
     _raise(findings.flaws, prepared)
     unknown = linked if mode is Verify.FULL else {}
     found = read_leaves(source, known, unknown.values(), findings, prepared.memory, prepared.workers)
@@ -95,12 +95,12 @@ def _sorted_out(
     return stored, known, linked
 
 
-def _reopened(prepared: Prepared, product: Path, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
+def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source, Mapping[str, Leaf]]:
     options = prepared.destination
     step = None if step_only else options.step
     item = options.item or (None if options.step is None else "default")
     try:
-        source = formats.open_source(str(product), options.format, step, item)
+        source = formats.open_source(product, options.format, step, item)
         return source, source.leaves()
     except (SourceError, UsageError) as error:  # UsageError: it is not there
         raise VerificationError(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, Size, assignments_of, bytes_of
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.written import IN_MEMORY, is_text
-from ckpt_surgery.storage import urls
 from ckpt_surgery.storage.views import forget
 
 if TYPE_CHECKING:

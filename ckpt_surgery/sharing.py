@@ -1,6 +1,5 @@
 """What became of the links of a plan: files that are shared with sources, and files that had to be copied."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -8,6 +7,7 @@ from functools import cache
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.storage.listing import real_path
 
 
 def shared(files: Sequence[AdoptedFile]) -> tuple[AdoptedFile, ...]:
@@ -33,7 +33,7 @@ def carried_out(plan: Plan, files: Sequence[AdoptedFile]) -> Plan:
     copied = {file.source: file.size for file in files if file.how is LinkMode.COPY}
     if not copied:
         return plan
-    real = cache(os.path.realpath)
+    real = cache(real_path)
 
     def done(step: Step) -> Step:
         if step.transfer is not Transfer.LINK or step.stored is None:

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
@@ -54,7 +53,7 @@ def structure_of(source: Source, leaves: Mapping[str, Leaf]) -> Structure:
     inside = isinstance(source, RecordedSource) and source.record_file is None
     documents = {}
     for name in _names(source, directory):
-        path = os.path.join(directory, name)
+        path = _joined(directory, name)
         found = _document(path, begins.get(real_path(path)), without_record=inside)
         if found is not None:
             documents[name] = found
@@ -101,6 +100,13 @@ def _names(source: Source, directory: str) -> Iterator[str]:
         yield from (f"{ABOVE}{name}" for name in directory_names(os.path.dirname(directory)).files)
 
 
+def _joined(directory: str, name: str) -> str:
+    """The path of a document; URLs have no `..`, so the directory above is spelled out."""
+    if name.startswith(ABOVE):
+        return os.path.join(os.path.dirname(directory), name.removeprefix(ABOVE))
+    return os.path.join(directory, name)
+
+
 def _document(path: str, begin: int | None, without_record: bool) -> Document | None:
     """The checksum of a file up to its first element; None where there is nothing to be summed.
 
@@ -113,18 +119,18 @@ def _document(path: str, begin: int | None, without_record: bool) -> Document | 
         return Document(length, range_crc(file, 0, length, memoryview(bytearray(PIECE))))
 
 
-def place_of_record(source: Source) -> Path:
+def place_of_record(source: Source) -> str:
     """The file that is for the record of an open checkpoint, where it is not inside another file."""
     if isinstance(source, RecordedSource) and source.record_file is not None:
-        return Path(source.record_file)
-    return Path(record_file(source.path))
+        return source.record_file
+    return record_file(source.path)
 
 
 def _directory_of(source: Source) -> str | None:
     """The directory that the names of documents are relative to; None for a checkpoint that is a file."""
     if not is_directory(source.path):
         return None
-    inside, place = os.path.join(real_path(source.path), ""), real_path(str(place_of_record(source)))
+    inside, place = os.path.join(real_path(source.path), ""), real_path(place_of_record(source))
     return os.path.dirname(place) if place.startswith(inside) else source.path
 
 

@@ -18,9 +18,11 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.readback import Findings, read_leaves
 from ckpt_surgery.records import Malformed, Record, digests_of, record_of, with_digests
 from ckpt_surgery.report.verification import Depth, Flaw, Verified
+from ckpt_surgery.requests import place as at
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import exists
 from ckpt_surgery.storage.record_files import put_record
+from ckpt_surgery.storage.views import forget
 from ckpt_surgery.structure import check_structure, place_of_record
 from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid, check_shared
 
@@ -54,7 +56,8 @@ def verify(
     """
     if mode not in list(Depth):
         raise UsageError(f"`mode`: {shown(repr(mode))} is none of: {', '.join(Depth)}")
-    place, depth = os.fspath(path), Depth(mode)
+    forget()
+    place, depth = at(path), Depth(mode)
     budget, threads = bytes_of("memory", memory) or default_memory(), workers or default_workers()
     chosen = src_format or (formats.detect_format(place).name if exists(place) else None)
     with signals.interruptible():
@@ -120,7 +123,7 @@ class _Run:
         for leaf in self.arrays.values():
             check_grid(leaf, findings)
         check_structure(self.source, self.leaves, record.structure, findings)
-        directory = place_of_record(self.source).parent
+        directory = os.path.dirname(place_of_record(self.source))
         check_shared(directory, record.files, findings)
         if self.mode is not Depth.FAST:
             check_copies(directory, record.files, findings)
@@ -143,7 +146,7 @@ class _Run:
                 return (NO_RECORD_FAST,)
             return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
         place = place_of_record(self.source)
-        if not found or not exists(os.fspath(place)):
+        if not found or not exists(place):
             return ()
         put_record(place, with_digests(record, self.leaves, found))
         return (f"digests of {len(found)} more leaves were recorded",)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from ckpt_surgery.core.arrays import Shape, chunk_regions, grid_counts
 from ckpt_surgery.core.errors import SourceError
@@ -74,12 +73,12 @@ def check_grid(leaf: Leaf, findings: Findings) -> None:
             return
 
 
-def check_copies(directory: Path, files: Iterable[AdoptedFile], findings: Findings) -> None:
+def check_copies(directory: str, files: Iterable[AdoptedFile], findings: Findings) -> None:
     """Compare whole files that were copied with their checksums; names are relative to `directory`."""
     for copy in files:
         if copy.crc32c is not None:
             try:
-                with opened(str(directory / copy.name)) as file:
+                with opened(os.path.join(directory, copy.name)) as file:
                     crc = range_crc(file, 0, file.stat.size, memoryview(bytearray(PIECE)))
             except SourceError as error:
                 findings.add(None, None, told(error))
@@ -88,11 +87,11 @@ def check_copies(directory: Path, files: Iterable[AdoptedFile], findings: Findin
                 findings.add(None, None, f"the file {shown(copy.name)}: {differs(crc, copy.crc32c)}")
 
 
-def check_shared(directory: Path, files: Iterable[AdoptedFile], findings: Findings) -> None:
+def check_shared(directory: str, files: Iterable[AdoptedFile], findings: Findings) -> None:
     """Compare sizes of whole files that came from sources, and times of those that are hard links."""
     for file in files:
         try:
-            found = stat_file(os.fspath(directory / file.name))
+            found = stat_file(os.path.join(directory, file.name))
         except SourceError as error:
             findings.add(None, None, told(error))
             continue

@@ -55,8 +55,8 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[
     def install(harm: Callable[[Path], None]) -> None:
         real = verify_written
 
-        def harmed(prepared: Any, product: Path, *rest: Any) -> Any:
-            harm(product)
+        def harmed(prepared: Any, product: str, *rest: Any) -> Any:
+            harm(Path(product))
             return real(prepared, product, *rest)
 
         monkeypatch.setattr("ckpt_surgery.api.verify_written", harmed)

@@ -2,6 +2,7 @@
 
 import os
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.foreign_names import foreign
@@ -28,7 +29,7 @@ def check_name(path: str) -> None:
 
     Called if no format is given. Raises UsageError.
     """
-    name = os.path.basename(os.path.abspath(path))
+    name = os.path.basename(urls.absolute(path))
     format = format_for(name)
     if format in writable() or (what := promised(name)) is None:
         return

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import ckpt_surgery.formats as formats_package
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.storage.linking import ReplacedFiles
-from ckpt_surgery.storage.listing import absolute_text, exists, is_directory, names_in, real_path
+from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
 
 
 @dataclass(frozen=True)
@@ -361,7 +362,7 @@ def other_files(source: Source, directory: str, names: Sequence[str]) -> list[st
 def own_files(source: Source) -> list[str]:
     """Paths of the files that a checkpoint consists of: real but for links that the last component is."""
     real = functools.cache(real_path)
-    files = (os.path.split(absolute_text(file)) for file in source.files())
+    files = (os.path.split(urls.absolute(file)) for file in source.files())
     return [os.path.join(real(directory), name) for directory, name in files]
 
 

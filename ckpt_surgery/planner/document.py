@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import FunctionError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
@@ -228,7 +229,7 @@ def saved_plan(
         version=VERSION,
         recipe=RecipeForm(plan.recipe, plan.recipe_sha256, _hooks_form(hooks)),
         inputs=[
-            InputForm(i.name, os.path.abspath(i.path), i.format, i.fingerprint, i.step, i.item)
+            InputForm(i.name, urls.absolute(i.path), i.format, i.fingerprint, i.step, i.item)
             for i in plan.inputs
         ],
         destination=_destination_form(destination),
@@ -280,7 +281,7 @@ def _hooks_form(hooks: HookFile | None) -> HooksForm | None:
 
 
 def _destination_form(options: DestinationOptions) -> DestinationForm:
-    path = None if options.path is None else os.path.abspath(options.path)
+    path = None if options.path is None else urls.absolute(options.path)
     return DestinationForm(**{**asdict(options), "path": path})
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.plan import Plan
@@ -30,7 +31,7 @@ class DestinationOptions:
     @property
     def name(self) -> str:
         """The last component of the path; `checkpoint`, which implies no format, where there is no path."""
-        return "checkpoint" if self.path is None else os.path.basename(os.path.abspath(self.path))
+        return "checkpoint" if self.path is None else os.path.basename(urls.absolute(self.path))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from stat import S_ISDIR, S_ISREG
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage import urls
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 from ckpt_surgery.storage.store import Stat
 from ckpt_surgery.storage.views import VIEW
@@ -97,11 +97,6 @@ def _status(path: str, follow: bool = True) -> os.stat_result | None:
 def real_path(path: str) -> str:
     """The absolute path without links; a URL is its own."""
     return path if urls.is_url(path) else os.path.realpath(path)
-
-
-def absolute_text(path: str) -> str:
-    """The absolute path, links as they are; a URL is its own."""
-    return path if urls.is_url(path) else os.path.abspath(path)
 
 
 def object_stat(found: Stat) -> FileStat:
@@ -279,7 +274,7 @@ def _stat(entry: "os.DirEntry[str]") -> FileStat:
 
 def relative(files: Mapping[str, FileStat]) -> dict[str, FileStat]:
     """Files by their paths relative to the innermost directory that holds them all."""
-    paths = {path if urls.is_url(path) else os.path.abspath(path): stat for path, stat in files.items()}
+    paths = {urls.absolute(path): stat for path, stat in files.items()}
     root = _common(list(map(os.path.dirname, paths)))
     return {path[len(root) :].lstrip(os.sep): stat for path, stat in paths.items()}
 

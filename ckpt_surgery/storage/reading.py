@@ -15,11 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage import urls
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 from ckpt_surgery.storage.listing import FileStat, missing, object_stat
 from ckpt_surgery.storage.store import Stat, store_of

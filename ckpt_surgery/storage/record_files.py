@@ -3,9 +3,12 @@
 import os
 from pathlib import Path
 
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.reading import read_file
+from ckpt_surgery.storage.store import store_of
 
 RECORD_NAME = "ckpt_surgery.json"
 """Name of the record: a file, or an entry among the metadata of a format with a place for it."""
@@ -16,10 +19,15 @@ def beside(path: Path) -> Path:
     return path.with_name(f"{path.name}.{RECORD_NAME}")
 
 
+def beside_text(path: str) -> str:
+    """The same of a path or URL as text."""
+    return f"{path}.{RECORD_NAME}" if urls.is_url(path) else os.fspath(beside(Path(path)))
+
+
 def record_file(path: str) -> str:
     """Where the record of a checkpoint is that has none inside a file: in its directory, or beside it."""
     within = os.path.join(path, RECORD_NAME)
-    return within if is_directory(path) and exists(within) else os.fspath(beside(Path(path)))
+    return within if is_directory(path) and exists(within) else beside_text(path)
 
 
 def read_record(file: str) -> str | None:
@@ -27,11 +35,16 @@ def read_record(file: str) -> str | None:
     return read_file(file).decode("utf-8", "replace") if exists(file) else None
 
 
-def put_record(file: Path, text: str) -> None:
+def put_record(place: PathLike, text: str) -> None:
     """Write a record, in place of the one that is there: at every moment there is one of the two, whole.
 
     Raises StorageError.
     """
+    if urls.is_url(os.fspath(place)):
+        store, name = store_of(os.fspath(place))
+        store.put(name, text.encode("ascii"))
+        return
+    file = Path(place)
     unfinished = file.with_name(f"{file.name}.tmp")
     with storage_errors(file):
         with open(unfinished, "w", encoding="ascii") as written:

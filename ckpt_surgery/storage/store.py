@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SurgeryError
-from ckpt_surgery.storage import urls
 
 Buffer = bytes | bytearray | memoryview
 

@@ -322,6 +322,8 @@ def test_every_suffix_is_one_formats_own() -> None:
 
 PARTS = {
     "__init__.py": """
+        from pathlib import Path
+
         from ckpt_surgery.formats.registry import Format
 
         FORMAT = Format(

@@ -55,7 +55,7 @@ def command(
         expect_arrays()
     found = ckpt_surgery.diff(a, b, step=step, item=item, values=values, memory=memory)
     terminal = open_terminal(ctx.find_root().obj, json_to)
-    if os.path.realpath(a) == os.path.realpath(b):
+    if a == b or os.path.realpath(a) == os.path.realpath(b):
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))
     if json_to is not None:

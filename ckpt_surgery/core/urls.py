@@ -4,6 +4,7 @@ A text that opens bytes is a path of the local file system, or a URL of an objec
 `gs://bucket/key`. `file:///path` means the path, and becomes it as soon as it is read.
 """
 
+import os
 import re
 from urllib.parse import unquote
 
@@ -70,6 +71,11 @@ def _local(text: str, rest: str) -> str:
             hint="Write three slashes before an absolute path: `file:///path`.",
         )
     return unquote(f"/{path}", errors="surrogateescape")
+
+
+def absolute(text: str) -> str:
+    """The absolute path, with links as they are; a URL is its own."""
+    return text if is_url(text) else os.path.abspath(text)
 
 
 def split(url: str) -> tuple[str, str]:
