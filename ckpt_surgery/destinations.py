@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.protocols import DataFile, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import shown
@@ -19,7 +20,7 @@ from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.transfers import Destination, Linkable
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
-from ckpt_surgery.storage.listing import data_file, real_path
+from ckpt_surgery.storage.listing import data_file, is_directory, real_path
 from ckpt_surgery.storage.listing import is_file as is_file_at
 from ckpt_surgery.storage.paths import path_text
 
@@ -78,8 +79,12 @@ def destination(
 
 def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
     """The directory that a destination will be in, as far as it is known; None where there is none."""
+    if path is not None and urls.is_url(path):
+        return None  # nothing is linked in an object store
     places = [] if path is None else [Path(path).absolute().parent]
     for source in on_disk(sources):
+        if urls.is_url(source.path):
+            continue
         own = Path(source.path).absolute()
         places += [own if own.is_dir() else own.parent]
     return next((place for place in places if place.exists()), None)
@@ -183,15 +188,26 @@ def is_file(options: DestinationOptions) -> bool:
 
 @dataclass(frozen=True)
 class Publication:
-    """What is published by one rename."""
+    """What is published in one step: by a rename, or by the last object that is written."""
 
-    path: Path
+    place: str
+    """Path, or URL in an object store."""
     step_only: bool
     """Whether it is one step of a CheckpointManager directory that exists."""
+
+    @property
+    def is_url(self) -> bool:
+        """Whether it lies in an object store."""
+        return urls.is_url(self.place)
+
+    @property
+    def path(self) -> Path:
+        """The path of a destination that is no URL."""
+        assert not self.is_url
+        return Path(self.place)
 
 
 def publication(path: str, step: int | None) -> Publication:
     """The destination itself, or the step's directory where there is a step and the destination exists."""
-    dst = Path(path)
-    step_only = step is not None and dst.is_dir()
-    return Publication(dst / str(step) if step_only else dst, step_only)
+    step_only = step is not None and is_directory(path)
+    return Publication(os.path.join(path, str(step)) if step_only else path, step_only)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ckpt_surgery import url_destinations
 from ckpt_surgery.checking import read_recipe
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
@@ -33,7 +35,7 @@ from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import filled_chunks, no_leaves
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
-from ckpt_surgery.storage.listing import is_directory
+from ckpt_surgery.storage.listing import is_directory, real_path
 
 NO_RECIPE = "(none)"
 """Name of the empty recipe in plans: it has no file."""
@@ -55,17 +57,35 @@ def prepared_for(
     (with `overwrite`: where it is anything but one checkpoint or an empty directory) or is locked,
     StorageError where there is no space or no permission.
     """
+    if where.is_url:
+        return _prepared_for_url(where, inputs, prepare, overwrite)
     read = [Path(path) for path in beside if path is not None]
-    checks.check_paths([Path(path) for path in inputs], where.path, overwrite, read)
+    local = [Path(path) for path in inputs if not urls.is_url(path)]
+    checks.check_paths(local, where.path, overwrite, read)
     if where.step_only:
-        check_step_is_new(where.path.parent, int(where.path.name))
+        check_step_is_new(str(where.path.parent), int(where.path.name))
     replaced = replaceable(where.path) if overwrite else None
     prepared = prepare()
     # A destination that does not exist yet can only be a missing file of a source, beside its other files.
     sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
-    checks.check_files((file for source in sources for file in source.files()), where.path)
+    files = (file for source in sources for file in source.files() if not urls.is_url(file))
+    checks.check_files(files, where.path)
     costs = prepared.plan.costs
     checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
+    return replace(prepared, replaces=replaced)
+
+
+def _prepared_for_url(
+    where: Publication, inputs: Sequence[str], prepare: Callable[[], Prepared], overwrite: bool
+) -> Prepared:
+    """The same for a destination in an object store, where there is neither a link nor a limit of space."""
+    url_destinations.check_apart(inputs, where.place)
+    if where.step_only:
+        check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
+    replaced = url_destinations.replaceable(where.place) if overwrite else None
+    prepared = prepare()
+    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
+    url_destinations.check_files((file for source in sources for file in source.files()), where.place)
     return replace(prepared, replaces=replaced)
 
 
@@ -223,7 +243,7 @@ def repeated_sources(sources: Mapping[str, Source], inputs: Sequence[Input]) -> 
 
 
 def _files_of(source: Source) -> frozenset[str]:
-    return frozenset(map(os.path.realpath, source.files()))
+    return frozenset(map(real_path, source.files()))
 
 
 def _destination_warnings(options: DestinationOptions, first: Source) -> Iterator[str]:

@@ -38,26 +38,33 @@ def replaceable(destination: Path) -> str | None:
         state = state_of(destination)
         if found is None or _is_empty(found):
             return state
-        path = real_path(os.fspath(found))
-        try:
-            _check_one(path)
-        except (SourceError, UsageError) as error:
-            told = "; ".join(problem.message for problem in error.problems)
-            where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
-            raise DestinationError(f"{where}{told}; it is not replaced", hint=REMOVE) from error
+        check_one(real_path(os.fspath(found)))
     return state
 
 
-def check_step_is_new(directory: Path, step: int) -> None:
+def check_one(path: str) -> None:
+    """Refuse what is not one whole checkpoint and nothing else; `path` is real, or a URL.
+
+    Raises DestinationError, with what it is instead. Reads metadata only.
+    """
+    try:
+        _check_one(path)
+    except (SourceError, UsageError) as error:
+        told = "; ".join(problem.message for problem in error.problems)
+        where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
+        raise DestinationError(f"{where}{told}; it is not replaced", hint=REMOVE) from error
+
+
+def check_step_is_new(directory: str, step: int) -> None:
     """Refuse to put a step beside one of the same number but another name, such as `step_00000010`.
 
     Raises DestinationError.
     """
-    same = [name for name, number in steps_in(real_path(os.fspath(directory))).items() if number == step]
+    same = [name for name, number in steps_in(real_path(directory)).items() if number == step]
     others = [name for name in same if name != str(step)]
     if others:
         raise DestinationError(
-            f"{shown(os.fspath(directory))}: has the step {step} already, in {few(others)}",
+            f"{shown(directory)}: has the step {step} already, in {few(others)}",
             hint="Choose another step, or move that directory away.",
         )
 

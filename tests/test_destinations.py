@@ -56,9 +56,9 @@ def test_files_and_directories() -> None:
 
 def test_what_one_rename_publishes(tmp_path: Path) -> None:
     new = str(tmp_path / "new")
-    assert publication(new, None) == publication(new, 5) == Publication(tmp_path / "new", False)
-    assert publication(str(tmp_path), None) == Publication(tmp_path, False)
-    assert publication(str(tmp_path), 5) == Publication(tmp_path / "5", True)
+    assert publication(new, None) == publication(new, 5) == Publication(str(tmp_path / "new"), False)
+    assert publication(str(tmp_path), None) == Publication(str(tmp_path), False)
+    assert publication(str(tmp_path), 5) == Publication(str(tmp_path / "5"), True)
 
 
 def source(path: Path, format: str = "safetensors") -> Any:

@@ -100,7 +100,7 @@ def test_the_destination_is_looked_at_before_the_sources(
     overwrite: bool, error: type[Exception] | None, model: str, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
-    where = Publication(tmp_path / "out", False)
+    where = Publication(str(tmp_path / "out"), False)
     calls = []
 
     def made() -> Prepared:
@@ -124,7 +124,7 @@ def test_a_full_disk_is_found_before_the_first_byte(
     monkeypatch.setattr("shutil.disk_usage", lambda path: Usage)
     path = recipe(tmp_path, "rules: [{match: a, value: x * 2}]")
     request = Request(path, (model,), str(tmp_path / "out"))
-    where = Publication(tmp_path / "out", False)
+    where = Publication(str(tmp_path / "out"), False)
     with pytest.raises(StorageError, match=r"are to be written"):
         prepared_for(where, [model], [], lambda: prepare(request), False)
     Usage.free = 32

@@ -309,7 +309,7 @@ def test_a_step_is_not_put_beside_one_of_the_same_number(
     checkpoint: Checkpoint, model: Path, tmp_path: Path
 ) -> None:
     run = directories.copy_of(checkpoint("steps-prefixed"), tmp_path / "run")
-    check_step_is_new(run, 4)
+    check_step_is_new(str(run), 4)
     for overwrite in (False, True):
         with pytest.raises(DestinationError, match="has the step 10 already, in ckpt_00000010"):
             ckpt_surgery.convert(model, run, dst_step=10, overwrite=overwrite)
