@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.checks import check_document
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.config_files import ADAPTER_CONFIG, CONFIG
@@ -58,6 +60,12 @@ def check_documents(documents: Sequence[PathLike | None], named: Named) -> None:
     None stands for a document that was not asked for. Raises UsageError, and StorageError where the system
     would refuse to write.
     """
+    for document in documents:
+        if document is not None and urls.is_url(os.fspath(document)):
+            raise UsageError(
+                f"{shown(os.fspath(document))}: documents are files of this machine",
+                hint="Name a local file, and copy it to the bucket afterwards.",
+            )
     files = [Path(document) for document in documents if document is not None]
     for i, file in enumerate(files):
         check_document(file, [*files[:i], *map(Path, _paths(named))])
@@ -70,6 +78,8 @@ def _paths(named: Named) -> Iterator[str]:
     """Paths that a document is neither written over nor into, as far as their names tell."""
     yield from named.files
     for checkpoint in named.checkpoints:
+        if urls.is_url(checkpoint.path):
+            continue  # no file of this machine is in it
         yield checkpoint.path
         yield f"{checkpoint.path.rstrip(os.sep)}.{RECORD_NAME}"
         if not is_directory(checkpoint.path):
@@ -79,6 +89,8 @@ def _paths(named: Named) -> Iterator[str]:
 
 def _beside(file: Path, checkpoint: str) -> bool:
     """Whether a file would be beside a checkpoint's files, in a directory that is not the checkpoint."""
+    if urls.is_url(checkpoint):
+        return False
     return not is_directory(checkpoint) and real_path(str(file.parent)) == real_path(
         os.path.dirname(checkpoint) or os.curdir
     )
@@ -89,7 +101,7 @@ def _files(checkpoint: CheckpointPath) -> list[str]:
     for chosen in (checkpoint, CheckpointPath(checkpoint.path)):
         try:
             source = formats.open_source(chosen.path, chosen.format, chosen.step, chosen.item)
-            return list(source.files())
+            return [file for file in source.files() if not urls.is_url(file)]
         except (SourceError, UsageError):
             pass  # the command says what is wrong, and writes nothing
     return []

@@ -141,6 +141,11 @@ def requested(
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(recipe, os.PathLike):
         recipe = os.fspath(recipe)
+    if isinstance(recipe, str) and not is_text(recipe) and urls.is_url(recipe):
+        raise UsageError(
+            f"{shown(recipe)}: recipes and plans are files of this machine",
+            hint="Copy it here first. If it is a checkpoint, give a recipe before it.",
+        )
     request = Request(
         recipe,
         tuple(map(checkpoint_or_tree, sources)),

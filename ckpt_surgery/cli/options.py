@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ckpt_surgery.cli.console import STDOUT, Settings
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import parse_size
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
@@ -85,6 +86,8 @@ def document_path(ctx: click.Context, param: click.Parameter, value: str | None)
     """Accept `-`, or a file in a directory that exists; checked before the work, which may take long."""
     if value is None or value == STDOUT:
         return value
+    if urls.is_url(value):
+        raise click.BadParameter(f"{shown(value)}: documents are files of this machine", ctx, param)
     path = Path(value)
     if path.is_dir():
         raise click.BadParameter(f"{shown(value)} is a directory", ctx, param)
