@@ -16,12 +16,9 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile, Sink
-from ckpt_surgery.destinations import Publication, is_file, open_sink, publication
+from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.journal import journal_of
 from ckpt_surgery.engine.resources import release_memory
-from ckpt_surgery.engine.staging import local
-from ckpt_surgery.engine.staging.checks import check_same
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
@@ -36,8 +33,7 @@ from ckpt_surgery.records import record_text, room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
-from ckpt_surgery.resuming import identity_of
-from ckpt_surgery.storage.record_files import beside, put_record
+from ckpt_surgery.stages import Stage, staged
 
 interruptible = signals.interruptible
 """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
@@ -222,12 +218,11 @@ def _carry_out(
 ) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...], VerifiedRun]:
     """Returns the whole files that were brought into the result, notices, and what was read back."""
     plan, options = prepared.plan, prepared.destination
-    identity = identity_of(prepared)
-    with local.staged(where.path, is_file(options), identity, manner.resume) as staging:
+    with staged(prepared, where, manner.resume) as stage:
         sources = list(prepared.sources.values())
         outputs = outputs_of(plan)
         room = room_for_record(plan) if formats.named(options.format).reserves_record else 0
-        sink = open_sink(options, plan.metadata, staging.work, outputs, sources, where.step_only, room)
+        sink = open_sink(options, plan.metadata, stage.work, outputs, sources, where.step_only, room)
         written = run(
             plan,
             prepared.sources,
@@ -235,26 +230,25 @@ def _carry_out(
             prepared.memory,
             prepared.workers,
             manner.progress,
-            journal=journal_of(staging.directory, HERE),
+            journal=stage.journal(HERE),
         )
         check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
-        verified = _verified(prepared, sink, staging, written, manner.verify, where.step_only)
-        check_same(where.path, prepared.replaces)
-        local.publish(staging, overwrite=prepared.replaces is not None)
-    return written.files, staging.notices, verified
+        verified = _verified(prepared, sink, stage, written, manner.verify, where.step_only)
+        stage.publish()
+    return written.files, stage.notices, verified
 
 
 def _verified(
-    prepared: Prepared, sink: Sink, staging: local.Staging, written: Written, mode: Verify, step_only: bool
+    prepared: Prepared, sink: Sink, stage: Stage, written: Written, mode: Verify, step_only: bool
 ) -> VerifiedRun:
     """Put the record into what was written, or beside it, and verify all of it. Raises SurgeryError."""
     plan = prepared.plan
     release_memory()  # reading back begins with the whole budget
     inside = sink.record(record_text(plan, written.digests, written.files))
-    found = verify_written(prepared, str(staging.product), written, mode, step_only)
+    found = verify_written(prepared, stage.product, written, mode, step_only)
     text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure)
     if not inside:
-        put_record(staging.directory / beside(staging.destination).name, text)
+        stage.put_beside(text)
     else:
         sink.record(text)
     return found.run

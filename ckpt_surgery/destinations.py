@@ -147,7 +147,7 @@ def _replaced_files(sources: Sequence[Source]) -> ReplacedFiles:
 def open_sink(
     options: DestinationOptions,
     metadata: Mapping[str, Any],
-    directory: Path,
+    directory: str,
     outputs: Sequence[Output],
     sources: Sequence[Source],
     step_only: bool = False,
@@ -162,7 +162,7 @@ def open_sink(
     sink_options = replace(_sink_options(options, metadata, sources), record_bytes=record_bytes)
     if step_only:
         sink_options = replace(sink_options, step=None, item=sink_options.item or "default")
-    return formats.open_sink(options.format, directory, sink_options, outputs)
+    return formats.open_sink(options.format, Path(directory), sink_options, outputs)
 
 
 def _sink_options(
