@@ -1,0 +1,289 @@
+"""Buckets of S3 and of Google Cloud Storage, through obstore.
+
+Credentials and endpoints come from the services' standard variables; obstore looks for them. A version is the
+object's entity tag. Requests that fail for a reason that passes are repeated by obstore, with growing pauses.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.storage.ranges import Joined, joined
+from ckpt_surgery.storage.remote_errors import already_there, missing, not_as_it_was, remote_errors
+from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat
+
+PART_BYTES = 16 << 20
+"""Size of a part of an upload."""
+MULTIPART_BYTES = 64 << 20
+"""Objects from this size on are uploaded in parts."""
+IN_FLIGHT = 32
+"""Largest number of reads at a time."""
+COPY_BYTES = 5 << 30
+"""Largest object that S3 copies in one request."""
+_RETRY = {
+    "max_retries": 6,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=10),
+        "base": 2,
+    },
+}
+_CLIENT = {"connect_timeout": "10s", "timeout": "300s"}
+
+
+def open_store(root: str) -> "ObjectStore":
+    """The store of a bucket: `s3://bucket` or `gs://bucket`. Asks nothing.
+
+    Raises UsageError where obstore is not installed, or a variable has a value that means nothing.
+    """
+    try:
+        import obstore  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"{root}: buckets need the package obstore",
+            hint="Install it: `pip install 'ckpt-surgery[remote]'`.",
+        ) from error
+    scheme, bucket = root.split("://", 1)
+    return ObjectStore(root, (_s3 if scheme == "s3" else _gcs)(bucket))
+
+
+def _s3(bucket: str) -> Any:
+    from obstore.store import S3Store
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    given = {"endpoint": endpoint} if endpoint else {}
+    options: Any = {**_CLIENT, "allow_http": endpoint.startswith("http://")}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return S3Store(bucket, region=region, client_options=options, retry_config=_RETRY, **given)  # type: ignore[arg-type]
+
+
+def _gcs(bucket: str) -> Any:
+    from obstore.store import GCSStore
+
+    host = os.environ.get("STORAGE_EMULATOR_HOST")
+    options: Any = dict(_CLIENT)
+    if not host:
+        return GCSStore(bucket, client_options=options, retry_config=_RETRY)  # type: ignore[arg-type]
+    url = host if "://" in host else f"http://{host}"
+    options["allow_http"] = url.startswith("http://")
+    given: Any = {"base_url": url, "skip_signature": True, "credential_provider": _no_token}
+    return GCSStore(bucket, client_options=options, retry_config=_RETRY, **given)  # type: ignore[arg-type]
+
+
+def _no_token() -> Any:
+    """A constant in place of credentials, which an emulator does not look at."""
+    return {"token": "none", "expires_at": None}
+
+
+class ObjectStore:
+    """A bucket. Safe to use from several threads."""
+
+    def __init__(self, url: str, bucket: Any):
+        self.url = url
+        self._bucket = bucket
+        self._generations = urls.scheme_of(url) == "gs"
+        """Whether conditions on writes name generations rather than entity tags."""
+
+    def walk(self, prefix: str = "") -> Mapping[str, Stat]:
+        """Every object below a prefix, by its whole name."""
+        import obstore
+
+        found: dict[str, Stat] = {}
+        with remote_errors(f"{self.url}/{prefix}", "listed"):
+            for page in obstore.list(self._bucket, prefix or None, chunk_size=1000):
+                raise_if_cancelled()
+                found |= {meta["path"]: _stat(meta) for meta in page}
+        return found
+
+    def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
+        """The objects and prefixes right below a prefix."""
+        import obstore
+
+        with remote_errors(f"{self.url}/{prefix}", "listed"):
+            found = obstore.list_with_delimiter(self._bucket, prefix or None)
+        objects = {meta["path"]: _stat(meta) for meta in found["objects"]}
+        return objects, [f"{name.rstrip('/')}/" for name in found["common_prefixes"]]
+
+    def stat(self, name: str) -> Stat | None:
+        """What the store tells of one object; None where there is none."""
+        meta = self._head(name)
+        return None if meta is None else _stat(meta)
+
+    def _head(self, name: str) -> Any | None:
+        import obstore
+
+        with remote_errors(f"{self.url}/{name}"), suppress(FileNotFoundError):
+            return obstore.head(self._bucket, name)
+        return None
+
+    def now(self) -> int:
+        """The store's own time: that of a small object, which is written and deleted for this."""
+        name = f".ckpt-surgery-clock-{secrets.token_hex(8)}"
+        self.put(name, b"")
+        found = self.stat(name)
+        self.delete([name])
+        if found is None:
+            raise missing(f"{self.url}/{name}")
+        return found.modified
+
+    def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
+        """Bytes of an object. Raises SourceError, StorageError."""
+        import obstore
+
+        if stop is not None and stop <= start:
+            return b""
+        options: Any = {}
+        if version is not None:
+            options["if_match"] = version
+        if stop is not None:
+            options["range"] = (start, stop)
+        elif start:
+            options["range"] = {"offset": start}
+        url = f"{self.url}/{name}"
+        with remote_errors(url):
+            try:
+                data = obstore.get(self._bucket, name, options=options).bytes().to_bytes()
+            except FileNotFoundError as error:
+                raise missing(url) from error
+            except obstore.exceptions.PreconditionError as error:
+                raise not_as_it_was(url) from error
+        if stop is not None and len(data) != stop - start:
+            raise SourceError(f"{url} ends at byte {start + len(data)}, where {stop} belong")
+        return data
+
+    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+        """Bytes of each range, 32 requests at a time. Raises SourceError, StorageError."""
+        parts = joined(ranges)
+        if len(parts) < 2:
+            found = list(map(self._read_joined, parts))
+        else:
+            with ThreadPoolExecutor(min(IN_FLIGHT, len(parts)), thread_name_prefix="read") as pool:
+                found = list(pool.map(self._read_joined, parts))
+        results: list[bytes] = [b""] * len(ranges)
+        for part, data in zip(parts, found, strict=True):
+            for position in part.members:
+                one = ranges[position]
+                results[position] = data[one.start - part.start : one.stop - part.start]
+        return results
+
+    def _read_joined(self, part: Joined) -> bytes:
+        return self.read(part.name, part.start, part.stop, part.version)
+
+    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+        """Write a whole object. Raises ConditionFailed, StorageError."""
+        try:
+            return self._put(name, data, len(data), only)
+        except ConditionFailed:
+            # A request is repeated where its answer was lost, and then finds what it wrote itself.
+            found = self.stat(name)
+            if found is not None and found.size == len(data) and self._holds(name, found, data):
+                return found
+            raise
+
+    def _holds(self, name: str, found: Stat, data: Buffer) -> bool:
+        with suppress(SourceError):
+            return self.read(name, version=found.version) == bytes(data)
+        return False
+
+    def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
+        """Write a whole object from a local file. Raises ConditionFailed, StorageError, OSError."""
+        with file.open("rb") as reader:
+            return self._put(name, reader, file.stat().st_size, only)
+
+    def _put(self, name: str, data: Buffer | IO[bytes], size: int, only: Condition) -> Stat:
+        import obstore
+
+        url = f"{self.url}/{name}"
+        parts = size >= MULTIPART_BYTES
+        if parts and only is not Only.ANY:
+            self._check(name, only)  # completing an upload in parts takes no condition in obstore
+        body: Any = data if not isinstance(data, bytearray | memoryview) else bytes(data)
+        with remote_errors(url, "written"):
+            try:
+                made = obstore.put(
+                    self._bucket,
+                    name,
+                    body,
+                    mode="overwrite" if parts else self._mode(name, only),
+                    use_multipart=parts,
+                    chunk_size=PART_BYTES,
+                )
+            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError) as error:
+                raise already_there(url) from error
+        return Stat(size, str(made["e_tag"]))
+
+    def _check(self, name: str, only: Condition) -> None:
+        found = self.stat(name)
+        version = None if found is None else found.version
+        if version != (None if only is Only.ABSENT else getattr(only, "version", None)):
+            raise already_there(f"{self.url}/{name}")
+
+    def _mode(self, name: str, only: Condition) -> Any:
+        if only is Only.ANY:
+            return "overwrite"
+        if only is Only.ABSENT:
+            return "create"
+        version = getattr(only, "version", "")
+        if not self._generations:
+            return {"e_tag": version}
+        meta = self._head(name)
+        if meta is None or meta["e_tag"] != version:
+            raise already_there(f"{self.url}/{name}")
+        return {"e_tag": version, "version": meta["version"]}
+
+    def copy(self, source: str, name: str) -> bool:
+        """Copy an object of this bucket. Raises SourceError, StorageError."""
+        import obstore
+
+        root, key = urls.split(source)
+        if root != self.url:
+            return False
+        if not self._generations:
+            found = self.stat(key)
+            if found is None:
+                raise missing(source)
+            if found.size > COPY_BYTES:
+                return False
+        with remote_errors(source, "copied"):
+            try:
+                obstore.copy(self._bucket, key, name, overwrite=True)
+            except FileNotFoundError as error:
+                raise missing(source) from error
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that are not there are no error. Raises StorageError."""
+        import obstore
+
+        for batch in _batches(names):
+            with remote_errors(f"{self.url}/{batch[0]}", "deleted"), suppress(FileNotFoundError):
+                obstore.delete(self._bucket, batch)
+
+    def abort_uploads(self, prefix: str) -> int:
+        """Return 0: obstore lists no uploads. It ends its own where they fail; what a killed process leaves
+        is removed by the bucket's lifecycle rule for incomplete uploads."""
+        return 0
+
+
+def _stat(meta: Any) -> Stat:
+    return Stat(meta["size"], str(meta["e_tag"]), int(meta["last_modified"].timestamp() * 1e9))
+
+
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for name in names:
+        batch.append(name)
+        if len(batch) == 1000:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
