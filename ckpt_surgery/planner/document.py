@@ -365,7 +365,7 @@ def _check_paths(path: PathLike, saved: SavedPlan) -> None:
     if saved.recipe.hooks is not None:
         paths["recipe.hooks.file"] = saved.recipe.hooks.file
     for field, named in paths.items():
-        if "\0" in named or not os.path.isabs(named):
+        if "\0" in named or not (urls.is_url(named) or os.path.isabs(named)):
             raise not_saved(path, f"{SAVED}.{field}", f"{abridged(named)} is not an absolute path")
 
 

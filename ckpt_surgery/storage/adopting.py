@@ -21,6 +21,7 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import AdoptedFile, Adoption, LinkMode, Output
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.storage import linking
+from ckpt_surgery.storage.copy_sources import ObjectReader, Reader, opened_to_copy
 from ckpt_surgery.storage.failures import DAMAGED, OF_WRITING, storage_error, storage_errors, unreadable
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import data_file
@@ -28,6 +29,8 @@ from ckpt_surgery.storage.paths import path_text
 
 NONE_REPLACED = ReplacedFiles()
 """No format is known to replace its files."""
+OBJECT_PIECE = 16 << 20
+"""The same where they are read from an object store: each piece is a request."""
 PIECE = 4 << 20
 """Bytes that are copied at a time. Between two pieces, the copy ends if the run was cancelled."""
 
@@ -224,7 +227,7 @@ def copy_chunk(
                 _write_all(writer.fileno(), memoryview(chunk.inline)[at : at + length], offset)
                 at += length
             return bytes_crc(chunk.inline)
-        with _reader(Path(chunk.file)) as reader:
+        with opened_to_copy(chunk.file) as reader:
             for offset, length in places:
                 crc = _copy_bytes(reader, chunk.offset + at, length, writer, offset, crc)
                 at += length
@@ -245,13 +248,14 @@ def _crc_of(file: FileIO, places: Sequence[tuple[int, int]]) -> int:
     return crc
 
 
-def _copy_bytes(reader: FileIO, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
+def _copy_bytes(reader: Reader, offset: int, length: int, writer: FileIO, at: int, crc: int) -> int:
     """Copy bytes between files; returns the CRC-32C of what was before and of them.
 
     Raises OSError of the file that is written, StorageError where the source cannot be read, and EOFError
     where it is too short.
     """
-    buffer = memoryview(bytearray(min(PIECE, length)))
+    piece = OBJECT_PIECE if isinstance(reader, ObjectReader) else PIECE
+    buffer = memoryview(bytearray(min(piece, length)))
     done = 0
     while done < length:
         raise_if_cancelled()
@@ -271,14 +275,6 @@ def _copy_bytes(reader: FileIO, offset: int, length: int, writer: FileIO, at: in
     return crc
 
 
-def _reader(path: Path) -> FileIO:
-    """A file to read. Raises SourceError where it is gone, StorageError where it may not be read."""
-    try:
-        return path.open("rb", buffering=0)
-    except OSError as error:
-        raise unreadable(os.fspath(path), error) from error
-
-
 def _write_all(descriptor: int, data: memoryview, at: int) -> None:
     while data:
         count = os.pwrite(descriptor, data, at)
@@ -288,7 +284,7 @@ def _write_all(descriptor: int, data: memoryview, at: int) -> None:
 def _copy_file(source: Path, destination: Path) -> int:
     """Copy a whole file; returns the CRC-32C of its bytes. Raises OSError."""
     length = source.stat().st_size
-    with _reader(source) as reader, destination.open("xb", buffering=0) as writer:
+    with opened_to_copy(os.fspath(source)) as reader, destination.open("xb", buffering=0) as writer:
         return _copy_bytes(reader, 0, length, writer, 0, 0)
 
 

@@ -223,7 +223,7 @@ def walk(directory: str, root: str) -> dict[str, FileStat]:
     for what cannot be listed.
     """
     if urls.is_url(directory):
-        return {name: object_stat(found) for name, found in VIEW.below(directory).items()}
+        return {name: object_stat(found) for name, found in VIEW.below(directory.rstrip("/")).items()}
     found: dict[str, FileStat] = {}
     pending = [("", 0)]
     while pending:

@@ -21,6 +21,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
+from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.listing import FileStat, missing, object_stat
 from ckpt_surgery.storage.store import Stat, store_of
 from ckpt_surgery.storage.views import VIEW
@@ -61,7 +62,7 @@ class OpenFile:
     def read(self, offset: int, length: int) -> bytes:
         """The `length` bytes from `offset` on; the caller has checked `length` against the file's size."""
         buffer = bytearray(length)
-        self.fill(offset, memoryview(buffer))
+        self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
 
@@ -84,10 +85,14 @@ def _too_short(path: str, end: int, lacking: int) -> SourceError:
 
 
 def _fill_from_object(url: str, found: Stat, offset: int, buffer: memoryview) -> None:
-    store, name = store_of(url)
     if offset + len(buffer) > found.size:
         end = max(offset, found.size)
         raise _too_short(url, end, offset + len(buffer) - end)
+    head = HEADS.read(url, found, offset, len(buffer))
+    if head is not None:
+        buffer[:] = head
+        return
+    store, name = store_of(url)
     for done in range(0, len(buffer), CALL_BYTES):
         raise_if_cancelled()
         stop = min(done + CALL_BYTES, len(buffer))

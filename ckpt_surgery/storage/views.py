@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.store import Stat, store_of
 
 T = TypeVar("T")
@@ -102,6 +103,16 @@ VIEW = View()
 def forget() -> None:
     """Ask stores anew from now on: called where a command begins, and where changes are looked for."""
     VIEW.forget()
+    HEADS.clear()
+
+
+def prefetch(urls: Iterable[str]) -> None:
+    """Read the beginnings of objects, which are about to be opened, at the same time. Raises StorageError.
+
+    What is not there is left out: opening it tells.
+    """
+    found = ((url, VIEW.stat(url)) for url in urls)
+    HEADS.prefetch((url, stat) for url, stat in found if stat is not None)
 
 
 def _kept(kept: dict[str, T], url: str, ask: Callable[[str], T]) -> T:

@@ -7,6 +7,7 @@ import pytest
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.storage import listing, reading, views
+from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.store import store_of
 from tests.support.key_value import KeyValueStore, key_value
 
@@ -76,6 +77,7 @@ def test_an_object_is_read_in_the_version_that_was_seen(bucket: str) -> None:
     with reading.opened(file) as opened:
         assert opened.read(1, 2) == b"\1\2"
         store.put(name, b"abc")
+        HEADS.clear()
         with pytest.raises(SourceError, match="changed"):
             opened.read(1, 2)
     views.forget()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.text import shown
@@ -56,7 +57,7 @@ def check_holds_steps(directory: str, step: int) -> None:
 
     `directory` need not exist. Raises UsageError.
     """
-    above, name = os.path.split(os.path.abspath(directory))
+    above, name = os.path.split(urls.absolute(directory))
     if not name:
         return  # the root of the file system, which stands for any destination
     if is_directory(directory) and is_checkpoint(directory):

@@ -7,16 +7,21 @@ their checksums.
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.store_failures import store_access_error
 from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.listing import missing
+from ckpt_surgery.storage.reading import read_file
+from ckpt_surgery.storage.store import Range, store_of
+from ckpt_surgery.storage.views import VIEW
 
 MANIFEST = "manifest.ocdbt"
 
@@ -85,24 +90,82 @@ class Database:
 @functools.lru_cache(maxsize=1024)
 def _path(directory: str, base: str, path: str) -> str:
     """The path of a data file, always below the database's directory whatever its name in the database."""
-    name = unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
-    return os.path.join(directory, "") + name
+    return os.path.join(directory, "") + _unquoted(base, path)
 
 
-def _base(directory: str) -> Any:
+def _unquoted(base: str, path: str) -> str:
+    """The path of a data file, relative to the database."""
+    return unquote(base, errors="surrogateescape") + unquote(path, errors="surrogateescape")
+
+
+class _Directory:
+    """A database in a directory of the file system, which TensorStore reads."""
+
+    def __init__(self, directory: str):
+        import tensorstore as ts
+
+        self._store = ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
+
+    def ask(self, locations: Sequence[str | None]) -> list[Any]:
+        """Futures of what is at these locations; None is the manifest."""
+        import tensorstore as ts
+
+        return [ts.ocdbt.dump(self._store, location) for location in locations]
+
+
+class _Bucket:
+    """A database in an object store: its bytes are read through the store, and decoded in memory."""
+
+    def __init__(self, directory: str):
+        self._directory = directory
+
+    def ask(self, locations: Sequence[str | None]) -> list[Any]:
+        """The same as of a directory. All locations are read at the same time."""
+        store, prefix = store_of(self._directory)
+        if locations == [None]:
+            return [_decoded(MANIFEST, read_file(os.path.join(self._directory, MANIFEST)), None)]
+        places = [_place(str(location)) for location in locations]
+        ranges = []
+        for path, start, length in places:
+            url = os.path.join(self._directory, path)
+            found = VIEW.stat(url)
+            if found is None:
+                raise missing(url)
+            ranges.append(Range(f"{prefix}/{path}", start, start + length, found.version))
+        found_ones = zip(places, locations, store.read_many(ranges), strict=True)
+        return [_decoded(path, data, location) for (path, _, _), location, data in found_ones]
+
+
+_Base = _Directory | _Bucket
+
+
+def _place(location: str) -> tuple[str, int, int]:
+    """The path of the data file, the offset and the length in a location's text."""
+    _, base, path, offset, length = location.split(":")
+    return _unquoted(base, path), int(offset), int(length)
+
+
+def _decoded(path: str, data: bytes, location: str | None) -> Any:
+    """A future of what TensorStore decodes of bytes: a store in memory has them, and nothing else.
+
+    The bytes are at the beginning of the data file there, wherever they were in the real one.
+    """
     import tensorstore as ts
 
-    return ts.KvStore.open({"driver": "file", "path": f"{directory}/"}).result()
+    memory = ts.KvStore.open({"driver": "memory"}, context=ts.Context()).result()
+    memory.write(path.encode("utf-8", "surrogateescape"), data).result()
+    if location is None:
+        return ts.ocdbt.dump(memory)
+    kind, base, name, _, length = location.split(":")
+    return ts.ocdbt.dump(memory, f"{kind}:{base}:{name}:0:{length}")
 
 
-def _dump(base: Any, location: str | None, directory: str) -> Any:
-    return _result(_ask(base, location), location, directory)
+def _base(directory: str) -> _Base:
+    return _Bucket(directory) if urls.is_url(directory) else _Directory(directory)
 
 
-def _ask(base: Any, location: str | None) -> Any:
-    import tensorstore as ts
-
-    return ts.ocdbt.dump(base, location)
+def _dump(base: _Base, location: str | None, directory: str) -> Any:
+    return _result(base.ask([location])[0], location, directory)
 
 
 def _result(future: Any, location: str | None, directory: str) -> Any:
@@ -140,7 +203,7 @@ def begin_reading(directory: str) -> Callable[[], Database]:
         )
     newest = versions[-1]
     location = newest["root"].get("location")
-    root = None if location is None else _ask(base, location)
+    root = None if location is None else base.ask([location])[0]
 
     def finish() -> Database:
         entries: dict[bytes, bytes | str] = {}
@@ -156,7 +219,7 @@ def begin_reading(directory: str) -> Callable[[], Database]:
 
 
 def _leaf_nodes(
-    base: Any, root: Any, location: str, height: int, directory: str
+    base: _Base, root: Any, location: str, height: int, directory: str
 ) -> Iterator[tuple[bytes, Any]]:
     """Every leaf node with the common prefix that its keys omit, level by level."""
     nodes: Iterable[tuple[bytes, Any]] = [(b"", root)]
@@ -177,9 +240,9 @@ def _leaf_nodes(
         nodes = _nodes(base, below, directory)
 
 
-def _nodes(base: Any, level: list[tuple[bytes, str]], directory: str) -> Iterator[tuple[bytes, Any]]:
+def _nodes(base: _Base, level: list[tuple[bytes, str]], directory: str) -> Iterator[tuple[bytes, Any]]:
     for start in range(0, len(level), _NODES_AT_ONCE):
         part = level[start : start + _NODES_AT_ONCE]
-        futures = [_ask(base, location) for _, location in part]
+        futures = base.ask([location for _, location in part])
         for (prefix, location), future in zip(part, futures, strict=True):
             yield prefix, _result(future, location, directory)

@@ -4,29 +4,24 @@ A chunk that is missing reads as the fill value only in formats that leave such 
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from operator import add
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import (
-    Region,
-    chunk_regions,
-)
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import (
     Leaf,
 )
-from ckpt_surgery.core.manifests import (
-    Chunk,
-    Manifest,
-)
+from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.ocdbt_reader import STORE_ERRORS, store_message
 from ckpt_surgery.formats.shared.raw_arrays import Opaque, RawArraysSource, read_raw
 from ckpt_surgery.formats.shared.store_failures import store_access_error
+from ckpt_surgery.formats.shared.zarr_fetched import fetched_region, stored_chunks, touched
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS
 from ckpt_surgery.storage.failures import DAMAGED
@@ -70,9 +65,15 @@ class ArrayReader:
         assert manifest is not None
         if not region.size:
             return np.empty(region.shape, manifest.spec.dtype)
-        if manifest.supports_partial_reads and _all_stored(manifest, region):
+        if (
+            manifest.supports_partial_reads
+            and not self._takes_most(manifest, region)
+            and _all_stored(manifest, region)
+        ):
             return read_raw(manifest, region, self._listed)
         try:
+            if urls.is_url(self._root):
+                return fetched_region(self._arrays(leaf.key.text), manifest, region)
             block = self._handles.get(leaf.key.text)[region.slices].read().result()
         except STORE_ERRORS as error:
             raise store_access_error(self._root, error) or SourceError(
@@ -83,19 +84,26 @@ class ArrayReader:
         self._check_unchanged(manifest, region)
         return np.asarray(block)
 
+    def _takes_most(self, manifest: Manifest, region: Region) -> bool:
+        """Whether chunks are in an object store, and are wanted almost whole: they are fetched together."""
+        if not urls.is_url(self._root):
+            return False
+        stored = sum(chunk.length for _, chunk in stored_chunks(manifest, region))
+        return stored <= 2 * region.size * manifest.spec.dtype.itemsize
+
     def _check_unchanged(self, manifest: Manifest, region: Region) -> None:
         """Raise SourceError for a file that has vanished or changed since it was listed.
 
         TensorStore would read it as the fill value.
         """
-        for chunk in _stored_chunks(manifest, region) if self._listed else ():
+        for _, chunk in stored_chunks(manifest, region) if self._listed else ():
             with opened(chunk.file, self._listed.get(chunk.file)):
                 pass
 
     def _files_of(self, manifest: Manifest, region: Region) -> str:
         """The files that hold a region's chunks, for a message."""
-        chunks = itertools.islice(_stored_chunks(manifest, region), 1000)
-        files = sorted({chunk.file or self._root for chunk in chunks}) or [self._root]
+        chunks = itertools.islice(stored_chunks(manifest, region), 1000)
+        files = sorted({chunk.file or self._root for _, chunk in chunks}) or [self._root]
         return ", ".join(map(shown, files[:3])) + (f" and {len(files) - 3} more files" if files[3:] else "")
 
     @cached_property
@@ -124,30 +132,10 @@ class ArrayReader:
         return ts.open(spec, open=True, read=True, assume_metadata=True, context=self._context).result()
 
 
-def _touched(manifest: Manifest, region: Region) -> Region:
-    """The indices of the chunks that a region touches; the region is not empty."""
-    grid = manifest.chunk_shape
-    low = tuple(start // size for start, size in zip(region.starts, grid, strict=True))
-    return Region(low, tuple(-(-stop // size) for stop, size in zip(region.stops, grid, strict=True)))
-
-
-def _stored_chunks(manifest: Manifest, region: Region) -> Iterator[Chunk]:
-    """The stored chunks that a region touches; the region is not empty."""
-    touched = _touched(manifest, region)
-    if touched.size <= len(manifest.chunks):
-        cells = chunk_regions(touched.shape, (1,) * len(touched.shape))
-        indices = (tuple(map(add, touched.starts, cell.starts)) for cell in cells)
-        yield from (manifest.chunks[index] for index in indices if index in manifest.chunks)
-    else:
-        for index, chunk in manifest.chunks.items():
-            if all(a <= i < b for a, i, b in zip(touched.starts, index, touched.stops, strict=True)):
-                yield chunk
-
-
 def _all_stored(manifest: Manifest, region: Region) -> bool:
     """Whether no chunk that a region touches is missing."""
-    return manifest.complete or _touched(manifest, region).size == sum(
-        1 for _ in _stored_chunks(manifest, region)
+    return manifest.complete or touched(manifest, region).size == sum(
+        1 for _ in stored_chunks(manifest, region)
     )
 
 

@@ -5,11 +5,13 @@ not.
 """
 
 import os
+import posixpath
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import (
     Shape,
     grid_counts,
@@ -20,11 +22,12 @@ from ckpt_surgery.core.manifests import (
     Manifest,
 )
 from ckpt_surgery.core.text import is_unicode, shown
-from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
+from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES, RESERVED
 from ckpt_surgery.formats.shared.zarr_metadata import UNKNOWN, ZarrArray, parse_array
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.listing import FileStat, check_link, real_path, walk
 from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.views import prefetch
 
 CODECS = {
     2: ("blosc", "bz2", "gzip", "zlib", "zstd"),
@@ -55,6 +58,8 @@ class Files:
         if directory:
             check_link(path, real)
         stats = {within(directory, name): stat for name, stat in walk(path, real).items()}
+        if urls.is_url(root):
+            prefetch(os.path.join(root, name) for name in stats if posixpath.basename(name) in RESERVED)
         return Files(root, stats, sorted(stats))
 
     def path(self, name: str) -> str:
@@ -120,7 +125,7 @@ def file_array(files: Files, directory: str) -> StoredArray:
             "without the array's metadata its chunks cannot be read",
             hint=DAMAGED,
         )
-    path = os.path.join(os.path.abspath(files.root), directory, "")
+    path = os.path.join(urls.absolute(files.root), directory, "")
     check_reachable(path)
     definition = parse_array(files.read(within(directory, FILE_NAMES[version])), version)
     check_codecs(definition)

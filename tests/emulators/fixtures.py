@@ -1,0 +1,35 @@
+"""Fixtures for tests against emulators of object stores. A server starts where the first test needs it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from ckpt_surgery.storage import store, views
+from tests.emulators import s3
+from tests.emulators.disturbing import Disturbance
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A new bucket in an emulator."""
+
+    url: str
+    server: Disturbance
+
+
+@pytest.fixture(scope="session")
+def s3_emulator() -> Iterator[s3.Emulator]:
+    with s3.emulator() as running:
+        yield running
+
+
+@pytest.fixture
+def s3_bucket(s3_emulator: s3.Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    for name, value in {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": s3_emulator.endpoint}.items():
+        monkeypatch.setenv(name, value)
+    store._opened.cache_clear()
+    views.forget()
+    yield Bucket(s3_emulator.bucket(), s3_emulator.disturbance)
+    views.forget()
+    s3_emulator.disturbance.clear()

@@ -1,0 +1,218 @@
+"""Checkpoints in an object store: what is read of every format, and with how many requests."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.storage import views
+from ckpt_surgery.storage.heads import HEADS
+from ckpt_surgery.storage.store import store_of
+from tests.emulators.fixtures import Bucket
+from tests.support.checkpoints import (
+    save_composite,
+    save_pytree,
+    save_steps,
+    save_two_processes,
+    save_v1,
+    tree,
+)
+from tests.support.key_value import KeyValueStore, key_value, uploaded
+from tests.support.libraries import ORIGINS
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[str]:
+    views.forget()
+    with key_value(tmp_path / "bucket") as url:
+        yield url
+    views.forget()
+
+
+def requests(url: str) -> list[str]:
+    store = store_of(url)[0]
+    assert isinstance(store, KeyValueStore)
+    return store.requests
+
+
+def put(path: Path, bucket: str) -> str:
+    """The URL of a checkpoint that is uploaded; the requests for that are not counted."""
+    if path.exists():
+        url = uploaded(path, f"{bucket}/run/{path.name}")
+    else:  # TensorFlow's is a prefix of names
+        for file in path.parent.glob(f"{path.name}.*"):
+            uploaded(file, f"{bucket}/run/{file.name}")
+        url = f"{bucket}/run/{path.name}"
+    requests(url).clear()
+    return url
+
+
+def described(leaf: Leaf) -> tuple[object, ...]:
+    return leaf.key, leaf.kind, leaf.spec, leaf.sharding, leaf.prng_impl, leaf.string, leaf.empty
+
+
+def check_same(local: str, url: str) -> None:
+    """The same leaves, and the same values of whole arrays and of parts."""
+    one, other = formats.open_source(local), formats.open_source(url)
+    assert (other.path, other.format, other.step, other.item) == (url, one.format, one.step, one.item)
+    assert list(map(described, one.leaves().values())) == list(map(described, other.leaves().values()))
+    assert one.metadata == other.metadata
+    rng = np.random.default_rng(0)
+    for key, leaf in one.leaves().items():
+        if leaf.spec is None:
+            continue
+        starts = tuple(int(rng.integers(0, n + 1)) for n in leaf.spec.shape)
+        stops = tuple(int(rng.integers(a, n + 1)) for a, n in zip(starts, leaf.spec.shape, strict=True))
+        part = Region(starts, stops)
+        for region in (Region.whole(leaf.spec.shape), part):
+            wanted, found = one.read(leaf, region), other.read(other.leaves()[key], region)
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            assert found.tobytes() == wanted.tobytes(), key
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_every_format_is_read_as_from_the_disk(origin: str, tmp_path: Path, bucket: str) -> None:
+    made = ORIGINS[origin]
+    path = made.save(made.arrays, tmp_path / f"in{made.suffix}")
+    url = put(path, bucket)
+    check_same(str(path), url)
+    assert not [request for request in requests(url) if request.startswith(("put", "copy", "delete"))]
+
+
+LAYOUTS = {
+    "ocdbt-zarr3": lambda path: save_pytree(path, tree(), ocdbt=True, zarr3=True),
+    "ocdbt-zarr2": lambda path: save_pytree(path, tree(), ocdbt=True, zarr3=False),
+    "plain-zarr3": lambda path: save_pytree(path, tree(), ocdbt=False, zarr3=True),
+    "plain-zarr2": lambda path: save_pytree(path, tree(), ocdbt=False, zarr3=False),
+    "v1": lambda path: save_v1(path, tree()),
+    "steps": lambda path: save_steps(path, {3: tree(), 10: tree()}),
+    "composite": lambda path: save_composite(path, 5, params=tree()),
+    "two-processes": save_two_processes,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_of_orbax_is_read(layout: str, tmp_path: Path, bucket: str) -> None:
+    LAYOUTS[layout](tmp_path / "in")
+    check_same(str(tmp_path / "in"), put(tmp_path / "in", bucket))
+
+
+def many(path: Path, count: int) -> Path:
+    """An Orbax checkpoint of small leaves."""
+    save_pytree(path, {f"layer_{n}": np.full((3,), n, np.float32) for n in range(count)})
+    return path
+
+
+def test_an_index_is_read_in_few_requests(tmp_path: Path, bucket: str) -> None:
+    url = put(many(tmp_path / "in", 500), bucket)
+    assert len(ckpt_surgery.inspect(url).leaves) == 500
+    assert len(requests(url)) <= 24, requests(url)
+    assert len(set(requests(url))) == len(requests(url))  # nothing is asked for twice
+
+
+def test_the_metadata_of_plain_arrays_is_read_together(tmp_path: Path, bucket: str) -> None:
+    value = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(60)}
+    save_pytree(tmp_path / "in", value, ocdbt=False, zarr3=False)
+    url = put(tmp_path / "in", bucket)
+    ckpt_surgery.inspect(url)
+    assert len(requests(url)) <= 8 + 2 * 60
+
+
+def test_one_file_is_inspected_in_six_requests(tmp_path: Path, bucket: str) -> None:
+    made = ORIGINS["safetensors"]
+    url = put(made.save(made.arrays, tmp_path / "in.safetensors"), bucket)
+    ckpt_surgery.inspect(url)
+    assert len(requests(url)) <= 6, requests(url)
+
+
+@pytest.mark.parametrize("origin", ["orbax", "safetensors", "zarr3"])
+def test_what_changes_meanwhile_is_refused(origin: str, tmp_path: Path, bucket: str) -> None:
+    made = ORIGINS[origin]
+    path = made.save(made.arrays, tmp_path / f"in{made.suffix}")
+    url = put(path, bucket)
+    source = formats.open_source(url)
+    leaf = max(source.leaves().values(), key=lambda leaf: leaf.nbytes)
+    store, name = store_of(url)
+    for found in (name, *store.walk(f"{name}/")):
+        if store.stat(found) is not None:
+            store.put(found, store.read(found))
+    assert leaf.spec is not None
+    with pytest.raises(SourceError, match=r"changed|cannot be read"):
+        HEADS.clear()
+        source.read(leaf, Region.whole(leaf.spec.shape))
+
+
+def test_commands_take_urls(tmp_path: Path, bucket: str) -> None:
+    made = ORIGINS["orbax"]
+    path = made.save(made.arrays, tmp_path / "in")
+    url = put(path, bucket)
+    assert not ckpt_surgery.diff(url, path, values=True).different
+    assert ckpt_surgery.verify(url).flaws == ()
+    result = ckpt_surgery.apply(None, url, dst=tmp_path / "out")
+    assert not ckpt_surgery.diff(url, result.destination, values=True).different
+    plan = tmp_path / "plan.json"
+    ckpt_surgery.plan(None, url, dst=tmp_path / "again", out=plan)
+    assert json.loads(plan.read_text())["saved"]["inputs"][0]["path"] == url
+    assert not ckpt_surgery.diff(ckpt_surgery.apply(plan).destination, path, values=True).different
+    store, name = store_of(url)
+    store.put(f"{name}/more", b"")
+    with pytest.raises(ckpt_surgery.SurgeryError, match="changed since the plan was made"):
+        ckpt_surgery.apply(plan, dst=tmp_path / "third")
+
+
+def test_what_is_not_there_is_told(bucket: str) -> None:
+    with pytest.raises(UsageError, match="kv://bucket/none does not exist"):
+        ckpt_surgery.inspect(f"{bucket}/none")
+    with pytest.raises(UsageError, match="is not known"):
+        ckpt_surgery.inspect("http://host/none")
+    with pytest.raises(UsageError, match="loses a slash"):
+        ckpt_surgery.inspect(Path("s3://bucket/run"))
+
+
+def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
+    """The budget of requests: the metadata alone is read, and each object once."""
+    arrays = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(10_000)}
+    np.savez(tmp_path / "in.npz", **arrays)
+    ckpt_surgery.convert(tmp_path / "in.npz", tmp_path / "in")
+    url = uploaded(tmp_path / "in", f"{s3_bucket.url}/run")
+    server = s3_bucket.server
+    server.clear()
+    assert len(ckpt_surgery.inspect(url).leaves) == 10_000
+    assert len(server.asked) <= 24, server.asked
+    assert len(set(server.asked)) == len(server.asked)
+
+
+def test_plain_arrays_in_a_bucket_are_read_at_the_same_time(tmp_path: Path, s3_bucket: Bucket) -> None:
+    value = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(40)}
+    save_pytree(tmp_path / "in", value, ocdbt=False, zarr3=False)
+    url = uploaded(tmp_path / "in", f"{s3_bucket.url}/run")
+    server = s3_bucket.server
+    server.clear()
+    server.latency = 0.02
+    ckpt_surgery.inspect(url)
+    assert len(server.asked) <= 8 + 2 * 40
+    assert 8 <= server.most_active <= 32
+
+
+@pytest.mark.parametrize("origin", ["orbax", "safetensors", "zarr3", "torch"])
+def test_values_come_from_a_bucket(origin: str, tmp_path: Path, s3_bucket: Bucket) -> None:
+    made = ORIGINS[origin]
+    path = made.save(made.arrays, tmp_path / f"in{made.suffix}")
+    url = uploaded(path, f"{s3_bucket.url}/run/{path.name}")
+    s3_bucket.server.refuse = lambda request, number: 503 if number % 7 == 0 else None
+    check_same(str(path), url)
+
+
+def test_buckets_are_not_written_to(tmp_path: Path, bucket: str) -> None:
+    made = ORIGINS["npz"]
+    path = made.save(made.arrays, tmp_path / "in.npz")
+    with pytest.raises(UsageError, match="not yet written"):
+        ckpt_surgery.apply(None, path, dst=f"{bucket}/out")
+    assert not store_of(bucket)[0].walk()
