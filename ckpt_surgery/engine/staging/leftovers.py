@@ -245,6 +245,11 @@ def _check_same(leftover: Leftover, identity: Mapping[str, str]) -> None:
     before, where = leftover.identity, path_text(leftover.directory)
     if not before and identity:
         raise PlanError(f"{where} cannot be resumed: its {RUN} cannot be read", hint=_AGAIN)
+    check_identity(where, before, identity)
+
+
+def check_identity(where: str, before: Mapping[str, object], identity: Mapping[str, str]) -> None:
+    """Raise PlanError where the run that wrote `where`, as shown in messages, did something else."""
     for name in dict.fromkeys((*identity, *before)):
         if before.get(name) != identity.get(name):
             reason = _reason(name, before.get(name), identity.get(name))

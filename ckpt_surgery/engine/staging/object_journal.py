@@ -1,0 +1,112 @@
+"""What a run notes below its destination in a store, so that others can tell what is its own.
+
+Everything of a run `TOKEN` lies below `.ckpt-surgery/` there until it has published:
+- `TOKEN.json`: whose run it is, what it does, and what was there before it: the journal;
+- `TOKEN/alive`: its latest sign of life;
+- `TOKEN/journal-*.json`: which tasks are done;
+- `TOKEN/data/`: data whose names the older checkpoint has, until that is replaced.
+
+Data lies in its place from the beginning. It is recognized by two facts: it was not there when the run began,
+and it is no younger than the run's latest sign of life and the lease that this gave.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckpt_surgery.engine.staging.owners import parsed
+from ckpt_surgery.storage.draft import OWN
+
+WRITING = "writing"
+"""State of a run that has not begun to publish: the destination is as it was before."""
+SWITCHING = "switching"
+"""State of a run that publishes: whoever comes next carries it to its end."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What a run has noted about itself."""
+
+    run: str
+    """Token of the run. Another process that resumes it keeps the token."""
+    identity: Mapping[str, str]
+    """What it does."""
+    before: Mapping[str, str]
+    """Versions of the objects that were there when it began, by their names below the destination."""
+    adopted: frozenset[str] = frozenset()
+    """Names of data that others wrote for it, which stays where the run fails."""
+    state: str = WRITING
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    """While switching: the small objects that are to be put, in this order; the marker is the last."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """While switching: data that is to be copied to its name, with the name that it lies under."""
+    data: frozenset[str] = frozenset()
+    """While switching: names of all data."""
+
+    @property
+    def marker(self) -> str:
+        """The document that makes the checkpoint complete."""
+        return list(self.documents)[-1]
+
+    @property
+    def obsolete(self) -> list[str]:
+        """What belonged to the older checkpoint only."""
+        return [name for name in self.before if name not in self.documents and name not in self.data]
+
+
+def journal_name(run: str) -> str:
+    """The name of a run's journal below its destination."""
+    return f"{OWN}{run}.json"
+
+
+def own_prefix(run: str) -> str:
+    """The prefix below the destination of everything else that a run keeps for itself."""
+    return f"{OWN}{run}/"
+
+
+def alive_name(run: str) -> str:
+    """The name of a run's sign of life below its destination."""
+    return f"{own_prefix(run)}alive"
+
+
+def tasks_prefix(run: str) -> str:
+    """What the names of a run's journals of tasks begin with, below its destination."""
+    return f"{own_prefix(run)}journal-"
+
+
+def to_bytes(journal: Journal) -> bytes:
+    """The journal as it is stored. Documents are within it, in base 64."""
+    document: dict[str, Any] = {
+        "run": journal.run,
+        "identity": dict(journal.identity),
+        "before": dict(journal.before),
+        "adopted": sorted(journal.adopted),
+        "state": journal.state,
+    }
+    if journal.state == SWITCHING:
+        documents = journal.documents.items()
+        document["documents"] = [[name, base64.b64encode(data).decode("ascii")] for name, data in documents]
+        document["waiting"] = dict(journal.waiting)
+        document["data"] = sorted(journal.data)
+    return json.dumps(document).encode("ascii")
+
+
+def from_bytes(content: bytes) -> Journal | None:
+    """The journal that was stored; None where this is none."""
+    document = parsed(content)
+    try:
+        assert isinstance(document, dict)
+        return Journal(
+            document["run"],
+            dict(document["identity"]),
+            dict(document["before"]),
+            frozenset(document["adopted"]),
+            document["state"],
+            {name: base64.b64decode(data) for name, data in document.get("documents", [])},
+            dict(document.get("waiting", {})),
+            frozenset(document.get("data", [])),
+        )
+    except (AssertionError, KeyError, TypeError, ValueError):
+        return None

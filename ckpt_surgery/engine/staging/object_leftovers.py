@@ -1,0 +1,137 @@
+"""What lies below a destination in a store: other objects, and what runs left that never published.
+
+Only the run that holds the destination's lock asks: every other run has ended, or will find that it has lost
+the lock before it publishes anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.object_journal import (
+    SWITCHING,
+    WRITING,
+    Journal,
+    from_bytes,
+    journal_name,
+    own_prefix,
+    tasks_prefix,
+)
+from ckpt_surgery.engine.staging.object_lock import LEASE
+from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.store import Stat, Store
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a run left."""
+
+    run: str
+    journal: Journal | None
+    """None where the run ended before it wrote one, or after it had removed it."""
+    objects: Mapping[str, Stat]
+    """All its objects, by their names below the destination."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it has left finished tasks, and had not begun to publish."""
+        prefix = tasks_prefix(self.run)
+        writing = self.journal is not None and self.journal.state == WRITING
+        return writing and any(name.startswith(prefix) for name in self.objects)
+
+    @property
+    def switching(self) -> Journal | None:
+        """The journal of a run that had begun to publish."""
+        return self.journal if self.journal is not None and self.journal.state == SWITCHING else None
+
+    @property
+    def data(self) -> Mapping[str, Stat]:
+        """The data that it wrote, by the names that it lies under."""
+        waiting = f"{own_prefix(self.run)}data/"
+        found = self.objects.items()
+        return {name: stat for name, stat in found if not name.startswith(OWN) or name.startswith(waiting)}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies below a destination."""
+
+    others: Mapping[str, Stat]
+    """Objects that no attempt has made, by their names below the destination."""
+    attempts: Sequence[Attempt]
+
+
+def listed(store: Store, prefix: str) -> dict[str, Stat]:
+    """Every object below a destination, by its name there. Raises StorageError."""
+    return {name[len(prefix) + 1 :]: stat for name, stat in store.walk(f"{prefix}/").items()}
+
+
+def examine(store: Store, prefix: str) -> Found:
+    """What lies below a destination, and whose it is. Raises StorageError, SourceError."""
+    left = listed(store, prefix)
+    attempts = []
+    for run in sorted({_run_of(name) for name in left if name.startswith(OWN)} - {""}):
+        name = journal_name(run)
+        journal = from_bytes(store.read(f"{prefix}/{name}")) if name in left else None
+        own = _own_objects(run, journal, left)
+        attempts.append(Attempt(run, journal, own))
+        left = {other: stat for other, stat in left.items() if other not in own}
+    return Found(left, attempts)
+
+
+def _run_of(name: str) -> str:
+    """The token in the name of an object below `.ckpt-surgery/`; empty where there is none."""
+    return name.removeprefix(OWN).partition("/")[0].removesuffix(".json")
+
+
+def _own_objects(run: str, journal: Journal | None, objects: Mapping[str, Stat]) -> dict[str, Stat]:
+    kept = {
+        name: stat
+        for name, stat in objects.items()
+        if name == journal_name(run) or name.startswith(own_prefix(run))
+    }
+    if journal is None:
+        return kept
+    until = max(stat.modified for stat in kept.values()) + int(LEASE * 1e9)
+    return kept | {
+        name: stat
+        for name, stat in objects.items()
+        if name not in journal.before
+        and name not in journal.adopted
+        and not name.startswith(OWN)
+        and stat.modified <= until
+    }
+
+
+def remove(store: Store, prefix: str, run: str, objects: Sequence[str]) -> None:
+    """Remove a run's objects, given by their names below the destination. Raises StorageError.
+
+    Its journals of tasks come first, so that what is left of it is never resumed; the journal that tells
+    what is its own comes last.
+    """
+    tasks, last = tasks_prefix(run), journal_name(run)
+    own = own_prefix(run)
+    groups = (
+        [name for name in objects if name.startswith(tasks)],
+        [name for name in objects if not name.startswith(own) and name != last],
+        [name for name in objects if name.startswith(own) and not name.startswith(tasks)],
+        [name for name in objects if name == last],
+    )
+    for group in groups:
+        if group:
+            store.delete([f"{prefix}/{name}" for name in sorted(group)])
+
+
+def clear(store: Store, prefix: str, attempts: Sequence[Attempt]) -> list[str]:
+    """Remove what runs left that never published. Returns a sentence for each. Raises StorageError."""
+    notices = []
+    for attempt in attempts:
+        store.abort_uploads(f"{prefix}/")
+        remove(store, prefix, attempt.run, list(attempt.objects))
+        count = len(attempt.objects)
+        where = shown(f"{store.url}/{prefix}")
+        notices.append(
+            f"removed {count} object{'' if count == 1 else 's'} below {where}, which an unfinished run left "
+            "behind"
+        )
+    return notices

@@ -1,0 +1,168 @@
+"""Publishing in a store: from the older checkpoint to the new one, by a journal that anybody can carry out.
+
+All data is there before. One object, the marker, makes a checkpoint complete: the older one's is deleted
+before any of its other objects changes, the new one's is put last. A process that dies in between leaves a
+destination without marker and the journal, from which the next run goes on to the same end.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from ckpt_surgery.core.errors import DestinationError, SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging.object_journal import Journal
+from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
+
+COMMIT_FILE = "commit_success.txt"
+"""The object by which Orbax tells that a checkpoint in an object store is complete."""
+_ENTRIES = ("zarr.json", ".zgroup", "manifest.ocdbt", "_METADATA", "_CHECKPOINT_METADATA", "checkpoint")
+"""Documents without which a checkpoint that has no commit file cannot be opened, the last read first."""
+_MANIFEST = "manifest.ocdbt"
+_IN_FLIGHT = 32
+"""Largest number of small objects that are written at a time."""
+
+
+def marker_of(names: Iterable[str]) -> str | None:
+    """The object that makes a checkpoint complete, of the names of its objects; None where no name tells.
+
+    It is the commit file of Orbax, the uppermost where there are several, else the document at the top that
+    readers begin with.
+    """
+    there = set(names)
+    commits = [name for name in there if name.rpartition("/")[2] == COMMIT_FILE]
+    if commits:
+        return min(commits, key=lambda name: (name.count("/"), name))
+    return next((name for name in _ENTRIES if name in there), None)
+
+
+def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
+    """Documents in the order in which they are put: manifests after the nodes they name, the marker last.
+
+    A commit file gets the token, by which its writer recognizes it where the answer to its request was lost.
+    """
+    marker = marker_of(documents) or list(documents)[-1]
+    others = [name for name in documents if name != marker]
+    others.sort(key=lambda name: (name.rpartition("/")[2] == _MANIFEST, -name.count("/")))
+    last = documents[marker]
+    if marker.rpartition("/")[2] == COMMIT_FILE:
+        last += f"\n{token}\n".encode("ascii")
+    return {name: documents[name] for name in others} | {marker: last}
+
+
+class Switch:
+    """Carries out the journal of a run that publishes."""
+
+    def __init__(self, store: Store, prefix: str, journal: Journal, confirm: Callable[[], None]):
+        """`confirm` raises DestinationError where this process no longer holds the destination's lock."""
+        self._store = store
+        self._prefix = prefix
+        self._journal = journal
+        self._confirm = confirm
+
+    def carry_out(self) -> None:
+        """Make the new checkpoint complete. Can be done again from the beginning, wherever it was ended.
+
+        Raises DestinationError where another process has written meanwhile, StorageError.
+        """
+        if self._is_done():
+            return
+        self._retire()
+        _each(self._bring, self._journal.waiting.items())
+        documents = list(self._journal.documents.items())[:-1]
+        manifests = [one for one in documents if one[0].rpartition("/")[2] == _MANIFEST]
+        _each(self._put, [one for one in documents if one not in manifests])
+        for name, data in manifests:
+            self._put((name, data))
+        self._confirm()
+        self._commit()
+
+    def clear(self) -> None:
+        """Delete what belonged to the older checkpoint only. Raises StorageError."""
+        if self._journal.obsolete:
+            self._store.delete([self._name(name) for name in self._journal.obsolete])
+
+    def _is_done(self) -> bool:
+        """Whether the marker is there, and is not the older checkpoint's."""
+        marker = self._journal.marker
+        found = self._store.stat(self._name(marker))
+        if found is None or found.version == self._journal.before.get(marker):
+            return False
+        return self._holds(marker, self._journal.documents[marker], found)
+
+    def _retire(self) -> None:
+        """Delete the older checkpoint's marker, and nothing that another process has put in its place.
+
+        A commit file is first replaced by one that names this run, on condition of its version: of two
+        processes only one can do that, and the older checkpoint is still complete.
+        """
+        before = self._journal.before
+        marker = marker_of(before)
+        if marker is None:
+            return
+        name = self._name(marker)
+        found = self._store.stat(name)
+        if found is None:
+            return
+        claim = f"replaced by {self._journal.run}\n".encode("ascii")
+        if found.version != before[marker]:
+            if not self._holds(marker, claim, found):
+                raise self._changed(marker)
+        elif marker.rpartition("/")[2] == COMMIT_FILE:
+            self._write(marker, claim, Version(found.version))
+        self._store.delete([name])
+
+    def _bring(self, waiting: tuple[str, str]) -> None:
+        """Copy data to its name, within the store where it can do that."""
+        name, place = waiting
+        source = self._name(place)
+        if not self._store.copy(f"{self._store.url}/{source}", self._name(name)):
+            self._store.put(self._name(name), self._store.read(source))
+
+    def _put(self, document: tuple[str, bytes]) -> None:
+        name, data = document
+        before = self._journal.before.get(name)
+        there = None if before is None else self._store.stat(self._name(name))
+        self._write(name, data, Only.ABSENT if there is None else Version(before or ""))
+
+    def _commit(self) -> None:
+        marker = self._journal.marker
+        self._write(marker, self._journal.documents[marker], Only.ABSENT)
+
+    def _write(self, name: str, data: bytes, only: Condition) -> None:
+        """Write an object on a condition; where that fails, it has to hold this very data already."""
+        try:
+            self._store.put(self._name(name), data, only)
+        except ConditionFailed as error:
+            found = self._store.stat(self._name(name))
+            if found is None or not self._holds(name, data, found):
+                raise self._changed(name) from error
+
+    def _holds(self, name: str, data: bytes, found: Stat) -> bool:
+        if found.size != len(data):
+            return False
+        with contextlib.suppress(SourceError):  # it was replaced or deleted at this moment
+            return self._store.read(self._name(name), version=found.version) == data
+        return False
+
+    def _name(self, name: str) -> str:
+        return f"{self._prefix}/{name}"
+
+    def _changed(self, name: str) -> DestinationError:
+        return DestinationError(
+            f"{shown(f'{self._store.url}/{self._name(name)}')}: another process has written it while this "
+            "destination was replaced",
+            hint="Look at what is there now; delete it, or what lies below `.ckpt-surgery/` there.",
+        )
+
+
+def _each(
+    work: Callable[[tuple[str, str]], None] | Callable[[tuple[str, bytes]], None], items: Iterable
+) -> None:  # type: ignore[type-arg]
+    found = list(items)
+    if len(found) < 2:
+        for one in found:
+            work(one)
+        return
+    with ThreadPoolExecutor(min(_IN_FLIGHT, len(found)), thread_name_prefix="publish") as pool:
+        list(pool.map(work, found))

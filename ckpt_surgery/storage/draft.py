@@ -1,0 +1,211 @@
+"""A checkpoint that is being written to an object store, as a store of its own.
+
+Data goes to its place below the destination at once, where nothing refers to it yet. The documents that make
+the checkpoint readable are held in memory until it is published. What a draft shows is exactly what its run
+wrote, so that it can be opened and verified like any checkpoint before anybody else can see it.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from types import MappingProxyType
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Range, Stat, Store, Version
+
+NOTHING: Mapping[str, Stat] = MappingProxyType({})
+OWN = ".ckpt-surgery/"
+"""Prefix below a destination under which runs keep what is theirs until they have published."""
+
+
+def scheme_of_draft(run: str) -> str:
+    """The scheme of the URL of a run's draft."""
+    return f"draft+{run}"
+
+
+class Draft:
+    """The objects that one run writes below a prefix of a store. Safe to use from several threads.
+
+    Names are relative to the destination. Data whose name is taken by an object of an older checkpoint waits
+    under the run's own prefix until the older one is replaced.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        run: str,
+        taken: Set[str] = frozenset(),
+        written: Mapping[str, Stat] = NOTHING,
+        check: Callable[[], None] = lambda: None,
+    ):
+        """`prefix`: the destination's name in the store. `taken`: names of the older checkpoint's objects.
+        `written`: objects that this run, or workers for it, put earlier, by the names that they lie under
+        below the destination. `check` is called before each put, and raises where the run must end."""
+        self.url = f"{scheme_of_draft(run)}://draft"
+        self.store = store
+        """The store that the data lies in."""
+        self._prefix = prefix
+        self._waiting = waiting_prefix(run)
+        self._taken = taken
+        self._data = {name.removeprefix(self._waiting): stat for name, stat in written.items()}
+        self._places = {name.removeprefix(self._waiting): name for name in written}
+        """Where each object of data lies below the destination."""
+        self._documents: dict[str, bytes] = {}
+        self._finishing = False
+        self._check = check
+        self._lock = threading.Lock()
+
+    @property
+    def data(self) -> Mapping[str, Stat]:
+        """The objects that were put before `finishing`."""
+        with self._lock:
+            return dict(self._data)
+
+    @property
+    def documents(self) -> Mapping[str, bytes]:
+        """What was put since `finishing`, in that order."""
+        with self._lock:
+            return dict(self._documents)
+
+    @property
+    def places(self) -> Mapping[str, str]:
+        """Where each object of data lies at present, below the destination."""
+        with self._lock:
+            return dict(self._places)
+
+    def finishing(self) -> None:
+        """From now on, what is put is a document."""
+        self._finishing = True
+
+    def walk(self, prefix: str = "") -> Mapping[str, Stat]:
+        """Every object of the draft below a prefix."""
+        with self._lock:
+            found = self._data | {name: _stat(data) for name, data in self._documents.items()}
+        return {name: found[name] for name in sorted(found) if name.startswith(prefix)}
+
+    def names_in(self, prefix: str = "") -> tuple[Mapping[str, Stat], Sequence[str]]:
+        """The objects and prefixes right below a prefix."""
+        found = self.walk(prefix)
+        here = {name: stat for name, stat in found.items() if "/" not in name[len(prefix) :]}
+        below = {prefix + name[len(prefix) :].split("/")[0] + "/" for name in found if name not in here}
+        return here, sorted(below)
+
+    def stat(self, name: str) -> Stat | None:
+        """What is known of one object; None where this run did not write it."""
+        with self._lock:
+            if name in self._documents:
+                return _stat(self._documents[name])
+            return self._data.get(name)
+
+    def now(self) -> int:
+        """The store's own time."""
+        return self.store.now()
+
+    def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
+        """Bytes of an object. Raises SourceError, StorageError."""
+        return self._read(Range(name, start, -1 if stop is None else stop, version), whole=stop is None)
+
+    def read_many(self, ranges: Sequence[Range]) -> list[bytes]:
+        """Bytes of each range; those of data are read together. Raises SourceError, StorageError."""
+        data = [position for position, range_ in enumerate(ranges) if range_.name not in self._documents]
+        placed = [ranges[position] for position in data]
+        found = self.store.read_many(
+            [Range(self._place(r.name), r.start, r.stop, self._version(r.name, r.version)) for r in placed]
+        )
+        by_position = dict(zip(data, found, strict=True))
+        return [
+            by_position[position] if position in by_position else self._read(range_)
+            for position, range_ in enumerate(ranges)
+        ]
+
+    def _read(self, range_: Range, whole: bool = False) -> bytes:
+        document = self._documents.get(range_.name)
+        if document is None:
+            stop = None if whole else range_.stop
+            version = self._version(range_.name, range_.version)
+            return self.store.read(self._place(range_.name), range_.start, stop, version)
+        if range_.version not in (None, _stat(document).version):
+            raise SourceError(f"{shown(range_.name)} was written again")
+        if not whole and range_.stop > len(document):
+            raise SourceError(f"{shown(range_.name)} ends at byte {len(document)}")
+        return document[range_.start : None if whole else range_.stop]
+
+    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+        """Write an object of data to its place, or hold a document. Raises ConditionFailed, StorageError."""
+        if not self._finishing:
+            place = self._new_place(name)
+            return self._noted(name, place, self.store.put(f"{self._prefix}/{place}", data, only))
+        with self._lock:
+            there = self._documents.get(name)
+            version = None if there is None else _stat(there).version
+            if only is not Only.ANY and version != (only.version if isinstance(only, Version) else None):
+                raise ConditionFailed(f"{self.url}/{shown(name)} is not as it should be")
+            self._documents[name] = bytes(data)
+            return _stat(self._documents[name])
+
+    def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
+        """Write an object from a local file, as `put` does. Raises ConditionFailed, StorageError, OSError."""
+        if self._finishing:
+            return self.put(name, file.read_bytes(), only)
+        place = self._new_place(name)
+        return self._noted(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
+
+    def copy(self, source: str, name: str) -> bool:
+        """Copy an object of the store, given by its URL, as data. Raises SourceError, StorageError."""
+        place = self._new_place(name)
+        if not self.store.copy(source, f"{self._prefix}/{place}"):
+            return False
+        found = self.store.stat(f"{self._prefix}/{place}")
+        if found is None:
+            raise SourceError(f"{self.store.url}/{shown(f'{self._prefix}/{place}')} is missing")
+        self._noted(name, place, found)
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects of this draft; others stay as they are. Raises StorageError."""
+        with self._lock:
+            chosen = set(names)
+            for name in chosen & set(self._documents):
+                del self._documents[name]
+            data = chosen & set(self._data)
+            places = [f"{self._prefix}/{self._places[name]}" for name in sorted(data)]
+        self.store.delete(places)
+        with self._lock:
+            for name in data:
+                del self._data[name], self._places[name]
+
+    def abort_uploads(self, prefix: str) -> int:
+        """End uploads below a prefix of the draft that were never completed."""
+        return self.store.abort_uploads(f"{self._prefix}/{prefix}")
+
+    def _noted(self, name: str, place: str, stat: Stat) -> Stat:
+        with self._lock:
+            self._data[name], self._places[name] = stat, place
+        return stat
+
+    def _new_place(self, name: str) -> str:
+        self._check()
+        return f"{self._waiting}{name}" if name in self._taken else name
+
+    def _place(self, name: str) -> str:
+        with self._lock:
+            if name not in self._places:
+                raise SourceError(f"{self.url}/{shown(name)} is missing")
+            return f"{self._prefix}/{self._places[name]}"
+
+    def _version(self, name: str, asked: str | None) -> str:
+        """The version to read: what this run wrote, even where nobody asks for one."""
+        with self._lock:
+            return asked or self._data[name].version
+
+
+def waiting_prefix(run: str) -> str:
+    """Prefix below a destination under which data waits whose names are taken."""
+    return f"{OWN}{run}/data/"
+
+
+def _stat(document: bytes) -> Stat:
+    return Stat(len(document), hashlib.sha1(document, usedforsecurity=False).hexdigest())

@@ -1,0 +1,245 @@
+"""Publishing in a store: what is there afterwards, what is refused, and what others have written."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.core.errors import (
+    DataError,
+    DestinationError,
+    Interrupted,
+    PlanError,
+    StorageError,
+    VerificationError,
+)
+from ckpt_surgery.engine.staging import object_leftovers
+from ckpt_surgery.engine.staging.objects import object_staged, publish, roll_forward
+from ckpt_surgery.storage.store import store_of
+from tests.support.key_value import key_value
+from tests.support.object_runs import IDENTITY, MARKER, at, run, state, whole, write
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with key_value(tmp_path / "bucket") as root:
+        yield f"{root}/runs/out"
+
+
+def test_a_fresh_checkpoint_is_whole_and_nothing_else_is_left(url: str) -> None:
+    staging = run(url, "new")
+    found = at(url)
+    assert found.pop(MARKER).startswith(b"committed\n")
+    assert found == whole("new")
+    assert (staging.published, staging.notices) == (True, ())
+
+
+def test_nothing_is_committed_before_it_is_published(url: str) -> None:
+    with object_staged(url, IDENTITY) as staging:
+        write(staging, "new")
+        store, name = store_of(staging.draft_url)
+        assert store.walk().keys() == {*whole("new"), MARKER}
+        assert store.read("_METADATA") == b"new"
+        assert {"d/new0", "d/new1", "shared/0"} == {n for n in at(url) if not n.startswith((".", "runs/."))}
+        publish(staging)
+    assert state(url) == "new"
+
+
+def test_what_is_there_is_refused(url: str) -> None:
+    run(url, "old")
+    before = at(url)
+    with pytest.raises(DestinationError, match="exists already") as caught:
+        run(url, "new")
+    assert caught.value.exit_code == 4
+    assert at(url) == before
+
+
+def test_somebodys_objects_without_marker_are_refused_and_replaced_with_overwrite(url: str) -> None:
+    store, name = store_of(url)
+    store.put(f"{name}/notes.txt", b"mine")
+    with pytest.raises(DestinationError, match="exists already"):
+        run(url, "new")
+    assert at(url) == {"notes.txt": b"mine"}
+    run(url, "new", overwrite=True)
+    assert at(url).keys() == {*whole("new"), MARKER}
+
+
+def test_the_older_checkpoint_is_whole_until_it_is_replaced(url: str) -> None:
+    run(url, "old")
+    with object_staged(url, IDENTITY, overwrite=True) as staging:
+        write(staging, "new")
+        assert state(url) == "old"
+        assert store_of(staging.draft_url)[0].read("shared/0") == b"new"
+        publish(staging)
+    found = at(url)
+    del found[MARKER]
+    assert found == whole("new")
+
+
+def test_what_is_replaced_must_be_what_was_looked_at(url: str) -> None:
+    run(url, "old")
+    store, name = store_of(url)
+    with (
+        pytest.raises(DestinationError, match="_METADATA: was written or deleted during this run"),
+        object_staged(url, IDENTITY, overwrite=True) as staging,
+    ):
+        write(staging, "new")
+        store.put(f"{name}/_METADATA", b"other")
+        publish(staging)
+    assert at(url).keys() == {*whole("old"), MARKER}
+
+
+def test_what_appears_during_the_run_is_not_mixed_with_it(url: str) -> None:
+    store, name = store_of(url)
+    with (
+        pytest.raises(DestinationError, match="was written or deleted during this run"),
+        object_staged(url, IDENTITY) as staging,
+    ):
+        write(staging, "new")
+        store.put(f"{name}/{MARKER}", b"another run")
+        publish(staging)
+    assert at(url) == {MARKER: b"another run"}
+
+
+def test_lost_data_is_not_published(url: str) -> None:
+    store, name = store_of(url)
+    with (
+        pytest.raises(DestinationError, match="d/new1: of this run was deleted during this run"),
+        object_staged(url, IDENTITY) as staging,
+    ):
+        write(staging, "new")
+        store.delete([f"{name}/d/new1"])
+        publish(staging)
+    assert at(url) == {}
+
+
+def test_nothing_written_is_not_published(url: str) -> None:
+    with pytest.raises(VerificationError, match="nothing was written"), object_staged(url) as staging:
+        publish(staging)
+    assert at(url) == {}
+
+
+def test_two_runs_at_once(url: str) -> None:
+    with object_staged(url, IDENTITY) as staging:
+        with pytest.raises(DestinationError, match="is writing this destination"):
+            run(url, "second")
+        write(staging, "new")
+        publish(staging)
+    assert state(url) == "new"
+
+
+def test_a_check_of_what_is_replaced_comes_before_anything_is_written(url: str) -> None:
+    run(url, "old")
+    before = at(url)
+
+    def refuse() -> None:
+        raise DestinationError("changed")
+
+    with pytest.raises(DestinationError, match="changed"):
+        run(url, "new", overwrite=True, check=refuse)
+    assert at(url) == before
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_a_failed_run_leaves_nothing(url: str) -> None:
+    with pytest.raises(DataError, match="overflow"), object_staged(url, IDENTITY) as staging:
+        write(staging, "new")
+        raise DataError("overflow")
+    assert at(url) == {}
+
+
+def interrupted(url: str, value: str, tasks: bool = True, **options: bool) -> Interrupted:
+    failure = Interrupted(signal.SIGTERM, "stopped by SIGTERM")
+    with pytest.raises(Interrupted), object_staged(url, IDENTITY, **options) as staging:
+        store_of(staging.draft_url)[0].put(f"d/{value}0", value.encode())
+        if tasks:
+            staging.store.put(f"{staging.tasks}0-0.json", b"{}\n")
+        raise failure
+    return failure
+
+
+def test_an_interrupted_run_is_resumed_with_its_data(url: str) -> None:
+    told = str(interrupted(url, "new"))
+    assert "nothing was published: kv://bucket/runs/out does not exist" in told
+    assert "`resume=True`" in told
+    assert at(url)["d/new0"] == b"new"
+    with object_staged(url, IDENTITY, resume=True) as staging:
+        assert staging.resumed
+        assert set(staging.draft.data) == {"d/new0"}
+        assert staging.store.read(f"{staging.tasks}0-0.json") == b"{}\n"
+        write(staging, "new")
+        publish(staging)
+    found = at(url)
+    assert found.pop(MARKER)
+    assert found == whole("new")
+
+
+def test_without_finished_tasks_nothing_is_kept(url: str) -> None:
+    interrupted(url, "new", tasks=False)
+    assert at(url) == {}
+
+
+def test_an_interrupted_run_is_removed_by_one_that_does_not_resume(url: str) -> None:
+    interrupted(url, "dead")
+    staging = run(url, "new")
+    assert staging.notices == (
+        "removed 3 objects below kv://bucket/runs/out, which an unfinished run left behind",
+    )
+    assert at(url).keys() == {*whole("new"), MARKER}
+
+
+def test_another_plan_is_not_resumed(url: str) -> None:
+    interrupted(url, "new")
+    before = at(url)
+    with (
+        pytest.raises(PlanError, match="what lies below kv://bucket/runs/out cannot be resumed"),
+        object_staged(url, IDENTITY | {"plan": "other"}, resume=True),
+    ):
+        pass
+    assert at(url) == before
+
+
+def test_the_older_checkpoint_outlives_a_run_that_is_resumed(url: str) -> None:
+    run(url, "old")
+    interrupted(url, "new", overwrite=True)
+    assert state(url) == "old"
+    staging = run(url, "new", overwrite=True, resume=True)
+    assert staging.resumed
+    found = at(url)
+    del found[MARKER]
+    assert found == whole("new")
+
+
+def test_nothing_to_roll_forward(url: str) -> None:
+    assert roll_forward(url) == ()
+    run(url, "old")
+    interrupted(url, "new", overwrite=True)
+    before = at(url)
+    assert roll_forward(url) == ()
+    assert at(url) == before
+
+
+def test_what_others_wrote_for_a_run_is_published_with_it_and_survives_its_failure(url: str) -> None:
+    store, name = store_of(url)
+    store.put(f"{name}/d/new0", b"new")
+    with pytest.raises(StorageError), object_staged(url, IDENTITY, adopted=["d/new0"]) as staging:
+        assert set(staging.draft.data) == {"d/new0"}
+        raise StorageError("no space")
+    assert at(url) == {"d/new0": b"new"}
+    run(url, "new", adopted=["d/new0"])
+    found = at(url)
+    del found[MARKER]
+    assert found == whole("new")
+
+
+def test_an_object_that_came_after_a_run_had_died_is_not_its_own(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(url, "dead")
+    monkeypatch.setattr(object_leftovers, "LEASE", -3600.0)  # as if it had been long ago
+    with pytest.raises(DestinationError, match="exists already"):
+        run(url, "new")
+    assert at(url)["d/dead0"] == b"dead"

@@ -1,0 +1,108 @@
+"""Runs without an engine that write a checkpoint to a store, and stores that fail while they do."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ckpt_surgery.engine.staging.objects import ObjectStaging, object_staged, publish
+from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat, store_of
+from tests.support.key_value import KeyValueStore
+
+IDENTITY = {"version": "1.0", "plan": "abc", "sources": "def"}
+MARKER = "commit_success.txt"
+
+
+class Killed(BaseException):
+    """The process has ended here, as far as the store can see."""
+
+
+class Dying(KeyValueStore):
+    """A store whose process ends before, or right after, a request that changes or reads something."""
+
+    def __init__(self, inner: KeyValueStore, last: int, after: bool, end: Callable[[], None]):
+        super().__init__(inner.url, inner._directory)
+        self._left = last
+        self._after = after
+        self._end = end
+        self._counting = threading.Lock()
+        self.count = 0
+
+    def _step(self, request: Callable[[], Any]) -> Any:
+        with self._counting:
+            self.count += 1
+            self._left -= 1
+            left = self._left
+        if left < 0 or (left == 0 and not self._after):
+            self._end()
+        found = request()
+        if left == 0:
+            self._end()
+        return found
+
+    def walk(self, prefix: str = "") -> Mapping[str, Stat]:
+        return self._step(lambda: super(Dying, self).walk(prefix))
+
+    def stat(self, name: str) -> Stat | None:
+        return self._step(lambda: super(Dying, self).stat(name))
+
+    def read(self, name: str, start: int = 0, stop: int | None = None, version: str | None = None) -> bytes:
+        return self._step(lambda: super(Dying, self).read(name, start, stop, version))
+
+    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+        return self._step(lambda: super(Dying, self).put(name, data, only))
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._step(lambda name=name: super(Dying, self).delete([name]))
+
+
+def write(staging: ObjectStaging, value: str, data: int = 2) -> None:
+    """Write what a sink would: data, and then the documents that name it."""
+    draft = store_of(staging.draft_url)[0]
+    names = [f"d/{value}{number}" for number in range(data)]
+    for name in [*names, "shared/0"]:
+        if draft.stat(name) is None:
+            draft.put(name, value.encode())
+    draft.finishing()  # type: ignore[attr-defined]
+    draft.put(MARKER, b"committed")
+    draft.put("manifest.ocdbt", f"{value}:{','.join(names)}".encode())
+    draft.put("_METADATA", value.encode())
+    draft.put(f"d/node-{value}", value.encode())
+
+
+def run(url: str, value: str, **options: Any) -> ObjectStaging:
+    """A whole run; returns its staging."""
+    with object_staged(url, IDENTITY, **options) as staging:
+        write(staging, value)
+        publish(staging)
+    return staging
+
+
+def at(url: str) -> dict[str, bytes]:
+    """Every object below a URL, by its name there, and what lies beside it under names that begin with `.`."""
+    store, name = store_of(url)
+    found = {key: KeyValueStore.read(store, key) for key in KeyValueStore.walk(store)}  # type: ignore[arg-type]
+    below = {key[len(name) + 1 :]: data for key, data in found.items() if key.startswith(f"{name}/")}
+    parent = name.rpartition("/")[0]
+    return below | {key: data for key, data in found.items() if key.startswith(f"{parent}/.".lstrip("/"))}
+
+
+def whole(value: str) -> dict[str, bytes]:
+    """What a run leaves, without the text of the marker."""
+    data = {f"d/{value}0", f"d/{value}1", "shared/0", f"d/node-{value}", "_METADATA"}
+    manifest = f"{value}:d/{value}0,d/{value}1".encode()
+    return {name: value.encode() for name in data} | {"manifest.ocdbt": manifest}
+
+
+def state(url: str) -> str:
+    """`uncommitted`, or the value of the checkpoint that is there complete and committed.
+
+    Fails where a marker stands over anything but one whole checkpoint.
+    """
+    found = at(url)
+    if MARKER not in found:
+        return "uncommitted"
+    value = found["_METADATA"].decode()
+    for name, data in whole(value).items():
+        assert found[name] == data, f"mixed: {name} is {found[name]!r} in {value}"
+    return value
