@@ -3,18 +3,19 @@
 Reads metadata only, and creates nothing.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ckpt_surgery import url_destinations
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.errors import PlanError, SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
@@ -57,10 +58,7 @@ def prepared_for(
     StorageError where there is no space or no permission.
     """
     if where.is_url:
-        raise UsageError(
-            f"{shown(where.place)}: checkpoints are read from buckets, and not yet written to them",
-            hint="Write to a local directory, and copy the result to the bucket.",
-        )
+        return _prepared_for_url(where, inputs, prepare, overwrite)
     read = [Path(path) for path in beside if path is not None]
     local = [Path(path) for path in inputs if not urls.is_url(path)]
     checks.check_paths(local, where.path, overwrite, read)
@@ -74,6 +72,20 @@ def prepared_for(
     checks.check_files(files, where.path)
     costs = prepared.plan.costs
     checks.check_space(where.path, costs.bytes_copied + costs.bytes_computed)
+    return replace(prepared, replaces=replaced)
+
+
+def _prepared_for_url(
+    where: Publication, inputs: Sequence[str], prepare: Callable[[], Prepared], overwrite: bool
+) -> Prepared:
+    """The same for a destination in an object store, where there is neither a link nor a limit of space."""
+    url_destinations.check_apart(inputs, where.place)
+    if where.step_only:
+        check_step_is_new(os.path.dirname(where.place), int(os.path.basename(where.place)))
+    replaced = url_destinations.replaceable(where.place) if overwrite else None
+    prepared = prepare()
+    sources = (s for s in on_disk(prepared.sources.values()) if overwrite or not is_directory(s.path))
+    url_destinations.check_files((file for source in sources for file in source.files()), where.place)
     return replace(prepared, replaces=replaced)
 
 

@@ -1,18 +1,19 @@
 """Where a checkpoint is written until it is published: beside its destination, or in its object store."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from ckpt_surgery.destinations import Publication, is_file
-from ckpt_surgery.engine.journal import journal_of
-from ckpt_surgery.engine.staging import local
+from ckpt_surgery.engine.journal import FileLines, Lines, ObjectLines, journal_of
+from ckpt_surgery.engine.staging import local, objects
 from ckpt_surgery.engine.staging.checks import check_same
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage.record_files import beside, put_record
+from ckpt_surgery.url_destinations import check_same as check_url
 
 
 class Stage(Protocol):
@@ -33,7 +34,7 @@ class Stage(Protocol):
         """Sentences about what earlier runs left, and about what could not be removed."""
         ...
 
-    def journal(self, worker: int) -> Path:
+    def journal(self, worker: int) -> Lines:
         """Where a worker notes what it has done."""
         ...
 
@@ -69,9 +70,9 @@ class LocalStage:
         """What staging has told so far."""
         return self.staging.notices
 
-    def journal(self, worker: int) -> Path:
+    def journal(self, worker: int) -> Lines:
         """A file in the temporary directory."""
-        return journal_of(self.staging.directory, worker)
+        return FileLines(journal_of(self.staging.directory, worker))
 
     def put_beside(self, record: str) -> None:
         """Put the record into the temporary directory. Raises StorageError."""
@@ -83,9 +84,49 @@ class LocalStage:
         local.publish(self.staging, overwrite=self.replaces is not None)
 
 
+@dataclass(frozen=True)
+class ObjectStage:
+    """A draft in the destination's store."""
+
+    staging: objects.ObjectStaging
+
+    @property
+    def work(self) -> str:
+        """The draft's URL."""
+        return self.staging.draft_url
+
+    @property
+    def product(self) -> str:
+        """The draft's URL: what it shows is the checkpoint, before anybody else sees it."""
+        return self.staging.draft_url
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What staging has told so far."""
+        return self.staging.notices
+
+    def journal(self, worker: int) -> Lines:
+        """Objects below the destination."""
+        return ObjectLines(self.staging.store, f"{self.staging.tasks}{worker}-")
+
+    def put_beside(self, record: str) -> None:
+        """Never called: formats that are written to stores have a place for the record."""
+        raise AssertionError(record)
+
+    def publish(self) -> None:
+        """Put the documents, the marker last. Raises DestinationError, StorageError."""
+        objects.publish(self.staging)
+
+
 @contextlib.contextmanager
 def staged(prepared: Prepared, where: Publication, resume: bool) -> Iterator[Stage]:
     """The place for a result; it is left, or removed, as its staging says. Raises SurgeryError."""
     one_file, identity = is_file(prepared.destination), identity_of(prepared)
+    if where.is_url:
+        check = functools.partial(check_url, where.place, prepared.replaces)
+        replaces = prepared.replaces is not None
+        with objects.object_staged(where.place, identity, resume, replaces, check) as draft:
+            yield ObjectStage(draft)
+        return
     with local.staged(where.path, one_file, identity, resume) as staging:
         yield LocalStage(staging, prepared.replaces)

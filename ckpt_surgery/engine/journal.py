@@ -1,21 +1,23 @@
 """The journal of a run: which tasks are done, so that another process can go on after this one was killed.
 
-It is a file to which a line of JSON is appended for each finished task, once everything that the task wrote
-is in the files of the checkpoint. The journal is not synchronized with the disk: after a power cut, bytes may
-be missing that it speaks of, which the checksums tell.
+It has a line of JSON for each finished task, once everything that the task wrote is where it belongs: in a
+file, or in objects of a store. A file is not synchronized with the disk: after a power cut, bytes may be missing
+that it speaks of, which the checksums tell.
 """
 
 import json
 import os
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.store import Store
 
 FLUSH_BYTES = 64 << 20
 """Decoded bytes of finished tasks that are flushed and noted together."""
@@ -31,12 +33,66 @@ class Finished:
     """CRC-32C of the stored bytes that were copied, by the index of the chunk."""
 
 
+class Lines(Protocol):
+    """Where the lines of a journal are kept."""
+
+    def read(self) -> bytes:
+        """All whole lines that were added. Raises StorageError."""
+        ...
+
+    def add(self, lines: bytes) -> None:
+        """Add whole lines. Raises StorageError."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileLines:
+    """A file that lines are appended to."""
+
+    path: Path
+
+    def read(self) -> bytes:
+        """Its lines. The last one may have been torn by the end of a process: it is dropped, from the file
+        too, so that the next line is not joined to it."""
+        with storage_errors(self.path):
+            if not self.path.exists():
+                return b""
+            text = self.path.read_bytes()
+            whole = text[: text.rfind(b"\n") + 1]
+            if len(whole) < len(text):
+                os.truncate(self.path, len(whole))
+        return whole
+
+    def add(self, lines: bytes) -> None:
+        """Append lines."""
+        with storage_errors(self.path), open(self.path, "ab") as file:
+            file.write(lines)
+
+
+@dataclass(frozen=True)
+class ObjectLines:
+    """Objects with a common beginning of their names, each of which has lines."""
+
+    store: Store
+    prefix: str
+
+    def read(self) -> bytes:
+        """The lines of all objects."""
+        directory = self.prefix.rpartition("/")[0]
+        names = [name for name in self.store.walk(f"{directory}/") if name.startswith(self.prefix)]
+        return b"".join(self.store.read(name) for name in sorted(names))
+
+    def add(self, lines: bytes) -> None:
+        """Put one more object."""
+        self.store.put(f"{self.prefix}{secrets.token_hex(8)}.jsonl", lines)
+
+
 class Journal:
     """Notes finished tasks. Safe to use from several threads."""
 
-    def __init__(self, path: Path, flush: Callable[[], None]):
+    def __init__(self, place: Lines, flush: Callable[[], None]):
         """`flush` returns once everything that was written so far is in the files."""
-        self._path = path
+        self._place = place
         self._flush = flush
         self._pending: list[str] = []
         self._nbytes = 0
@@ -59,8 +115,7 @@ class Journal:
         lines, self._pending, self._nbytes = self._pending, [], 0
         self._flush()
         if lines:
-            with storage_errors(self._path), open(self._path, "ab") as file:
-                file.write("".join(lines).encode("ascii"))
+            self._place.add("".join(lines).encode("ascii"))
 
 
 def _line(task: Task, done: Finished) -> str:
@@ -75,21 +130,10 @@ def journal_of(directory: Path, worker: int) -> Path:
     return directory / f"journal-{worker}.jsonl"
 
 
-def read_journal(path: Path) -> dict[int, Finished]:
-    """The finished tasks by their numbers; empty where there is no journal.
-
-    The last line may have been torn by the end of the process: it is dropped, from the file too, so that the
-    next line is not joined to it. Raises StorageError.
-    """
+def read_journal(place: Lines) -> dict[int, Finished]:
+    """The finished tasks by their numbers; empty where there is no journal. Raises StorageError."""
     found: dict[int, Finished] = {}
-    with storage_errors(path):
-        if not path.exists():
-            return found
-        text = path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            os.truncate(path, len(whole))
-    for line in whole.splitlines():
+    for line in place.read().splitlines():
         try:
             number, done = _parsed(json.loads(line))
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,7 +1,6 @@
 """Carry out tasks: evaluate each one and hand it to a writer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Output, Sink, Source, Writer
 from ckpt_surgery.engine.executors import threads
-from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.journal import Finished, Journal, Lines, read_journal
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.engine.tracking import Done, Tracker, Written
@@ -34,12 +33,12 @@ def run(
     memory: int,
     workers: int,
     progress: Callable[[Progress], None] | None = None,
-    journal: Path | None = None,
+    journal: Lines | None = None,
 ) -> Written:
     """Write every output of the plan with threads of this process. Returns what was written.
 
     `sink` was opened with `outputs_of(plan)`; `memory` is in bytes; `workers` is the number of threads.
-    `journal` is the file in which finished tasks are noted: those that are in it already, and whose bytes
+    `journal` is where finished tasks are noted: those that are in it already, and whose bytes
     have the checksums that it says, are not done again.
 
     Raises SurgeryError, with the key, where values or files are bad, and VerificationError, before the sink

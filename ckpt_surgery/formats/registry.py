@@ -19,6 +19,7 @@ from typing import Any
 
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
@@ -81,7 +82,10 @@ class Format:
     It raises UsageError for options that the format cannot follow. None: the format is only read."""
     sink: str | None = None
     """Name of a function of a directory, `SinkOptions` and the outputs that opens a `Sink`.
-    The options have been accepted by `encoder`. None: the format is only read."""
+    The options have been accepted by `encoder`. The directory is a `Path`, or with `stores` perhaps the text
+    of a URL. None: the format is only read."""
+    stores: bool = False
+    """Whether it can be written to an object store, where nothing is written in place."""
     check: str | None = None
     """Name of a function of a destination's path and `SinkOptions` that raises UsageError where the format
     cannot be written there. The path need not exist. None: it can be written anywhere."""
@@ -340,7 +344,7 @@ def encoder(format: str, options: SinkOptions) -> Encoder:
     return made
 
 
-def check_destination(format: str, path: Path, options: SinkOptions) -> None:
+def check_destination(format: str, path: PathLike, options: SinkOptions) -> None:
     """Raises UsageError where a format cannot be written at a path, which need not exist."""
     check = named(format).check
     if check is not None:
@@ -366,8 +370,8 @@ def own_files(source: Source) -> list[str]:
     return [os.path.join(real(directory), name) for directory, name in files]
 
 
-def open_sink(format: str, directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
-    """A sink that writes these outputs into a directory that exists.
+def open_sink(format: str, directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
+    """A sink that writes these outputs into a directory that exists, or below a URL.
 
     Raises UsageError where the format or the options make no sense.
     """
@@ -375,5 +379,7 @@ def open_sink(format: str, directory: Path, options: SinkOptions, outputs: Seque
     check_destination(format, directory, options)
     chosen = named(format)
     assert chosen.sink is not None
+    if not urls.is_url(os.fspath(directory)):
+        directory = Path(directory)
     sink: Sink = _imported(chosen.sink)(directory, options, outputs)
     return sink

@@ -6,7 +6,10 @@ from io import FileIO
 from typing import Any, Protocol
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.storage.failures import unreadable
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.failures import DAMAGED, unreadable
 from ckpt_surgery.storage.reading import opened
 
 
@@ -58,3 +61,16 @@ def opened_to_copy(path: str) -> Iterator[Reader]:
         raise unreadable(path, error) from error
     with reader:
         yield reader
+
+
+def read_chunk(chunk: Chunk) -> bytes:
+    """The stored bytes of a chunk. Raises SourceError where its file is gone or too short, StorageError."""
+    if chunk.inline is not None:
+        return chunk.inline
+    with opened(chunk.file) as file:
+        if chunk.offset + chunk.length > file.stat.size:
+            raise SourceError(
+                f"{shown(chunk.file)} ends at byte {file.stat.size}: it is shorter than its index says",
+                hint=DAMAGED,
+            )
+        return file.read(chunk.offset, chunk.length)

@@ -9,7 +9,7 @@ import pytest
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine import journal as journals
-from ckpt_surgery.engine.journal import Finished, Journal, read_journal
+from ckpt_surgery.engine.journal import FileLines, Finished, Journal, read_journal
 from ckpt_surgery.engine.tasks import Task
 
 
@@ -29,7 +29,7 @@ class Flushes:
 
 
 def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
-    notes = Journal(tmp_path / "j", lambda: None)
+    notes = Journal(FileLines(tmp_path / "j"), lambda: None)
     done = {
         0: Finished(0xDEADBEEF),
         7: Finished(chunks={(0, 10): 0, (1, 2): 0xFFFFFFFF}),
@@ -38,7 +38,7 @@ def test_what_is_noted_is_read_again(tmp_path: Path) -> None:
     for number, finished in done.items():
         notes.add(task(number), finished)
     notes.close()
-    assert read_journal(tmp_path / "j") == done
+    assert read_journal(FileLines(tmp_path / "j")) == done
     assert json.loads((tmp_path / "j").read_text().splitlines()[0]) == {
         "task": 0,
         "nbytes": 10,
@@ -50,40 +50,40 @@ def test_tasks_are_noted_only_after_a_flush(tmp_path: Path, monkeypatch: pytest.
     """And several together: a flush for each task would make many small commits."""
     monkeypatch.setattr(journals, "FLUSH_BYTES", 30)
     flushes = Flushes(tmp_path / "j")
-    notes = Journal(tmp_path / "j", flushes)
+    notes = Journal(FileLines(tmp_path / "j"), flushes)
     for number in range(7):
         notes.add(task(number), Finished(number))
     assert flushes.lines == [0, 3]
-    assert sorted(read_journal(tmp_path / "j")) == list(range(6))
+    assert sorted(read_journal(FileLines(tmp_path / "j"))) == list(range(6))
     notes.close()
     assert flushes.lines == [0, 3, 6]
-    assert sorted(read_journal(tmp_path / "j")) == list(range(7))
+    assert sorted(read_journal(FileLines(tmp_path / "j"))) == list(range(7))
 
 
 def test_a_flush_that_fails_notes_nothing(tmp_path: Path) -> None:
     def fail() -> None:
         raise StorageError("no space")
 
-    notes = Journal(tmp_path / "j", fail)
+    notes = Journal(FileLines(tmp_path / "j"), fail)
     notes.add(task(1), Finished(1))
     with pytest.raises(StorageError, match="no space"):
         notes.close()
-    assert read_journal(tmp_path / "j") == {}
+    assert read_journal(FileLines(tmp_path / "j")) == {}
 
 
 @pytest.mark.parametrize("cut", range(1, 42))
 def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path) -> None:
     path = tmp_path / "j"
-    notes = Journal(path, lambda: None)
+    notes = Journal(FileLines(path), lambda: None)
     notes.add(task(1), Finished(1))
     notes.add(task(2), Finished(2))
     notes.close()
     path.write_bytes(path.read_bytes()[:-cut])
-    assert read_journal(path) == {1: Finished(1)}
-    more = Journal(path, lambda: None)
+    assert read_journal(FileLines(path)) == {1: Finished(1)}
+    more = Journal(FileLines(path), lambda: None)
     more.add(task(3), Finished(3))
     more.close()
-    assert read_journal(path) == {1: Finished(1), 3: Finished(3)}
+    assert read_journal(FileLines(path)) == {1: Finished(1), 3: Finished(3)}
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_a_torn_last_line_is_dropped_and_not_continued(cut: int, tmp_path: Path)
 )
 def test_a_damaged_line_counts_as_not_done(line: bytes, tmp_path: Path) -> None:
     path = tmp_path / "j"
-    notes = Journal(path, lambda: None)
+    notes = Journal(FileLines(path), lambda: None)
     notes.add(task(2), Finished(np.iinfo(np.uint32).max))
     notes.close()
     path.write_bytes(line + b"\n" + path.read_bytes())
-    assert read_journal(path) == {2: Finished(2**32 - 1)}
+    assert read_journal(FileLines(path)) == {2: Finished(2**32 - 1)}
 
 
 def test_there_is_no_journal(tmp_path: Path) -> None:
-    assert read_journal(tmp_path / "none") == {}
+    assert read_journal(FileLines(tmp_path / "none")) == {}

@@ -12,6 +12,7 @@ FORMAT = Format(
     check="ckpt_surgery.formats.orbax.encoder:check_destination",
     other_files="ckpt_surgery.formats.orbax.other_files:other_files",
     links=True,
+    stores=True,
     replaces_files=True,
     holds_shardings=True,
     structure_file=True,

@@ -3,6 +3,7 @@
 Source: what orbax-checkpoint 0.12.8 writes and reads.
 """
 
+import time
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -18,6 +19,26 @@ ONE_DEVICE = '{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}'
 
 Document: TypeAlias = dict[str, Any]
 """A JSON object."""
+
+
+HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
+"""Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
+
+
+def about_checkpoint(item: str | None, started: int, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What Orbax writes about a step: its items, and when its save began and ended, which is now.
+
+    `item`: name of the item in the step's directory; None where they are one. `started`: nanoseconds since
+    the epoch. `metadata`: the user's.
+    """
+    return {
+        "item_handlers": HANDLER if item is None else {item: HANDLER},
+        "metrics": {},
+        "performance_metrics": {},
+        "init_timestamp_nsecs": started,
+        "commit_timestamp_nsecs": time.time_ns(),
+        "custom_metadata": dict(metadata),
+    }
 
 
 def documents(outputs: Sequence[Output], zarr: int, metadata: Mapping[str, Any]) -> dict[str, Document]:

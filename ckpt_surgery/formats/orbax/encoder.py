@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
@@ -52,11 +54,22 @@ def orbax_encoder(options: SinkOptions) -> OrbaxEncoder:
     return OrbaxEncoder(options.zarr)
 
 
-def check_destination(path: Path, options: SinkOptions) -> None:
+def check_destination(path: PathLike, options: SinkOptions) -> None:
     """Raises UsageError where a path cannot take a step, or TensorStore takes it for another path."""
     if options.step is not None:
         check_holds_steps(os.fspath(path), options.step)
+    if urls.is_url(os.fspath(path)):
+        return
+    path = Path(path)
     check_reachable(real_path(os.fspath(directories(path, options)[1])), UsageError)
+
+
+def places(directory: str, options: SinkOptions) -> tuple[str, str]:
+    """The same below a path or URL as text."""
+    step = directory if options.step is None else f"{directory}/{options.step}"
+    if options.step is None and options.item is None:
+        return step, step
+    return step, f"{step}/{options.item or DEFAULT_ITEM}"
 
 
 def directories(directory: Path, options: SinkOptions) -> tuple[Path, Path]:

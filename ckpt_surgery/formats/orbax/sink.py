@@ -9,14 +9,15 @@ Source of the layout: what orbax-checkpoint 0.12.8 writes and reads.
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.manifests import Chunk
-from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.formats.orbax.documents import documents
+from ckpt_surgery.core.protocols import Output, Sink
+from ckpt_surgery.formats.orbax.documents import about_checkpoint, documents
 from ckpt_surgery.formats.orbax.encoder import directories
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
@@ -31,9 +32,6 @@ from ckpt_surgery.formats.shared.zarr_writing import chunk_name
 from ckpt_surgery.storage.adopting import AdoptedFiles
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
-
-HANDLER = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
-"""Handler with which a CheckpointManager restores the item if it is asked for a step without arguments."""
 
 
 class OrbaxSink:
@@ -111,15 +109,8 @@ class OrbaxSink:
 
     def _commit(self) -> None:
         """Write the files that tell Orbax that the save was finished, the item's before the step's."""
-        within = self._item_directory != self._step_directory
-        about: Mapping[str, Any] = {
-            "item_handlers": {self._item_directory.name: HANDLER} if within else HANDLER,
-            "metrics": {},
-            "performance_metrics": {},
-            "init_timestamp_nsecs": self._started,
-            "commit_timestamp_nsecs": time.time_ns(),
-            "custom_metadata": dict(self._options.metadata),
-        }
+        within = self._item_directory.name if self._item_directory != self._step_directory else None
+        about = about_checkpoint(within, self._started, self._options.metadata)
         (self._step_directory / CHECKPOINT_METADATA).write_text(json.dumps(about), encoding="utf-8")
         for directory in dict.fromkeys((self._item_directory, self._step_directory)):
             (directory / COMMIT_FILE).write_text("Checkpoint commit was successful", encoding="utf-8")
@@ -146,6 +137,10 @@ def _written_by(worker: int, item: Path) -> dict[bytes, bytes | Chunk]:
     return found
 
 
-def open_orbax_sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> OrbaxSink:
+def open_orbax_sink(directory: PathLike, options: SinkOptions, outputs: Sequence[Output]) -> Sink:
     """A sink that writes an item, at DIRECTORY/STEP/ITEM where the options name a step."""
-    return OrbaxSink(directory, options, outputs)
+    if isinstance(directory, str) and urls.is_url(directory):
+        from ckpt_surgery.formats.orbax.object_sink import ObjectSink  # takes what only stores need
+
+        return ObjectSink(directory, options, outputs)
+    return OrbaxSink(Path(directory), options, outputs)

@@ -121,7 +121,7 @@ class _Bucket:
 
     def ask(self, locations: Sequence[str | None]) -> list[Any]:
         """The same as of a directory. All locations are read at the same time."""
-        store, prefix = store_of(self._directory)
+        store, _ = store_of(self._directory)
         if locations == [None]:
             return [_decoded(MANIFEST, read_file(os.path.join(self._directory, MANIFEST)), None)]
         places = [_place(str(location)) for location in locations]
@@ -131,7 +131,7 @@ class _Bucket:
             found = VIEW.stat(url)
             if found is None:
                 raise missing(url)
-            ranges.append(Range(f"{prefix}/{path}", start, start + length, found.version))
+            ranges.append(Range(store_of(url)[1], start, start + length, found.version))
         found_ones = zip(places, locations, store.read_many(ranges), strict=True)
         return [_decoded(path, data, location) for (path, _, _), location, data in found_ones]
 

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from io import BufferedWriter
+from io import BufferedWriter, BytesIO
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -76,7 +76,7 @@ class IndexOptions:
 class _NodeFile:
     """The file that nodes and long values are appended to."""
 
-    def __init__(self, name: str, file: BufferedWriter):
+    def __init__(self, name: str, file: BufferedWriter | BytesIO):
         self._name = name
         self._file = file
         self._end = 0
@@ -99,14 +99,8 @@ def write_index(directory: Path, entries: Iterable[IndexEntry], options: IndexOp
     already, StorageError where it cannot be written.
     """
     options = IndexOptions() if options is None else options
-    _check_options(options)
-    ordered = sorted(entries, key=attrgetter("key"))
-    keys = [entry.key for entry in ordered]
-    values = [_plain(entry.value) for entry in ordered]
-    _check_keys(keys)
-    _check_ranges(keys, values)
+    keys, values = _checked(entries, options)
     identity = uuid.uuid4() if options.identity is None else options.identity
-    time_ns = time.time_ns() if options.commit_time is None else options.commit_time
     name = f"d/{identity.hex}"
     with storage_errors(directory):
         if (directory / MANIFEST).exists():
@@ -118,7 +112,45 @@ def write_index(directory: Path, entries: Iterable[IndexEntry], options: IndexOp
         with open(directory / name, "xb") as file:
             height, root = _write_tree(_NodeFile(name, file), keys, values, options)
         with open(directory / MANIFEST, "xb") as manifest:
-            manifest.write(manifest_bytes(identity.bytes, options.inline_bytes, time_ns, height, root))
+            manifest.write(_manifest(identity, options, height, root))
+
+
+@dataclass(frozen=True)
+class IndexBytes:
+    """A database in memory, to be put into a store: the nodes, then the manifest that refers to them."""
+
+    name: str
+    """Name of the object with the nodes, relative to the database."""
+    nodes: bytes
+    manifest: bytes
+
+
+def index_bytes(entries: Iterable[IndexEntry], options: IndexOptions | None = None) -> IndexBytes:
+    """A database of `entries` (in any order), as bytes. Raises what `write_index` raises of entries."""
+    options = IndexOptions() if options is None else options
+    keys, values = _checked(entries, options)
+    identity = uuid.uuid4() if options.identity is None else options.identity
+    name, nodes = f"d/{identity.hex}", BytesIO()
+    height, root = _write_tree(_NodeFile(name, nodes), keys, values, options)
+    return IndexBytes(name, nodes.getvalue(), _manifest(identity, options, height, root))
+
+
+def _checked(
+    entries: Iterable[IndexEntry], options: IndexOptions
+) -> tuple[Sequence[bytes], Sequence[bytes | Chunk]]:
+    """Keys in order, and their values. Raises PlanError, SourceError, UsageError."""
+    _check_options(options)
+    ordered = sorted(entries, key=attrgetter("key"))
+    keys = [entry.key for entry in ordered]
+    values = [_plain(entry.value) for entry in ordered]
+    _check_keys(keys)
+    _check_ranges(keys, values)
+    return keys, values
+
+
+def _manifest(identity: uuid.UUID, options: IndexOptions, height: int, root: NodeReference | None) -> bytes:
+    time_ns = time.time_ns() if options.commit_time is None else options.commit_time
+    return manifest_bytes(identity.bytes, options.inline_bytes, time_ns, height, root)
 
 
 def _check_options(options: IndexOptions) -> None:

@@ -1,0 +1,217 @@
+"""One worker's part of an Orbax item in an object store: encoded chunks, gathered into objects of their own.
+
+Objects cannot be appended to, so chunks are encoded in memory, and small ones wait until there are enough for
+an object. What lies where is noted in small JSON objects beside the data, from which another process makes
+the index, or the same worker goes on after a crash.
+"""
+
+import base64
+import json
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.digests import bytes_crc
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
+from ckpt_surgery.formats.shared.orbax_layout import PROCESS_PREFIX
+from ckpt_surgery.formats.shared.zarr_outputs import definition
+from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, chunk_name, store_errors
+from ckpt_surgery.storage.copy_sources import read_chunk
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.store import Range, store_of
+
+INLINE_BYTES = 1024
+"""Values up to this size are in the index itself, as Orbax writes them."""
+OBJECT_BYTES = 32 << 20
+"""Gathered values become an object when they have this size together; a larger one is an object alone."""
+NOTES = "part-"
+"""Beginning of the names of the objects that say what lies where."""
+
+Entries = dict[bytes, bytes | Chunk]
+"""Values by key: inline, or where they lie, relative to the item."""
+
+
+class ObjectWriter:
+    """Writes encoded chunks below the item's prefix in a store. Thread-safe."""
+
+    def __init__(self, item: str, zarr: int, outputs: Sequence[Output], worker: int):
+        self._store, name = store_of(item)
+        self._prefix = f"{name}/" if name else ""
+        self._directory = f"{PROCESS_PREFIX}{worker}/"
+        self._zarr = zarr
+        self._definitions = {
+            array_name(o.leaf.key): definition(o, zarr) for o in outputs if o.leaf.spec is not None
+        }
+        self._entries = written_by(item, worker)
+        self._new: Entries = {}
+        """Entries that are not noted yet."""
+        self._waiting: list[tuple[bytes, bytes]] = []
+        """Values that wait for their object, with their keys."""
+        self._nbytes = 0
+        self._copied: dict[tuple[str, int, int], Chunk] = {}
+        """Where stored bytes of other checkpoints lie now, by where they came from."""
+        self._lock = threading.Lock()
+
+    def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
+        """Copy the stored bytes of an output. Raises StorageError, SourceError."""
+        assert output.stored is not None
+        prefix = array_prefix(array_name(output.leaf.key))
+        crcs = {}
+        for index, chunk in output.stored.chunks.items():
+            key = (prefix + chunk_name(index, self._zarr)).encode()
+            if chunk.inline is not None:
+                self._note({key: chunk.inline})
+            elif index in known and self._holds(key, known[index]):
+                crcs[index] = known[index]
+            else:
+                crcs[index] = self._copy(key, chunk)
+        return Adoption(crcs)
+
+    def _copy(self, key: bytes, chunk: Chunk) -> int:
+        data = read_chunk(chunk)
+        self._add([(key, data)])
+        return bytes_crc(data)
+
+    def _holds(self, key: bytes, crc: int) -> bool:
+        value = self._entries.get(key)
+        if value is None:
+            return False
+        return bytes_crc(self._value(value)) == crc
+
+    def write(self, output: Output, region: Region, block: np.ndarray) -> None:
+        """Write one region made of whole chunks. Raises StorageError."""
+        name = array_name(output.leaf.key)
+        with store_errors(f"`{shown(output.leaf.key.text)}`"):
+            values = self._encoded(name, region, block)
+        prefix = array_prefix(name)
+        self._add([((prefix + chunk).encode(), value) for chunk, value in values.items()])
+
+    def read(self, output: Output, region: Region) -> np.ndarray:
+        """The elements of a region, as they were written. Raises SourceError where they were not."""
+        name = array_name(output.leaf.key)
+        prefix = array_prefix(name).encode()
+        with self._lock:
+            found = {k: v for k, v in self._entries.items() if k.startswith(prefix)}
+        memory = _Memory(self._zarr, self._definitions[name])
+        for key, value in found.items():
+            memory.store.write(key.removeprefix(prefix), self._value(value)).result()
+        try:
+            return np.asarray(memory.array[region.slices].read().result())
+        except ValueError as error:
+            raise SourceError(f"`{shown(name)}` is not there: {shown(str(error))}", hint=DAMAGED) from error
+
+    def flush(self) -> None:
+        """Put what waits, and note what lies where. Raises StorageError."""
+        with self._lock:
+            waiting, self._waiting, self._nbytes = self._waiting, [], 0
+        self._put(waiting)
+        with self._lock:
+            new, self._new = self._new, {}
+        if new:
+            name = f"{self._prefix}{self._directory}{NOTES}{secrets.token_hex(16)}.json"
+            self._store.put(name, _notes(new))
+
+    def _encoded(self, name: str, region: Region, block: np.ndarray) -> dict[str, bytes]:
+        """The stored bytes of the chunks of a region, by the names of the chunks."""
+        memory = _Memory(self._zarr, self._definitions[name])
+        memory.array[region.slices].write(block).result()
+        keys = memory.store.list().result()
+        return {key.decode(): bytes(memory.store.read(key).result().value) for key in keys}
+
+    def _add(self, values: Sequence[tuple[bytes, bytes]]) -> None:
+        """Take values, and put those that are enough for an object."""
+        self._note({key: value for key, value in values if len(value) <= INLINE_BYTES})
+        full: list[list[tuple[bytes, bytes]]] = []
+        with self._lock:
+            for key, value in values:
+                if len(value) <= INLINE_BYTES:
+                    continue
+                if len(value) >= OBJECT_BYTES:
+                    full.append([(key, value)])
+                    continue
+                self._waiting.append((key, value))
+                self._nbytes += len(value)
+                if self._nbytes >= OBJECT_BYTES:
+                    full.append(self._waiting)
+                    self._waiting, self._nbytes = [], 0
+        for together in full:
+            self._put(together)
+
+    def _put(self, values: Sequence[tuple[bytes, bytes]]) -> None:
+        """Put an object of these values, one after another."""
+        if not values:
+            return
+        file = f"{self._directory}d/{secrets.token_hex(16)}"
+        data = values[0][1] if len(values) == 1 else b"".join(value for _, value in values)
+        self._store.put(f"{self._prefix}{file}", data)
+        places: Entries = {}
+        at = 0
+        for key, value in values:
+            places[key] = Chunk(file, at, len(value))
+            at += len(value)
+        self._note(places)
+
+    def _note(self, entries: Mapping[bytes, bytes | Chunk]) -> None:
+        with self._lock:
+            self._entries.update(entries)
+            self._new.update(entries)
+
+    def _value(self, value: bytes | Chunk) -> bytes:
+        if isinstance(value, bytes):
+            return value
+        stop = value.offset + value.length
+        return self._store.read_many([Range(f"{self._prefix}{value.file}", value.offset, stop)])[0]
+
+
+class _Memory:
+    """A zarr array in memory, whose chunks are encoded as those of the destination."""
+
+    def __init__(self, zarr: int, definition: bytes):
+        import tensorstore as ts
+
+        context = ts.Context()
+        self.store: Any = ts.KvStore.open({"driver": "memory"}, context=context).result()
+        spec = {
+            "driver": DRIVERS[zarr],
+            "metadata": json.loads(definition),
+            "store_data_equal_to_fill_value": True,
+            "fill_missing_data_reads": False,
+        }
+        opened = ts.open(
+            spec, kvstore=self.store, open=True, read=True, write=True, assume_metadata=True, context=context
+        )
+        self.array: Any = opened.result()
+
+
+def _notes(entries: Entries) -> bytes:
+    """What lies where, as JSON: for each key, in base 64, the value itself or its object, offset, length."""
+    found = {
+        base64.b64encode(key).decode(): base64.b64encode(value).decode()
+        if isinstance(value, bytes)
+        else [value.file, value.offset, value.length]
+        for key, value in entries.items()
+    }
+    return json.dumps(found).encode("ascii")
+
+
+def written_by(item: str, worker: int) -> Entries:
+    """What a worker has noted about an item, which may be nothing. Raises SourceError, StorageError."""
+    store, name = store_of(item)
+    prefix = f"{name}/" if name else ""
+    notes = [
+        n for n in store.walk(f"{prefix}{PROCESS_PREFIX}{worker}/") if n.rpartition("/")[2].startswith(NOTES)
+    ]
+    found: Entries = {}
+    for one in sorted(notes):
+        for key, value in json.loads(store.read(one)).items():
+            place = base64.b64decode(value) if isinstance(value, str) else Chunk(*value)
+            found[base64.b64decode(key)] = place
+    return found

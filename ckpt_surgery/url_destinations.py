@@ -1,0 +1,71 @@
+"""Checks before anything is written to an object store: the place of the destination, and what is there."""
+
+from collections.abc import Iterable, Sequence
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.errors import DestinationError, UsageError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.replacing import check_one
+from ckpt_surgery.storage.listing import digest, exists, is_directory, walk
+from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.views import forget
+
+
+def check_apart(inputs: Sequence[str], url: str) -> None:
+    """Refuse a destination that is a source, lies in one, or holds one.
+
+    Raises UsageError, and DestinationError where a source would be replaced.
+    """
+    for path in filter(urls.is_url, inputs):
+        if path == url:
+            problem = f"{shown(url)}: the destination is the source itself"
+        elif url.startswith(f"{path}/"):
+            problem = f"{shown(url)}: the destination lies inside the source {shown(path)}"
+        elif path.startswith(f"{url}/"):
+            raise DestinationError(
+                f"{shown(url)}: is not replaced, for it holds the source {shown(path)}",
+                hint="Choose another destination.",
+            )
+        else:
+            continue
+        raise UsageError(problem, hint="Choose another destination; sources are never written to.")
+
+
+def check_files(files: Iterable[str], url: str) -> None:
+    """Refuse a destination that is one of `files`, the files of all sources. Raises UsageError."""
+    if url in set(files):
+        raise UsageError(
+            f"{shown(url)}: the destination is a file of a source",
+            hint="Choose another destination; sources are never written to.",
+        )
+
+
+def state_of(url: str) -> str | None:
+    """A text that changes whenever an object at or below a URL changes; None where there is none.
+
+    Asks the store anew. Raises StorageError.
+    """
+    forget()
+    if not exists(url):
+        return None
+    return digest(walk(url, url) if is_directory(url) else {"": stat_file(url)})
+
+
+def replaceable(url: str) -> str | None:
+    """The state of what a new checkpoint may replace at a URL; None: nothing is there.
+
+    Raises DestinationError where that is anything but one whole checkpoint, with what it is instead.
+    """
+    state = state_of(url)
+    if state is not None:
+        check_one(url)
+    return state
+
+
+def check_same(url: str, state: str | None) -> None:
+    """Refuse to replace what is not in the state in which it was checked. Raises DestinationError."""
+    if state is not None and state_of(url) not in (None, state):
+        raise DestinationError(
+            f"{shown(url)}: changed during this run, so it was not replaced",
+            hint="Look at what is there now; then run again.",
+        )
