@@ -166,12 +166,16 @@ def _opened(root: str) -> Store:
 @contextmanager
 def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
     """Within this context, URLs of this scheme open the store that `opener` gives for their root."""
+    before = _REGISTERED.get(scheme)
     _REGISTERED[scheme] = opener
     urls.REGISTERED.add(scheme)
     _opened.cache_clear()
     try:
         yield
     finally:
-        del _REGISTERED[scheme]
-        urls.REGISTERED.discard(scheme)
+        if before is not None:
+            _REGISTERED[scheme] = before
+        else:
+            del _REGISTERED[scheme]
+            urls.REGISTERED.discard(scheme)
         _opened.cache_clear()

@@ -79,7 +79,7 @@ def run(url: str, value: str, **options: Any) -> ObjectStaging:
 
 
 def at(url: str) -> dict[str, bytes]:
-    """Every object below a URL, by its name there, and what lies beside it under names that begin with `.`."""
+    """Every object below a URL, by its name there, and beside it under names that begin with `.`."""
     store, name = store_of(url)
     found = {key: KeyValueStore.read(store, key) for key in KeyValueStore.walk(store)}  # type: ignore[arg-type]
     below = {key[len(name) + 1 :]: data for key, data in found.items() if key.startswith(f"{name}/")}

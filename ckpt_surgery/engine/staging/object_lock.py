@@ -38,6 +38,8 @@ class _Found:
     stat: Stat
     owner: Owner | None
     """None where the lock does not tell."""
+    sign: object
+    """Number of the sign of life."""
 
 
 def _read(store: Store, name: str) -> _Found | None:
@@ -48,7 +50,8 @@ def _read(store: Store, name: str) -> _Found | None:
             return None
         with contextlib.suppress(SourceError):  # it has just been renewed or released: look again
             document = parsed(store.read(name, version=stat.version))
-            return _Found(stat, from_json(document.get("owner")) if isinstance(document, dict) else None)
+            told = document if isinstance(document, dict) else {}
+            return _Found(stat, from_json(told.get("owner")), told.get("sign"))
     raise _contended(store, name)
 
 
@@ -118,7 +121,9 @@ class ObjectLock:
                     if self.create():  # a person has removed it
                         return
                 elif found.owner is not None and found.owner.run == self.owner.run:
-                    self.adopt(found.stat)  # the answer to an earlier request was lost
+                    self.adopt(found.stat)  # the answer to this request, or to an earlier one, was lost
+                    if found.sign == self._signs:
+                        return
                 else:
                     self._lost, self._loser = True, found
             if not self._lost:

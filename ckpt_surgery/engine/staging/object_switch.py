@@ -8,11 +8,14 @@ destination without marker and the journal, from which the next run goes on to t
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_journal import Journal
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
+
+T = TypeVar("T")
 
 COMMIT_FILE = "commit_success.txt"
 """The object by which Orbax tells that a checkpoint in an object store is complete."""
@@ -156,9 +159,7 @@ class Switch:
         )
 
 
-def _each(
-    work: Callable[[tuple[str, str]], None] | Callable[[tuple[str, bytes]], None], items: Iterable
-) -> None:  # type: ignore[type-arg]
+def _each(work: Callable[[T], None], items: Iterable[T]) -> None:
     found = list(items)
     if len(found) < 2:
         for one in found:

@@ -122,7 +122,7 @@ def object_staged(
             staging.notices = taken.notices + staging.notices
             with (
                 giving_signs(partial(_give_sign, staging)),
-                registered(scheme_of_draft(staging.run), lambda _: staging.draft),  # type: ignore[union-attr]
+                registered(scheme_of_draft(staging.run), lambda _: staging.draft),
             ):
                 yield staging
         _end(staging)

@@ -38,7 +38,7 @@ def test_a_fresh_checkpoint_is_whole_and_nothing_else_is_left(url: str) -> None:
 def test_nothing_is_committed_before_it_is_published(url: str) -> None:
     with object_staged(url, IDENTITY) as staging:
         write(staging, "new")
-        store, name = store_of(staging.draft_url)
+        store, _ = store_of(staging.draft_url)
         assert store.walk().keys() == {*whole("new"), MARKER}
         assert store.read("_METADATA") == b"new"
         assert {"d/new0", "d/new1", "shared/0"} == {n for n in at(url) if not n.startswith((".", "runs/."))}

@@ -1,0 +1,235 @@
+"""Whose lock of a destination in a store it is, who may take it over, and what its loser does."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.core.errors import DestinationError, StorageError
+from ckpt_surgery.engine.staging import object_lock
+from ckpt_surgery.engine.staging.object_lock import LEASE, acquire, check_free, giving_signs, lock_name
+from ckpt_surgery.engine.staging.objects import object_staged, publish
+from ckpt_surgery.engine.staging.owners import Owner, this_process, to_json
+from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat, registered, store_of
+from tests.support.key_value import KeyValueStore, key_value
+from tests.support.object_runs import IDENTITY, at, run, state, write
+
+URL = "kv://bucket/runs/out"
+LOCK = "runs/.out.ckpt-surgery-lock"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[KeyValueStore]:
+    with key_value(tmp_path / "bucket"):
+        found = store_of(URL)[0]
+        assert isinstance(found, KeyValueStore)
+        yield found
+
+
+def elsewhere(**changes: object) -> Owner:
+    owner = this_process("0123456789abcdef")
+    return replace(owner, host="elsewhere", boot="another", **changes)
+
+
+def put_lock(store: KeyValueStore, owner: Owner) -> Stat:
+    return store.put(LOCK, json.dumps({"owner": to_json(owner), "sign": 1}).encode())
+
+
+def at_age(monkeypatch: pytest.MonkeyPatch, store: KeyValueStore, seconds: float) -> None:
+    """Let the store's clock show a time after its lock was written."""
+    found = store.stat(LOCK)
+    assert found is not None
+    monkeypatch.setattr(KeyValueStore, "now", lambda self: found.modified + int(seconds * 1e9))
+
+
+def test_the_lock_lies_beside_its_destination() -> None:
+    assert lock_name("runs/out") == LOCK
+    assert lock_name("out") == ".out.ckpt-surgery-lock"
+
+
+@pytest.mark.parametrize("age", [0.0, LEASE - 1])
+def test_within_its_lease_a_run_elsewhere_is_alive(
+    store: KeyValueStore, monkeypatch: pytest.MonkeyPatch, age: float
+) -> None:
+    put_lock(store, elsewhere())
+    at_age(monkeypatch, store, age)
+    told = rf"on elsewhere is writing this destination \(last sign of life {age:.0f} s ago\)"
+    with pytest.raises(DestinationError, match=told) as caught:
+        run(URL, "new")
+    assert f"{LEASE - age:.0f} s from now" in str(caught.value)
+    with pytest.raises(DestinationError, match=told):
+        check_free(store, LOCK)
+    assert list(at(URL)) == [LOCK]
+
+
+def test_after_its_lease_it_is_taken_over(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_lock(store, elsewhere())
+    at_age(monkeypatch, store, LEASE + 1)
+    check_free(store, LOCK)
+    staging = run(URL, "new")
+    assert "took over the lock of process" in staging.notices[0]
+    assert state(URL) == "new"
+    assert LOCK not in at(URL)
+
+
+def test_a_process_of_this_machine_that_has_ended_is_known_at_once(store: KeyValueStore) -> None:
+    put_lock(store, replace(this_process("0123456789abcdef"), started="1"))
+    run(URL, "new")
+    assert state(URL) == "new"
+
+
+def test_a_lock_that_tells_nothing_has_its_lease_too(
+    store: KeyValueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put(LOCK, b"{")
+    with pytest.raises(DestinationError, match="another run is writing"):
+        run(URL, "new")
+    at_age(monkeypatch, store, LEASE + 1)
+    assert run(URL, "new").notices == (f"took over kv://bucket/{LOCK}, which does not tell whose it is",)
+
+
+def test_of_two_that_take_over_one_wins(store: KeyValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = put_lock(store, elsewhere())
+    at_age(monkeypatch, store, LEASE + 1)
+    first, _ = acquire(store, LOCK, this_process("1" * 16))
+    second = object_lock.ObjectLock(store, LOCK, this_process("2" * 16))
+    assert not second.take(stat.version)
+    first.confirm()
+
+
+def test_a_lost_lock_ends_the_run_at_its_next_object(store: KeyValueStore) -> None:
+    with (
+        pytest.raises(DestinationError, match="on elsewhere has taken over this destination") as caught,
+        object_staged(URL, IDENTITY) as staging,
+    ):
+        draft = store_of(staging.draft_url)[0]
+        draft.put("d/0", b"x")
+        put_lock(store, elsewhere())
+        staging.lock.renew()  # what the thread does
+        draft.put("d/1", b"x")
+    assert caught.value.exit_code == 4
+    found = at(URL)
+    assert "d/1" not in found
+    assert json.loads(found[LOCK])["owner"]["host"] == "elsewhere"
+
+
+def test_a_lost_lock_is_seen_before_anything_is_published(store: KeyValueStore) -> None:
+    with (
+        pytest.raises(DestinationError, match="Nothing was published"),
+        object_staged(URL, IDENTITY) as staging,
+    ):
+        write(staging, "new")
+        put_lock(store, elsewhere())
+        publish(staging)
+    assert state(URL) == "uncommitted"
+
+
+def test_a_lock_that_a_person_has_removed_is_made_again(store: KeyValueStore) -> None:
+    with object_staged(URL, IDENTITY) as staging:
+        write(staging, "new")
+        store.delete([LOCK])
+        publish(staging)
+    assert state(URL) == "new"
+
+
+def test_a_released_lock_is_not_made_again(store: KeyValueStore) -> None:
+    lock, _ = acquire(store, LOCK, this_process("1" * 16))
+    lock.release()
+    lock.renew()
+    assert store.stat(LOCK) is None
+
+
+def test_each_sign_of_life_has_another_content(store: KeyValueStore) -> None:
+    lock, _ = acquire(store, LOCK, this_process("1" * 16))
+    contents = {store.read(LOCK)}
+    for _ in range(3):
+        lock.renew()
+        contents.add(store.read(LOCK))
+    assert len(contents) == 4
+
+
+def test_signs_go_on_where_the_store_cannot_be_reached_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    monkeypatch.setattr(object_lock, "INTERVAL", 0.001)
+    given, enough = [], threading.Event()
+
+    def give() -> None:
+        given.append(1)
+        if len(given) == 3:
+            enough.set()
+        raise StorageError("no answer")
+
+    with giving_signs(give):
+        assert enough.wait(30)
+
+
+# --- stores that answer otherwise -----------------------------------------------------------------
+
+
+class Unconditional(KeyValueStore):
+    """A store that knows no conditions, and says nothing about it."""
+
+    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+        return super().put(name, data)
+
+
+class Forgetful(KeyValueStore):
+    """A store that does what it is asked, and whose answers to conditional requests are lost."""
+
+    def __init__(self, url: str, directory: Path, name: str):
+        super().__init__(url, directory)
+        self.name = name
+        self.lost = 0
+
+    def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+        found = super().put(name, data, only)
+        if only is not Only.ANY and name.endswith(self.name):
+            self.lost += 1
+            raise ConditionFailed(f"{name} is there already")
+        return found
+
+
+def test_a_store_without_conditions_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with (
+        registered("kv", lambda root: Unconditional(root, tmp_path / "bucket")),
+        pytest.raises(
+            StorageError, match="replaces objects that are to be written only where there are none"
+        ),
+    ):
+        run(URL, "new")
+    assert list((tmp_path / "bucket").glob("*.o")) == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["", "commit_success.txt", "_METADATA", "manifest.ocdbt", "-lock"])
+def test_lost_answers_are_recognized(tmp_path: Path, name: str, overwrite: bool) -> None:
+    with key_value(tmp_path / "bucket"):
+        if overwrite:
+            run(URL, "old")
+        store = Forgetful("kv://bucket", tmp_path / "bucket", name)
+        with registered("kv", lambda root: store):
+            assert run(URL, "new", overwrite=overwrite).published
+        assert store.lost
+        assert state(URL) == "new"
+        assert LOCK not in at(URL)
+
+
+def test_the_marker_of_another_run_is_not_taken_for_ones_own(tmp_path: Path) -> None:
+    class Overtaken(KeyValueStore):
+        """Another run puts its marker right before this one."""
+
+        def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
+            if name.endswith("commit_success.txt"):
+                super().put(name, bytes(len(data)))
+            return super().put(name, data, only)
+
+    (tmp_path / "bucket").mkdir()
+    with registered("kv", lambda root: Overtaken(root, tmp_path / "bucket")):
+        with pytest.raises(DestinationError, match="another process has written it") as caught:
+            run(URL, "new")
+        assert caught.value.exit_code == 4
+        assert set(at(URL)["commit_success.txt"]) == {0}

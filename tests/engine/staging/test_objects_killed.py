@@ -1,0 +1,157 @@
+"""Runs to a store that end at any of their requests, and what the next run makes of it."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.core.errors import DestinationError
+from ckpt_surgery.engine.staging import object_lock
+from ckpt_surgery.engine.staging.objects import roll_forward
+from ckpt_surgery.storage import store as stores
+from tests.support.key_value import KeyValueStore, key_value
+from tests.support.object_runs import MARKER, Dying, Killed, at, run, state, whole
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    with key_value(tmp_path / "bucket"):
+        yield tmp_path / "bucket"
+
+
+URL = "kv://bucket/runs/out"
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of this process that was killed counts as ended."""
+    monkeypatch.setattr(object_lock, "has_ended", lambda owner: True)
+
+
+def killed_at(directory: Path, number: int, after: bool, overwrite: bool, end: Callable[[], None]) -> bool:
+    """Let a run end at one of its requests; False where it had fewer."""
+    inner = KeyValueStore("kv://bucket", directory)
+    dying = Dying(inner, number, after, end)
+    with stores.registered("kv", lambda root: dying):
+        try:
+            run(URL, "new", overwrite=overwrite)
+        except Killed:
+            return True
+    return False
+
+
+def die() -> None:
+    raise Killed
+
+
+def empty(directory: Path) -> None:
+    for file in directory.glob("*.o"):
+        file.unlink()
+
+
+def is_clean(value: str) -> bool:
+    """Whether one whole checkpoint is there, and nothing of any run."""
+    return at(URL).keys() == {*whole(value), MARKER} and state(URL) == value
+
+
+@pytest.mark.usefixtures("dead")
+@pytest.mark.parametrize("after", [False, True])
+def test_a_fresh_destination_is_never_mixed(directory: Path, after: bool) -> None:
+    number, seen = 0, set()
+    while killed_at(directory, number := number + 1, after, False, die):
+        seen.add(state(URL))
+        try:
+            run(URL, "next")
+            assert is_clean("next"), number
+        except DestinationError:  # it had begun to publish, and was completed
+            assert is_clean("new"), number
+            seen.add("completed")
+        empty(directory)
+    assert seen == {"uncommitted", "new", "completed"}
+    assert number > 20
+
+
+@pytest.mark.usefixtures("dead")
+@pytest.mark.parametrize("after", [False, True])
+def test_an_older_checkpoint_is_never_mixed(directory: Path, after: bool) -> None:
+    number, seen = 0, set()
+    run(URL, "old")
+    while killed_at(directory, number := number + 1, after, True, die):
+        seen.add(state(URL))
+        run(URL, "next", overwrite=True)
+        assert is_clean("next"), number
+        empty(directory)
+        run(URL, "old")
+    assert seen == {"old", "uncommitted", "new"}
+    assert number > 30
+
+
+@pytest.mark.usefixtures("dead")
+@pytest.mark.parametrize("after", [False, True])
+def test_a_publication_that_had_begun_is_completed_wherever_that_ends(directory: Path, after: bool) -> None:
+    number, completed = 0, 0
+    run(URL, "old")
+    while killed_at(directory, number := number + 1, after, True, die):
+        before = state(URL)
+        if roll_forward(URL):
+            completed += 1
+            assert is_clean("new"), number
+        else:
+            assert state(URL) == before != "uncommitted", number
+        empty(directory)
+        run(URL, "old")
+    assert completed > 5
+
+
+@pytest.mark.usefixtures("dead")
+def test_completing_can_itself_be_killed_anywhere(directory: Path) -> None:
+    def begun() -> None:
+        """A run that has deleted the older marker, and died."""
+        empty(directory)
+        run(URL, "old")
+        number = 0
+        while state(URL) != "uncommitted":
+            empty(directory)
+            run(URL, "old")
+            killed_at(directory, number := number + 1, True, True, die)
+
+    ends = 0
+    while True:
+        begun()
+        dying = Dying(KeyValueStore("kv://bucket", directory), ends + 1, True, die)
+        with stores.registered("kv", lambda root, dying=dying: dying):
+            try:
+                roll_forward(URL)
+            except Killed:
+                ends += 1
+            else:
+                break
+        state(URL)
+        run(URL, "next", overwrite=True)
+        assert is_clean("next"), ends
+    assert ends > 10
+
+
+def test_processes_that_end_at_any_request(directory: Path) -> None:
+    """The same with processes, which clean nothing up, and whose end their lock tells."""
+    number = 0
+    while True:
+        number += 1
+        child = os.fork()
+        if child == 0:
+            ended = killed_at(directory, number, True, False, lambda: os._exit(9))
+            os._exit(0 if not ended else 1)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code == 0:
+            break
+        assert code == 9
+        state(URL)
+        try:
+            run(URL, "next")
+            assert is_clean("next"), number
+        except DestinationError:
+            assert is_clean("new"), number
+        empty(directory)
+    assert is_clean("new")
+    assert number > 20
