@@ -22,6 +22,7 @@ from ckpt_surgery.records import UNKNOWN
 from ckpt_surgery.report.verification import Flaw, VerifiedRun, Verify, flaw_text
 from ckpt_surgery.storage.failures import DAMAGED, told
 from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.views import forget
 from ckpt_surgery.structure import Structure, place_of_record, structure_of
 from ckpt_surgery.wholeness import check_chunks, check_copies, check_grid
 
@@ -99,6 +100,7 @@ def _reopened(prepared: Prepared, product: str, step_only: bool) -> tuple[Source
     options = prepared.destination
     step = None if step_only else options.step
     item = options.item or (None if options.step is None else "default")
+    forget()  # what was listed before it was written
     try:
         source = formats.open_source(product, options.format, step, item)
         return source, source.leaves()

@@ -70,7 +70,7 @@ def check_structure(
     if directory is None:
         return
     for name, document in expected.documents.items():
-        path = os.path.normpath(os.path.join(directory, name))
+        path = _joined(directory, name)
         if name.startswith(ABOVE) and not exists(path):
             continue  # the item alone was copied
         try:

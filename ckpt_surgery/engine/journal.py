@@ -1,8 +1,8 @@
 """The journal of a run: which tasks are done, so that another process can go on after this one was killed.
 
 It has a line of JSON for each finished task, once everything that the task wrote is where it belongs: in a
-file, or in objects of a store. A file is not synchronized with the disk: after a power cut, bytes may be missing
-that it speaks of, which the checksums tell.
+file, or in objects of a store. A file is not synchronized with the disk: after a power cut, bytes may be
+missing that it speaks of, which the checksums tell.
 """
 
 import json

@@ -208,11 +208,3 @@ def test_values_come_from_a_bucket(origin: str, tmp_path: Path, s3_bucket: Bucke
     url = uploaded(path, f"{s3_bucket.url}/run/{path.name}")
     s3_bucket.server.refuse = lambda request, number: 503 if number % 7 == 0 else None
     check_same(str(path), url)
-
-
-def test_buckets_are_not_written_to(tmp_path: Path, bucket: str) -> None:
-    made = ORIGINS["npz"]
-    path = made.save(made.arrays, tmp_path / "in.npz")
-    with pytest.raises(UsageError, match="not yet written"):
-        ckpt_surgery.apply(None, path, dst=f"{bucket}/out")
-    assert not store_of(bucket)[0].walk()

@@ -12,6 +12,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.engine import journal as journals
+from ckpt_surgery.engine.journal import FileLines
 from ckpt_surgery.engine.signals import interruptible
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import run
@@ -69,7 +70,7 @@ def begun(format: str, directory: Path, source: MemorySource) -> None:
     work = directory / "result"
     work.mkdir(parents=True, exist_ok=True)
     sink = formats.open_sink(format, work, SinkOptions(), outputs_of(plan))
-    run(plan, {"source": source}, sink, MEMORY, 1, journal=directory / "journal")
+    run(plan, {"source": source}, sink, MEMORY, 1, journal=FileLines(directory / "journal"))
 
 
 def assert_doubled(format: str, directory: Path) -> None:

@@ -1,0 +1,187 @@
+"""Checkpoints that are written to an object store: what is there afterwards, and what never is."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
+from ckpt_surgery.formats.orbax import object_writer
+from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
+from ckpt_surgery.storage import views
+from ckpt_surgery.storage.store import store_of
+from tests.emulators.fixtures import Bucket
+from tests.support.checkpoints import restored, save_pytree, tree
+from tests.support.comparing import assert_same
+from tests.support.key_value import KeyValueStore, key_value
+from tests.support.libraries import ORIGINS
+from tests.support.recipes import write_recipe
+
+STACKED = """\
+version: 1
+rules:
+  - match: (?P<rest>.*)
+    to: params/${rest}
+"""
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[str]:
+    views.forget()
+    with key_value(tmp_path / "bucket") as url:
+        yield url
+    views.forget()
+
+
+def names(url: str) -> list[str]:
+    """The objects at and below a URL, and the locks beside it."""
+    store, name = store_of(url)
+    assert isinstance(store, KeyValueStore)
+    return [found for found in store.walk() if found.startswith((name, f".{name}"))]
+
+
+def downloaded(url: str, directory: Path) -> Path:
+    """A copy of a checkpoint on the disk, as any tool makes it."""
+    store, name = store_of(url)
+    for found in store.walk(f"{name}/"):
+        file = directory / found[len(name) + 1 :]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(store.read(found))
+    return directory
+
+
+def test_stock_orbax_restores_what_was_written(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", tree())
+    result = ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out")
+    assert result.destination == f"{bucket}/out"
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/out", values=True).different
+    local = ckpt_surgery.apply(None, tmp_path / "in", dst=tmp_path / "local").destination
+    assert_same(restored(downloaded(f"{bucket}/out", tmp_path / "copy")), restored(Path(local)))
+    assert ckpt_surgery.verify(f"{bucket}/out", mode="full").flaws == ()
+
+
+@pytest.mark.parametrize("zarr", [2, 3])
+def test_what_is_computed_is_what_a_disk_gets(zarr: int, tmp_path: Path, bucket: str) -> None:
+    made = ORIGINS["npz"]
+    path = made.save(made.arrays, tmp_path / "in.npz")
+    recipe = write_recipe(
+        tmp_path, f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n  - match: .*\n    value: x * 2\n"
+    )
+    ckpt_surgery.apply(recipe, path, dst=tmp_path / "local")
+    ckpt_surgery.apply(recipe, path, dst=f"{bucket}/out", memory="64MiB")
+    assert not ckpt_surgery.diff(tmp_path / "local", f"{bucket}/out", values=True).different
+
+
+def test_steps_and_items(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", tree())
+    for step in (3, 10):
+        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run", dst_step=step)
+    assert ckpt_surgery.inspect(f"{bucket}/run").step == 10
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/run", values=True).different
+    with pytest.raises(DestinationError, match="exists already"):
+        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run", dst_step=3)
+
+
+def test_from_a_bucket_to_a_bucket(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", tree())
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/one")
+    recipe = write_recipe(tmp_path, STACKED)
+    ckpt_surgery.apply(recipe, f"{bucket}/one", dst=f"{bucket}/two")
+    ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "two")
+    assert not ckpt_surgery.diff(tmp_path / "two", f"{bucket}/two", values=True).different
+
+
+def test_nothing_is_left_but_the_checkpoint(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", tree())
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out")
+    assert f"out/{COMMIT_FILE}" in names(f"{bucket}/out")
+    assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name or "lock" in name]
+
+
+def test_overwriting(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
+    save_pytree(tmp_path / "new", {"b": np.arange(7.0)})
+    ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
+    before = names(f"{bucket}/out")
+    with pytest.raises(DestinationError, match="exists already") as raised:
+        ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out")
+    assert raised.value.exit_code == 4
+    assert names(f"{bucket}/out") == before
+    ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
+    assert [leaf.key.text for leaf in ckpt_surgery.inspect(f"{bucket}/out").leaves] == ["b"]
+    assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
+
+
+def test_only_one_checkpoint_is_replaced(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
+    store_of(bucket)[0].put("out/letter.txt", b"mine")
+    for overwrite in (False, True):
+        with pytest.raises(DestinationError):
+            ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out", overwrite=overwrite)
+    assert names(f"{bucket}/out") == ["out/letter.txt"]
+
+
+def test_sources_are_never_destinations(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/run/one")
+    for dst, error in (
+        (f"{bucket}/run/one", UsageError),
+        (f"{bucket}/run/one/", UsageError),
+        (f"{bucket}/run/one/sub", UsageError),
+        (f"{bucket}/run", DestinationError),
+    ):
+        with pytest.raises(error):
+            ckpt_surgery.apply(None, f"{bucket}/run/one", dst=dst, overwrite=True)
+    assert ckpt_surgery.verify(f"{bucket}/run/one").flaws == ()
+
+
+def test_formats_of_one_file_are_refused(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
+    with pytest.raises(UsageError, match="cannot be written to a bucket"):
+        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out.safetensors")
+    assert names(f"{bucket}/out") == []
+
+
+def test_what_was_written_is_used_again(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that fails in the middle: a run with `resume` does not compute again what is there."""
+    rng = np.random.default_rng(0)
+    arrays = {f"a{n}": rng.random((64, 1024)) for n in range(8)}
+    np.savez(tmp_path / "in.npz", **arrays)
+    recipe = write_recipe(tmp_path, "version: 1\nrules:\n  - match: .*\n    value: x + 1\n")
+    monkeypatch.setattr(object_writer, "OBJECT_BYTES", 1)
+    monkeypatch.setattr("ckpt_surgery.engine.journal.FLUSH_BYTES", 1)
+    real, puts = KeyValueStore.put, []
+
+    def failing(self: KeyValueStore, name: str, *rest: Any, **more: Any) -> Any:
+        if "/d/" in name:
+            puts.append(name)
+            if len(puts) == 5:
+                raise StorageError("the store is tired")
+        return real(self, name, *rest, **more)
+
+    monkeypatch.setattr(KeyValueStore, "put", failing)
+    with pytest.raises(StorageError, match="tired") as raised:
+        ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=f"{bucket}/out", workers=1)
+    assert "resume=True" in str(raised.value)
+    assert f"out/{COMMIT_FILE}" not in names(f"{bucket}/out")
+    first = len(puts)
+    ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=f"{bucket}/out", workers=1, resume=True)
+    assert len(puts) - first < 8
+    ckpt_surgery.apply(recipe, tmp_path / "in.npz", dst=tmp_path / "out")
+    assert not ckpt_surgery.diff(tmp_path / "out", f"{bucket}/out", values=True).different
+
+
+def test_a_bucket_of_s3_is_written(tmp_path: Path, s3_bucket: Bucket) -> None:
+    save_pytree(tmp_path / "in", tree())
+    s3_bucket.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{s3_bucket.url}/out")
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{s3_bucket.url}/out", values=True).different
+    assert json.loads(store_of(f"{s3_bucket.url}/out")[0].read("out/_CHECKPOINT_METADATA"))
+    local = ckpt_surgery.apply(None, tmp_path / "in", dst=tmp_path / "local").destination
+    assert_same(restored(downloaded(f"{s3_bucket.url}/out", tmp_path / "copy")), restored(Path(local)))
+    found = [request.path for request in s3_bucket.server.asked]
+    assert not any("testing-secret" in path for path in found)
