@@ -16,6 +16,7 @@ from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored, save_pytree, tree
+from tests.support.command_line import run
 from tests.support.comparing import assert_same
 from tests.support.key_value import KeyValueStore, key_value
 from tests.support.libraries import ORIGINS
@@ -68,9 +69,8 @@ def test_stock_orbax_restores_what_was_written(tmp_path: Path, bucket: str) -> N
 def test_what_is_computed_is_what_a_disk_gets(zarr: int, tmp_path: Path, bucket: str) -> None:
     made = ORIGINS["npz"]
     path = made.save(made.arrays, tmp_path / "in.npz")
-    recipe = write_recipe(
-        tmp_path, f"version: 1\noutput: {{zarr: {zarr}}}\nrules:\n  - match: .*\n    value: x * 2\n"
-    )
+    rule = "rules:\n  - match: .*\n    value: cast(x, 'float32')\n"
+    recipe = write_recipe(tmp_path, f"version: 1\noutput: {{zarr: {zarr}}}\n{rule}")
     ckpt_surgery.apply(recipe, path, dst=tmp_path / "local")
     ckpt_surgery.apply(recipe, path, dst=f"{bucket}/out", memory="64MiB")
     assert not ckpt_surgery.diff(tmp_path / "local", f"{bucket}/out", values=True).different
@@ -185,3 +185,27 @@ def test_a_bucket_of_s3_is_written(tmp_path: Path, s3_bucket: Bucket) -> None:
     assert_same(restored(downloaded(f"{s3_bucket.url}/out", tmp_path / "copy")), restored(Path(local)))
     found = [request.path for request in s3_bucket.server.asked]
     assert not any("testing-secret" in path for path in found)
+
+
+def test_the_command_line_takes_urls(tmp_path: Path, bucket: str) -> None:
+    save_pytree(tmp_path / "in", tree())
+    recipe = write_recipe(tmp_path, STACKED)
+    done = run("apply", recipe, tmp_path / "in", f"{bucket}/out")
+    assert done.exit_code == 0, done.output
+    shown = run("inspect", f"{bucket}/out")
+    assert shown.exit_code == 0
+    assert "params/" in shown.output
+    again = run("apply", recipe, tmp_path / "in", f"{bucket}/out")
+    assert again.exit_code == 4
+    assert "--overwrite" in again.output
+    assert run("diff", f"{bucket}/out", f"{bucket}/out", "--values", "--exit-code").exit_code == 0
+    assert run("verify", f"{bucket}/out", "--full").exit_code == 0
+    for arguments, why in (
+        (("inspect", "http://host/x"), "is not known"),
+        (("inspect", f"{bucket}/none"), "does not exist"),
+        (("plan", recipe, f"{bucket}/out", "--out", f"{bucket}/plan.json"), "files of this machine"),
+        (("apply", f"{bucket}/recipe.yaml", f"{bucket}/out", tmp_path / "x"), "files of this machine"),
+    ):
+        refused = run(*arguments)
+        assert refused.exit_code == 2, refused.output
+        assert why in " ".join(refused.output.split())
