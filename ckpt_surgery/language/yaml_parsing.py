@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 
 import yaml
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
 from ckpt_surgery.language.yaml_scalars import Disputed, PlainValue, plain_value
@@ -204,6 +206,8 @@ def read_text(path: str | Path) -> str:
     Raises UsageError if there is none, StorageError if the system does not let it be read, RecipeError if it
     is not UTF-8.
     """
+    if urls.is_url(str(path)):
+        raise UsageError(f"{shown(str(path))}: recipes are files of this machine", hint="Copy it here first.")
     try:
         if Path(path).is_dir():
             raise UsageError(f"{path} is a directory; a recipe is a YAML file")
