@@ -34,7 +34,7 @@ class Stage(Protocol):
         """Sentences about what earlier runs left, and about what could not be removed."""
         ...
 
-    def journal(self, worker: int) -> Lines:
+    def journal(self, worker: str) -> Lines:
         """Where a worker notes what it has done."""
         ...
 
@@ -70,7 +70,7 @@ class LocalStage:
         """What staging has told so far."""
         return self.staging.notices
 
-    def journal(self, worker: int) -> Lines:
+    def journal(self, worker: str) -> Lines:
         """A file in the temporary directory."""
         return FileLines(journal_of(self.staging.directory, worker))
 
@@ -105,7 +105,7 @@ class ObjectStage:
         """What staging has told so far."""
         return self.staging.notices
 
-    def journal(self, worker: int) -> Lines:
+    def journal(self, worker: str) -> Lines:
         """Objects below the destination."""
         return ObjectLines(self.staging.store, f"{self.staging.tasks}{worker}-")
 

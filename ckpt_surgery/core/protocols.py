@@ -198,7 +198,7 @@ class Writer(Protocol):
         ...
 
     def read(self, output: Output, region: Region) -> np.ndarray:
-        """The elements of a region that a writer with this number wrote, perhaps in an earlier process.
+        """The elements of a region that a writer of this name wrote, perhaps in an earlier process.
 
         The region consists of whole chunks of the output's grid. Raises SurgeryError where they are
         not there.
@@ -230,14 +230,15 @@ class Sink(Protocol):
         """
         ...
 
-    def attach(self, worker: int) -> Writer:
-        """A writer with this number, also for a worker that was killed and begins again.
+    def attach(self, worker: str) -> Writer:
+        """A writer of this name, also for a worker that was killed and begins again.
 
-        Workers with different numbers write different chunks.
+        Names consist of letters, digits and `_`. Workers with different names write different chunks, or the
+        same ones with the same bytes, where a task was done twice.
         """
         ...
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Complete the checkpoint from what these workers flushed: indexes, metadata, commit files.
 
         It can be repeated, also after a crash in its middle.

@@ -125,7 +125,7 @@ def _line(task: Task, done: Finished) -> str:
     return json.dumps({"task": task.number, "nbytes": task.nbytes, **found}) + "\n"
 
 
-def journal_of(directory: Path, worker: int) -> Path:
+def journal_of(directory: Path, worker: str) -> Path:
     """The path of a worker's journal in the temporary directory of a run."""
     return directory / f"journal-{worker}.jsonl"
 

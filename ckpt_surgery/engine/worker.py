@@ -22,8 +22,8 @@ from ckpt_surgery.planner.plan import Plan
 
 NOTHING = Finished()
 """What is noted about a task that was not done, or that linked files: it is done again."""
-HERE = 0
-"""Number of the only worker of a run in this process."""
+HERE = "0"
+"""Name of the only worker of a run in this process."""
 
 
 def run(

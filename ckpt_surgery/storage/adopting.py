@@ -83,10 +83,10 @@ class AdoptedFiles:
         offsets, _ = self._layout
         return Chunk(PACKED, offsets[real, chunk.offset, chunk.length], chunk.length)
 
-    def adopt(self, output: Output, known: Mapping[Shape, int], worker: int) -> Adoption:
+    def adopt(self, output: Output, known: Mapping[Shape, int], worker: str) -> Adoption:
         """Copy the stored bytes of an output, or link the files that hold them, unless that was done before.
 
-        `known`: checksums of chunks that an earlier process copied. Workers with different numbers may bring
+        `known`: checksums of chunks that an earlier process copied. Workers with different names may bring
         the same file at the same time. Raises StorageError, and SourceError where the source's file is gone
         or too short.
         """
@@ -105,7 +105,7 @@ class AdoptedFiles:
             self._copies[place] = copy_chunk(chunk, self._directory / PACKED, at, known)
         return self._copies[place]
 
-    def _bring(self, file: str, worker: int) -> AdoptedFile | None:
+    def _bring(self, file: str, worker: str) -> AdoptedFile | None:
         """Link a file; None where that was done before."""
         real = self._resolved(file)
         with self._lock:
@@ -116,7 +116,7 @@ class AdoptedFiles:
             self._linked.add(real)
         return brought
 
-    def _link(self, real: str, worker: int) -> AdoptedFile:
+    def _link(self, real: str, worker: str) -> AdoptedFile:
         """Link under a temporary name first: a file with its final name is complete, even after a crash.
 
         What cannot be linked is copied, unless only reflinks are asked for. Raises OSError, EOFError,

@@ -213,13 +213,13 @@ def rewrite(source: Source, directory: Path, options: SinkOptions | None = None)
     outputs = [Output(leaf, leaf.manifest.chunk_shape if leaf.manifest else ()) for leaf in leaves]
     sink = open_sink("orbax", directory, options, outputs)
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     for output in outputs:
         if output.leaf.spec is not None:
             for region in chunk_regions(output.leaf.spec.shape, output.chunks):
                 writer.write(output, region, source.read(output.leaf, region))
     writer.flush()
-    sink.finish([0])
+    sink.finish(["0"])
     return directory
 
 

@@ -48,24 +48,24 @@ def in_chunks(outputs: Sequence[Output], arrays: Arrays) -> list[tuple[Output, R
 def write_all(sink: Sink, arrays: Arrays) -> None:
     """A whole run of one worker: every array in one region, and stored bytes where there are some."""
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     for output in sink.outputs:
         if output.stored is not None:
             writer.adopt(output)
         elif output.leaf.spec is not None:
             writer.write(output, Region.whole(output.leaf.spec.shape), arrays[output.leaf.key.text])
     writer.flush()
-    sink.finish([0])
+    sink.finish(["0"])
 
 
 def write_chunks(sink: Sink, arrays: Arrays) -> None:
     """A whole run of one worker: chunk by chunk, from several threads, in no order."""
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda one: writer.write(*one), in_chunks(sink.outputs, arrays)))
     writer.flush()
-    sink.finish([0])
+    sink.finish(["0"])
 
 
 class Workers:
@@ -112,8 +112,8 @@ class Workers:
         sink = self.sink(tmp_path / "written", self.outputs(arrays))
         sink.create()
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda n: _write_part(sink.attach(n), sink, arrays, n, 2), (0, 1)))
-        sink.finish([0, 1])
+            list(pool.map(lambda n: _write_part(sink.attach(str(n)), sink, arrays, n, 2), (0, 1)))
+        sink.finish(["0", "1"])
         self.assert_written(tmp_path / "written", arrays)
 
     def test_two_processes(self, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ class Workers:
         with ProcessPoolExecutor(2, context, max_tasks_per_child=1) as pool:
             jobs = [pool.submit(_process, type(self), tmp_path / "written", n, 2) for n in (0, 1)]
             assert len({job.result() for job in jobs}) == 2
-        self.sink(tmp_path / "written", self.outputs(arrays)).finish([0, 1])
+        self.sink(tmp_path / "written", self.outputs(arrays)).finish(["0", "1"])
         self.assert_written(tmp_path / "written", arrays)
 
     def test_a_worker_that_begins_again(self, tmp_path: Path) -> None:
@@ -132,23 +132,23 @@ class Workers:
         arrays = self.shared_work()
         first = self.sink(tmp_path / "written", self.outputs(arrays))
         first.create()
-        _write_part(first.attach(0), first, arrays, 0, 2)
+        _write_part(first.attach("0"), first, arrays, 0, 2)
         del first
         again = self.sink(tmp_path / "written", self.outputs(arrays))
-        writer = again.attach(0)
+        writer = again.attach("0")
         for output, region, block in in_chunks(again.outputs, arrays)[:5]:
             writer.write(output, region, block)
         _write_part(writer, again, arrays, 1, 2)
-        again.finish([0])
+        again.finish(["0"])
         self.assert_written(tmp_path / "written", arrays)
 
     def test_a_worker_without_work(self, tmp_path: Path) -> None:
         arrays = self.shared_work()
         sink = self.sink(tmp_path / "written", self.outputs(arrays))
         sink.create()
-        sink.attach(0).flush()
-        _write_part(sink.attach(1), sink, arrays, 0, 1)
-        sink.finish([0, 1])
+        sink.attach("0").flush()
+        _write_part(sink.attach("1"), sink, arrays, 0, 1)
+        sink.finish(["0", "1"])
         self.assert_written(tmp_path / "written", arrays)
 
     def test_what_an_earlier_process_wrote_is_read_back(self, tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ class Workers:
         arrays = self.shared_work()
         first = self.sink(tmp_path / "written", self.outputs(arrays))
         first.create()
-        _write_part(first.attach(0), first, arrays, 0, 2)
+        _write_part(first.attach("0"), first, arrays, 0, 2)
         del first
         again = self.sink(tmp_path / "written", self.outputs(arrays))
         again.create()
-        writer = again.attach(0)
+        writer = again.attach("0")
         work = in_chunks(again.outputs, arrays)
         for output, region, block in work[0::2]:
             found = writer.read(output, region)
@@ -174,10 +174,10 @@ class Workers:
         arrays = self.shared_work()
         sink = self.sink(tmp_path / "written", self.outputs(arrays))
         sink.create()
-        _write_part(sink.attach(0), sink, arrays, 0, 1)
-        sink.finish([0])
+        _write_part(sink.attach("0"), sink, arrays, 0, 1)
+        sink.finish(["0"])
         files = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
-        sink.finish([0])
+        sink.finish(["0"])
         assert len(sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))) == len(files)
         self.assert_written(tmp_path / "written", arrays)
 
@@ -185,8 +185,8 @@ class Workers:
         arrays = self.shared_work()
         sink = self.sink(tmp_path / "written", self.outputs(arrays))
         sink.create()
-        _write_part(sink.attach(0), sink, arrays, 0, 2)
-        sink.finish([0])
+        _write_part(sink.attach("0"), sink, arrays, 0, 2)
+        sink.finish(["0"])
 
     def test_encoders_touch_no_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         leaves = [output.leaf for output in self.outputs(self.shared_work())]
@@ -222,5 +222,5 @@ def _process(kind: type[Workers], directory: Path, number: int, count: int) -> i
     tests = kind()
     arrays = tests.shared_work()
     sink = tests.sink(directory, tests.outputs(arrays))
-    _write_part(sink.attach(number), sink, arrays, number, count)
+    _write_part(sink.attach(str(number)), sink, arrays, number, count)
     return os.getpid()

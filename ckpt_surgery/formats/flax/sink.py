@@ -37,7 +37,7 @@ class FlaxSink:
                 file.seek(offset)
                 file.write(data)
 
-    def attach(self, worker: int) -> "FlaxWriter":
+    def attach(self, worker: str) -> "FlaxWriter":
         """A writer of arrays. All workers write to the same file."""
         specs = {o.leaf.key.text: o.leaf.spec for o in self.outputs if o.leaf.spec is not None}
         gaps = self._draft.gaps
@@ -45,7 +45,7 @@ class FlaxSink:
             self._path, {text: ArrayAt(spec, tuple(gaps[text])) for text, spec in specs.items()}
         )
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Do nothing: the file has no index and no commit marker."""
 
     def record(self, text: str) -> bool:

@@ -45,7 +45,7 @@ class NpzSink:
                 file.seek(member.header)
                 file.write(member.local_header(0) + member.begin)
 
-    def attach(self, worker: int) -> PreallocatedWriter:
+    def attach(self, worker: str) -> PreallocatedWriter:
         """A writer of arrays. All workers write to the same file."""
         return PreallocatedWriter(
             {
@@ -55,7 +55,7 @@ class NpzSink:
             }
         )
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Read everything back for its CRC-32, and make the file an archive. Raises StorageError."""
         with opened(os.fspath(self._path)) as written:
             crcs = {member.text: _crc(written, member) for member in self._members}

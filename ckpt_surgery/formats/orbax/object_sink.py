@@ -34,11 +34,11 @@ class ObjectSink:
     def create(self) -> None:
         """Do nothing: a store has no directories, and workers share no objects."""
 
-    def attach(self, worker: int) -> ObjectWriter:
+    def attach(self, worker: str) -> ObjectWriter:
         """A writer with objects of its own."""
         return ObjectWriter(self._item, self._options.zarr, self.outputs, worker)
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Put the index, then the metadata, and the commit files last. Raises StorageError."""
         computed: Entries = {}
         for worker in workers:

@@ -42,7 +42,7 @@ Entries = dict[bytes, bytes | Chunk]
 class ObjectWriter:
     """Writes encoded chunks below the item's prefix in a store. Thread-safe."""
 
-    def __init__(self, item: str, zarr: int, outputs: Sequence[Output], worker: int):
+    def __init__(self, item: str, zarr: int, outputs: Sequence[Output], worker: str):
         self._store, name = store_of(item)
         self._prefix = f"{name}/" if name else ""
         self._directory = f"{PROCESS_PREFIX}{worker}/"
@@ -202,7 +202,7 @@ def _notes(entries: Entries) -> bytes:
     return json.dumps(found).encode("ascii")
 
 
-def written_by(item: str, worker: int) -> Entries:
+def written_by(item: str, worker: str) -> Entries:
     """What a worker has noted about an item, which may be nothing. Raises SourceError, StorageError."""
     store, name = store_of(item)
     prefix = f"{name}/" if name else ""

@@ -50,12 +50,12 @@ class OrbaxSink:
             self._item_directory.mkdir(parents=True, exist_ok=True)
         self._adopted.create()
 
-    def attach(self, worker: int) -> OrbaxWriter:
+    def attach(self, worker: str) -> OrbaxWriter:
         """A writer with a database of its own for what it computes."""
         database = self._item_directory / _database_name(worker)
         return OrbaxWriter(database, self._options.zarr, self.outputs, self._adopted, worker)
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Write the index, then the metadata, and the commit files last. Raises StorageError, SourceError."""
         self._write_index(workers)
         with storage_errors(self._item_directory):
@@ -75,7 +75,7 @@ class OrbaxSink:
         put_record(self._item_directory / RECORD_NAME, text)
         return True
 
-    def _write_index(self, workers: Sequence[int]) -> None:
+    def _write_index(self, workers: Sequence[str]) -> None:
         """One index over the metadata of all arrays, what was adopted, and what the workers computed."""
         computed: dict[bytes, bytes | Chunk] = {}
         for worker in workers:
@@ -116,12 +116,12 @@ class OrbaxSink:
             (directory / COMMIT_FILE).write_text("Checkpoint commit was successful", encoding="utf-8")
 
 
-def _database_name(worker: int) -> str:
+def _database_name(worker: str) -> str:
     """The directory of a worker's database, named as Orbax names the databases of its processes."""
     return f"ocdbt.process_{worker}"
 
 
-def _written_by(worker: int, item: Path) -> dict[bytes, bytes | Chunk]:
+def _written_by(worker: str, item: Path) -> dict[bytes, bytes | Chunk]:
     """What a worker computed, by its keys: values, or where they lie within the item."""
     name = _database_name(worker)
     if not (item / name / MANIFEST).exists():

@@ -48,7 +48,7 @@ class OrbaxWriter:
     """Writes chunks into a database, and brings stored bytes into the item. Thread-safe."""
 
     def __init__(
-        self, database: Path, zarr: int, outputs: Sequence[Output], adopted: AdoptedFiles, worker: int
+        self, database: Path, zarr: int, outputs: Sequence[Output], adopted: AdoptedFiles, worker: str
     ):
         self._database = database
         self._zarr = zarr

@@ -50,7 +50,7 @@ class SafetensorsSink:
             path, header = self._directory / file.name, self._headers[file.name]
             preallocate(path, len(header) + file.data_bytes, header)
 
-    def attach(self, worker: int) -> "SafetensorsWriter":
+    def attach(self, worker: str) -> "SafetensorsWriter":
         """A writer of tensors. All workers write to the same files."""
         arrays: dict[str, PreallocatedArray] = {}
         packed: dict[str, PreallocatedArray] = {}
@@ -61,7 +61,7 @@ class SafetensorsSink:
                 (packed if tensor.packed else arrays)[tensor.name] = array
         return SafetensorsWriter(arrays, packed)
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Write the index where there are several files. Raises StorageError."""
         if len(self._files) > 1:
             path = self._directory / INDEX_NAME

@@ -67,11 +67,11 @@ class ZarrSink:
                 path.parent.mkdir(exist_ok=True)
             path.write_bytes(data)
 
-    def attach(self, worker: int) -> "ZarrWriter":
+    def attach(self, worker: str) -> "ZarrWriter":
         """A writer of chunks. Each chunk is a file of its own, so workers share none."""
         return ZarrWriter(self._directory, self._zarr, self.outputs)
 
-    def finish(self, workers: Sequence[int]) -> None:
+    def finish(self, workers: Sequence[str]) -> None:
         """Do nothing: a group has no index and no commit marker."""
 
     def record(self, text: str) -> bool:

@@ -173,7 +173,7 @@ class TestPieces(TestOneFile):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("ckpt_surgery.formats.flax.draft.PIECE_BYTES", 40)
             made = super().sink(directory, outputs, metadata)
-            made.attach(0)  # which is when the file is laid out
+            made.attach("0")  # which is when the file is laid out
             return made
 
 

@@ -624,7 +624,7 @@ def test_what_was_never_finished_is_no_archive(tmp_path: Path) -> None:
     output = output_of("x", np.ones(6))
     sink = open_sink("npz", tmp_path, SinkOptions(), [output])
     sink.create()
-    sink.attach(0).write(output, Region((0,), (6,)), np.ones(6))
+    sink.attach("0").write(output, Region((0,), (6,)), np.ones(6))
     with pytest.raises(SourceError):
         opened(tmp_path)
 

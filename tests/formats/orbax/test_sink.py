@@ -245,11 +245,11 @@ def test_any_chunk_grid(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
     output = Output(leaf_of("x", array), chunks)
     sink = open_sink("orbax", path, SinkOptions(zarr=data.draw(st.sampled_from([2, 3]))), [output])
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     for region in data.draw(st.permutations(list(chunk_regions(shape, chunks)))):
         writer.write(output, region, array[region.slices])
     writer.flush()
-    sink.finish([0])
+    sink.finish(["0"])
     source = open_source(str(path))
     manifest = source.leaves()["x"].manifest
     assert manifest is not None
@@ -267,11 +267,11 @@ def test_threads_write_small_and_large_blocks(tmp_path: Path) -> None:
     tasks += [(big, region, large[region.slices]) for region in regions]
     sink = open_sink("orbax", tmp_path, SinkOptions(), [*outputs.values(), big])
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda task: writer.write(*task), tasks))
     writer.flush()
-    sink.finish([0])
+    sink.finish(["0"])
     assert_same(read(tmp_path), small | {"large": large})
     assert len(list(tmp_path.rglob("d/*"))) < len(small) / 5  # not one file per leaf
 
@@ -281,7 +281,7 @@ def test_flush_leaves_nothing_gathered(tmp_path: Path) -> None:
     output = Output(leaf_of("x", array), array.shape)
     sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     before = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     writer.write(output, Region.whole(array.shape), array)
     writer.flush()
@@ -294,12 +294,12 @@ def test_nothing_is_valid_before_finish(tmp_path: Path) -> None:
     output = Output(leaf_of("x", array), (4,))
     sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     writer.write(output, Region((0,), (4,)), array)
     writer.flush()
     with pytest.raises(SourceError):
         open_source(str(tmp_path))
-    sink.finish([0])
+    sink.finish(["0"])
     assert open_source(str(tmp_path)).leaves()
 
 
@@ -316,7 +316,7 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path) -> None:
     output = Output(leaf_of("x", array), array.shape)
     sink = open_sink("orbax", tmp_path, SinkOptions(), [output])
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
@@ -362,13 +362,13 @@ leaf = Leaf(Key.parse("x"), LeafKind.ARRAY, ArraySpec((1 << 18, 1024), block.dty
 output = Output(leaf, block.shape)
 sink = open_sink("orbax", Path(sys.argv[1]), SinkOptions(), [output])
 sink.create()
-writer = sink.attach(0)
+writer = sink.attach("0")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 starts = range(0, 1 << 18, rows)
 with ThreadPoolExecutor(2) as pool:
     list(pool.map(lambda i: writer.write(output, Region((i, 0), (i + rows, 1024)), block), starts))
 writer.flush()
-sink.finish([0])
+sink.finish(["0"])
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
     run = subprocess.run(

@@ -727,7 +727,7 @@ def test_stored_bytes_that_cannot_be_copied(tmp_path: Path) -> None:
 
     sink = sink_of(tmp_path / "to", [output(0, tmp_path / "gone")])
     sink.create()
-    writer = sink.attach(0)
+    writer = sink.attach("0")
     with pytest.raises(SourceError, match="gone cannot be read: No such file"):
         writer.adopt(output(0, tmp_path / "gone"))
     with pytest.raises(SourceError, match="cannot be read: Is a directory"):
