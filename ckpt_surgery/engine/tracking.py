@@ -12,7 +12,7 @@ from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.journal import Finished
-from ckpt_surgery.engine.tasks import Task
+from ckpt_surgery.engine.tasks import Task, make_tasks
 from ckpt_surgery.planner.plan import Plan, Step
 
 MOST_NAMED = 5
@@ -39,53 +39,70 @@ class Written:
     """Whole files of sources that became files of the checkpoint."""
 
 
-class Tracker:
-    """Notes what has been written of each output, and how many bytes. Safe to use from several threads."""
+@dataclass(frozen=True)
+class Part:
+    """What one worker has done of a plan."""
 
-    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None):
-        self._steps = plan.steps
-        self._total = plan.costs.bytes_out
+    worker: str
+    """The name under which it wrote."""
+    done: Mapping[int, Done]
+    """What each of its tasks wrote, by the numbers of the tasks."""
+
+
+class Tracker:
+    """Notes what one worker has done, and reports the progress. Safe to use from several threads."""
+
+    def __init__(self, total: int, progress: Callable[[Progress], None] | None):
+        """`total`: bytes of all tasks of the worker, decoded."""
+        self._total = total
         self._progress = progress
-        self._done = 0
-        self._regions: list[dict[Shape, int]] = [{} for _ in plan.steps]
-        """The number of elements of each step's regions by where they start. The regions of a step are
-        cells of one grid, so that two that start in different places have no element in common."""
-        self._crcs: list[dict[Shape, int]] = [{} for _ in plan.steps]
-        """The checksums of each step's regions or stored chunks by their indices."""
-        self._files: list[AdoptedFile] = []
+        self._nbytes = 0
+        self._done: dict[int, Done] = {}
         self._lock = threading.Lock()
 
     def add(self, task: Task, done: Done) -> None:
         """Note what a task wrote, and report the progress."""
         with self._lock:
-            self._regions[task.step][task.region.starts] = task.region.size
-            self._crcs[task.step].update(done.finished.chunks)
-            cut = self._steps[task.step].cut
-            if cut is not None and done.finished.crc is not None:
-                index = tuple(map(floordiv, task.region.starts, cut.block))
-                self._crcs[task.step][index] = done.finished.crc
-            self._files += done.files
-            self._done += task.nbytes
+            self._done[task.number] = done
+            self._nbytes += task.nbytes
             if self._progress is not None:
-                self._progress(Progress(self._done, self._total))
+                self._progress(Progress(self._nbytes, self._total))
 
-    def written(self) -> Written:
-        """What was written until now."""
+    def part(self, worker: str) -> Part:
+        """What was done until now."""
         with self._lock:
-            found = zip(self._steps, self._crcs, strict=True)
-            digests = {n: _digests(step, crcs) for n, (step, crcs) in enumerate(found) if crcs}
-            return Written(digests, tuple(self._files))
+            return Part(worker, dict(self._done))
 
-    def check(self) -> None:
-        """Raises VerificationError where an element of an array was never written."""
-        counts = [
-            (step, sum(regions.values()))
-            for step, regions in zip(self._steps, self._regions, strict=True)
-            if step.leaf.spec is not None
-        ]
-        lacking = [(step, count) for step, count in counts if count != step.value.spec.size]
-        if lacking:
-            raise _incomplete(lacking)
+
+def gathered(plan: Plan, parts: Sequence[Part]) -> Written:
+    """What all parts have written together.
+
+    Raises VerificationError where an element of an array was never written.
+    """
+    counts = [0] * len(plan.steps)
+    crcs: list[dict[Shape, int]] = [{} for _ in plan.steps]
+    files: list[AdoptedFile] = []
+    all_done = {number: done for part in parts for number, done in part.done.items()}
+    for task in make_tasks(plan):
+        done = all_done.get(task.number)
+        if done is None:
+            continue
+        counts[task.step] += task.region.size
+        crcs[task.step].update(done.finished.chunks)
+        cut = plan.steps[task.step].cut
+        if cut is not None and done.finished.crc is not None:
+            crcs[task.step][tuple(map(floordiv, task.region.starts, cut.block))] = done.finished.crc
+        files += done.files
+    found = list(zip(plan.steps, counts, crcs, strict=True))
+    lacking = [
+        (step, count)
+        for step, count, _ in found
+        if step.leaf.spec is not None and count != step.value.spec.size
+    ]
+    if lacking:
+        raise _incomplete(lacking)
+    digests = {number: _digests(step, crcs) for number, (step, _, crcs) in enumerate(found) if crcs}
+    return Written(digests, tuple(files))
 
 
 def _digests(step: Step, crcs: Mapping[Shape, int]) -> Digests:

@@ -16,7 +16,7 @@ from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.journal import Finished, Journal, Lines, read_journal
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
-from ckpt_surgery.engine.tracking import Done, Tracker, Written
+from ckpt_surgery.engine.tracking import Done, Part, Tracker, Written, gathered
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.planner.plan import Plan
 
@@ -44,14 +44,33 @@ def run(
     Raises SurgeryError, with the key, where values or files are bad, and VerificationError, before the sink
     finishes, where an element was not written.
     """
-    earlier = {} if journal is None else read_journal(journal)
     sink.create()
-    writer = sink.attach(HERE)
+    part = work(plan, sources, sink, HERE, list(make_tasks(plan)), memory, workers, progress, journal)
+    return joined(plan, sink, [part])
+
+
+def work(
+    plan: Plan,
+    sources: Mapping[str, Source],
+    sink: Sink,
+    name: str,
+    tasks: Sequence[Task],
+    memory: int,
+    workers: int,
+    progress: Callable[[Progress], None] | None = None,
+    journal: Lines | None = None,
+) -> Part:
+    """Do tasks of a plan as the worker `name`, after somebody has called `sink.create`.
+
+    The other arguments are those of `run`, and so are the errors. What was written is flushed.
+    """
+    earlier = {} if journal is None else read_journal(journal)
+    writer = sink.attach(name)
     notes = None if journal is None else Journal(journal, writer.flush)
-    tracker = Tracker(plan, progress)
+    tracker = Tracker(sum(task.nbytes for task in tasks), progress)
     worker = _Worker(plan, sources, sink, writer, memory)
 
-    def work(batch: Sequence[Task]) -> None:
+    def do(batch: Sequence[Task]) -> None:
         for task in batch:
             known = earlier.get(task.number, NOTHING)
             done = worker.do(task, known)
@@ -59,17 +78,25 @@ def run(
             if notes is not None and done.finished not in (NOTHING, known):
                 notes.add(task, done.finished)
 
-    tasks = batches(make_tasks(plan), lambda task: task.nbytes)
+    together = batches(tasks, lambda task: task.nbytes)
     try:
-        threads.run_all(work, tasks, lambda batch: max(t.working_set for t in batch), memory, workers)
+        threads.run_all(do, together, lambda batch: max(t.working_set for t in batch), memory, workers)
     except Interrupted:
         if notes is not None:
             notes.close()
         raise
     writer.flush()
-    tracker.check()
-    sink.finish([HERE])
-    return tracker.written()
+    return tracker.part(name)
+
+
+def joined(plan: Plan, sink: Sink, parts: Sequence[Part]) -> Written:
+    """Complete a checkpoint from what its workers have flushed.
+
+    Raises VerificationError, before the sink finishes, where an element was not written; StorageError.
+    """
+    written = gathered(plan, parts)
+    sink.finish([part.worker for part in parts])
+    return written
 
 
 class _Worker:
