@@ -11,29 +11,28 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from ckpt_surgery import document_paths, sharing
+from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile, Sink
+from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine import signals
-from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.tracking import Written
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
-from ckpt_surgery.preparing import check_unchanged, check_values, prepare, prepared_for, with_recipe
-from ckpt_surgery.prepublication import verify_mode, verify_written
-from ckpt_surgery.records import record_text, room_for_record
+from ckpt_surgery.preparing import check_values, prepare, prepared_for, with_recipe
+from ckpt_surgery.prepublication import verify_mode
+from ckpt_surgery.records import room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
-from ckpt_surgery.stages import Stage, staged
+from ckpt_surgery.stages import staged
 
 interruptible = signals.interruptible
 """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
@@ -232,23 +231,5 @@ def _carry_out(
             manner.progress,
             journal=stage.journal(HERE),
         )
-        check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
-        verified = _verified(prepared, sink, stage, written, manner.verify, where.step_only)
-        stage.publish()
+        verified = completed(prepared, sink, stage, written, manner.verify, where.step_only)
     return written.files, stage.notices, verified
-
-
-def _verified(
-    prepared: Prepared, sink: Sink, stage: Stage, written: Written, mode: Verify, step_only: bool
-) -> VerifiedRun:
-    """Put the record into what was written, or beside it, and verify all of it. Raises SurgeryError."""
-    plan = prepared.plan
-    release_memory()  # reading back begins with the whole budget
-    inside = sink.record(record_text(plan, written.digests, written.files))
-    found = verify_written(prepared, stage.product, written, mode, step_only)
-    text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure)
-    if not inside:
-        stage.put_beside(text)
-    else:
-        sink.record(text)
-    return found.run

@@ -7,7 +7,7 @@ checksums of a leaf are one text: eight hexadecimal digits for each region of th
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ckpt_surgery.core.arrays import Shape, grid_counts
@@ -26,6 +26,17 @@ UNKNOWN = Structure()
 NONE = "--------"
 """What stands for a region without a checksum, in place of its eight digits."""
 DIGITS = len(NONE)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards by which several machines wrote a checkpoint."""
+
+    count: int
+    run: str
+    """Random token of the directory in which they left their parts."""
+    plan: str
+    """Digest of the plan and its sources."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ def record_text(
     digests: Mapping[int, Digests],
     files: Iterable[AdoptedFile],
     structure: Structure = UNKNOWN,
+    shards: Shards | None = None,
 ) -> str:
     """The record of a plan that was carried out. `digests`: checksums by the positions of steps."""
     document = {
@@ -75,6 +87,7 @@ def record_text(
             }
             for source in plan.inputs
         ],
+        **({} if shards is None else {"shards": asdict(shards)}),
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
         "files": [_file_json(file) for file in files],
@@ -86,10 +99,11 @@ def record_text(
     return _text(document)
 
 
-def room_for_record(plan: Plan) -> int:
+def room_for_record(plan: Plan, shards: Shards | None = None) -> int:
     """Bytes that the record of a plan will have inside a JSON document, where no file is linked."""
     expected = ((number, expected_digests(step)) for number, step in enumerate(plan.steps))
-    text = record_text(plan, {number: found for number, found in expected if found is not None}, ())
+    digests = {number: found for number, found in expected if found is not None}
+    text = record_text(plan, digests, (), shards=shards)
     return len(json.dumps(text)) - 2  # without the quotes
 
 

@@ -38,8 +38,8 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     }
     return {
         "version": VERSION,
-        "plan": _digest(parts),
-        "sources": _digest([[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]),
+        "plan": digest_of(parts),
+        "sources": digest_of([[i.name, i.format, i.step, i.item, i.fingerprint] for i in plan.inputs]),
     }
 
 
@@ -57,5 +57,6 @@ def _values(steps: Sequence[Step], hooks: HookFile | None) -> Any:
         return secrets.token_hex()
 
 
-def _digest(parts: Any) -> str:
+def digest_of(parts: Any) -> str:
+    """SHA-256, hexadecimal, of a JSON value."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -21,6 +21,10 @@ SAID_ANEW = frozenset({"recipe", "dst", "memory", "workers", "allow_hooks", "lin
 """The parts of a request that a saved plan leaves open."""
 
 
+class SourcesChanged(PlanError):
+    """A source is not what it was when the plan was made."""
+
+
 @dataclass(frozen=True)
 class SavedRequest:
     """A saved plan, and what the caller decides: destination, memory, threads, and whether hooks run."""
@@ -119,7 +123,7 @@ def _sources(saved: SavedPlan) -> Mapping[str, Source]:
     }
     changed = [form.name for form in saved.inputs if sources[form.name].fingerprint() != form.fingerprint]
     if changed:
-        raise PlanError(
+        raise SourcesChanged(
             f"{', '.join(map(shown, changed))} changed since the plan was made", hint="Make the plan again."
         )
     return sources

@@ -40,15 +40,21 @@ def check_files(files: Iterable[str], url: str) -> None:
         )
 
 
-def state_of(url: str) -> str | None:
+def state_of(url: str, run: str = "") -> str | None:
     """A text that changes whenever an object at or below a URL changes; None where there is none.
 
-    Asks the store anew. Raises StorageError.
+    `run`: token of shards whose objects do not count. Asks the store anew. Raises StorageError.
     """
     forget()
     if not exists(url):
         return None
-    return digest(walk(url, url) if is_directory(url) else {"": stat_file(url)})
+    found = walk(url, url) if is_directory(url) else {"": stat_file(url)}
+    return digest({name: stat for name, stat in found.items() if not (run and is_of_shards(name, run))})
+
+
+def is_of_shards(name: str, run: str) -> bool:
+    """Whether an object below a destination was put by a shard: the names of its workers have the token."""
+    return f"_{run}_" in name
 
 
 def replaceable(url: str) -> str | None:
@@ -62,9 +68,12 @@ def replaceable(url: str) -> str | None:
     return state
 
 
-def check_same(url: str, state: str | None) -> None:
-    """Refuse to replace what is not in the state in which it was checked. Raises DestinationError."""
-    if state is not None and state_of(url) not in (None, state):
+def check_same(url: str, state: str | None, run: str = "") -> None:
+    """Refuse to replace what is not in the state in which it was checked; `run` is `state_of`'s.
+
+    Raises DestinationError.
+    """
+    if state is not None and state_of(url, run) not in (None, state):
         raise DestinationError(
             f"{shown(url)}: changed during this run, so it was not replaced",
             hint="Look at what is there now; then run again.",

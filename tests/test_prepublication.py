@@ -59,7 +59,7 @@ def before_verification(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[
             harm(Path(product))
             return real(prepared, product, *rest)
 
-        monkeypatch.setattr("ckpt_surgery.api.verify_written", harmed)
+        monkeypatch.setattr("ckpt_surgery.completing.verify_written", harmed)
 
     return install
 

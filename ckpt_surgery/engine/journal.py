@@ -119,10 +119,15 @@ class Journal:
 
 
 def _line(task: Task, done: Finished) -> str:
+    return json.dumps({"task": task.number, "nbytes": task.nbytes, **finished_json(done)}) + "\n"
+
+
+def finished_json(done: Finished) -> dict[str, Any]:
+    """Checksums as JSON, in hexadecimal."""
     found: dict[str, Any] = {} if done.crc is None else {"crc32c": f"{done.crc:08x}"}
     if done.chunks:
         found["chunks"] = {",".join(map(str, index)): f"{crc:08x}" for index, crc in done.chunks.items()}
-    return json.dumps({"task": task.number, "nbytes": task.nbytes, **found}) + "\n"
+    return found
 
 
 def journal_of(directory: Path, worker: str) -> Path:
@@ -143,11 +148,19 @@ def read_journal(place: Lines) -> dict[int, Finished]:
 
 
 def _parsed(entry: Mapping[str, object]) -> tuple[int, Finished]:
-    number, crc, chunks = entry["task"], entry.get("crc32c"), entry.get("chunks", {})
-    if not isinstance(number, int) or not isinstance(chunks, dict):
+    number = entry["task"]
+    if not isinstance(number, int):
+        raise TypeError
+    return number, parsed_finished(entry)
+
+
+def parsed_finished(entry: Mapping[str, object]) -> Finished:
+    """The checksums that JSON has. Raises ValueError, TypeError or AttributeError where it has none."""
+    crc, chunks = entry.get("crc32c"), entry.get("chunks", {})
+    if not isinstance(chunks, dict):
         raise TypeError
     crcs = {_index(text): int(value, 16) for text, value in chunks.items()}
-    return number, Finished(None if crc is None else int(str(crc), 16), crcs)
+    return Finished(None if crc is None else int(str(crc), 16), crcs)
 
 
 def _index(text: str) -> Shape:

@@ -101,6 +101,8 @@ class Format:
     replaces_files: bool = False
     """Whether its writers replace data files and never rewrite them in place. Otherwise a file that shares
     its bytes by a hard link can change with the source."""
+    separate_files: bool = False
+    """Whether each worker computes into files of its own, which no other worker writes to."""
     shards: bool = False
     """Whether it can be written as several files of a limited size: `SinkOptions.shard_size`."""
     metadata_bytes: int | None = None

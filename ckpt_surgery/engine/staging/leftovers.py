@@ -164,12 +164,15 @@ def _examined(directory: Path, destination: Path, lock: Path, ended: str) -> Lef
         sign = read(directory / RUN) or Sign(None, None, own)
         known = directory.name.endswith(ended) if ended else False
         life = Life(True, True, 0) if known else judge(sign, lock)
-        return Leftover(directory, sign, life, tuple(journals(directory)), _published(directory, destination))
+        return Leftover(
+            directory, sign, life, tuple(journals(directory)), is_published(directory, destination)
+        )
     except FileNotFoundError:
         return None
 
 
-def _published(directory: Path, destination: Path) -> bool:
+def is_published(directory: Path, destination: Path) -> bool:
+    """Whether what `announce` noted in a directory is at the destination now. Raises OSError."""
     if not exists(destination):
         return False
     return exists(directory / f"{_PUBLISHING}{os.lstat(destination).st_ino}")

@@ -54,7 +54,8 @@ class Staging:
     """Temporary directory beside the destination. No other process writes there. Journals are in it, and a
     record `NAME.ckpt_surgery.json`, if there is one, that is published beside the destination."""
     work: Path
-    """Directory in it that the checkpoint is written into; empty at first, unless `resumed`."""
+    """Directory that the checkpoint is written into, empty at first unless `resumed`; or the one that others
+    have written into."""
     product: Path
     """What is renamed to the destination: `work`, or the one file in it, which has the destination's name."""
     owner: Owner
@@ -77,12 +78,15 @@ def staged(
     one_file: bool = False,
     identity: Mapping[str, str] = ANY,
     resume: bool = False,
+    written: Path | None = None,
 ) -> Iterator[Staging]:
     """Lock a destination and make a temporary directory beside it; remove both at the end.
 
     With `one_file` the file that is written into `work` under the destination's name is published, otherwise
     `work` itself. `identity` says what the run does. With `resume`, the temporary directory of a dead run
-    that did the same is taken over, where there is one with finished tasks.
+    that did the same is taken over, where there is one with finished tasks. `written` is a directory on the
+    same file system that others have written into, which takes the place of `work`, and which is theirs again
+    after a failure.
 
     Other leftovers of dead runs are cleaned up first: a lock is taken over, temporary directories are
     removed, and a checkpoint that was moved aside is put back.
@@ -98,7 +102,7 @@ def staged(
     lock = lock_of(destination)
     owner = this_process(secrets.token_hex(8))
     directory = leftovers.directory_of(destination, owner.run)
-    work = directory / leftovers.RESULT
+    work = directory / leftovers.RESULT if written is None else written
     staging = Staging(destination, directory, work, work / destination.name if one_file else work, owner)
     held = False
     try:

@@ -9,6 +9,7 @@ FORMAT = Format(
     source="ckpt_surgery.formats.orbax.source:open_orbax",
     encoder="ckpt_surgery.formats.orbax.encoder:orbax_encoder",
     sink="ckpt_surgery.formats.orbax.sink:open_orbax_sink",
+    separate_files=True,
     check="ckpt_surgery.formats.orbax.encoder:check_destination",
     other_files="ckpt_surgery.formats.orbax.other_files:other_files",
     links=True,

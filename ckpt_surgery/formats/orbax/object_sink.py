@@ -12,7 +12,12 @@ from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt_writer import IndexEntry, index_bytes
-from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, MANIFEST
+from ckpt_surgery.formats.shared.orbax_layout import (
+    CHECKPOINT_METADATA,
+    COMMIT_FILE,
+    MANIFEST,
+    PROCESS_PREFIX,
+)
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.storage.draft import documents_follow
@@ -39,7 +44,11 @@ class ObjectSink:
         return ObjectWriter(self._item, self._options.zarr, self.outputs, worker)
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Put the index, then the metadata, and the commit files last. Raises StorageError."""
+        """Put the index, then the metadata, and the commit files last. What other workers put is deleted.
+
+        Raises StorageError.
+        """
+        self._delete_others(workers)
         computed: Entries = {}
         for worker in workers:
             computed |= written_by(self._item, worker)
@@ -67,6 +76,15 @@ class ObjectSink:
         store.put(self._name(self._step, CHECKPOINT_METADATA), json.dumps(about).encode())
         for directory in dict.fromkeys((self._item, self._step)):
             store.put(self._name(directory, COMMIT_FILE), COMMITTED)
+
+    def _delete_others(self, workers: Sequence[str]) -> None:
+        """Delete the objects of workers that ended before they were done."""
+        store, item = store_of(self._item)
+        kept = {f"{PROCESS_PREFIX}{worker}" for worker in workers}
+        begin = f"{item}/{PROCESS_PREFIX}" if item else PROCESS_PREFIX
+        own = len(begin) - len(PROCESS_PREFIX)
+        found = [name for name in store.walk(f"{item}/" if item else "") if name.startswith(begin)]
+        store.delete([name for name in found if name[own:].partition("/")[0] not in kept])
 
     def record(self, text: str) -> bool:
         """Put the record below the item. Raises StorageError."""

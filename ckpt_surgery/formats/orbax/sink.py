@@ -8,6 +8,7 @@ Source of the layout: what orbax-checkpoint 0.12.8 writes and reads.
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +26,12 @@ from ckpt_surgery.formats.orbax.writer import OrbaxWriter
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.ocdbt_reader import read_database
 from ckpt_surgery.formats.shared.ocdbt_writer import IndexEntry, write_index
-from ckpt_surgery.formats.shared.orbax_layout import CHECKPOINT_METADATA, COMMIT_FILE, MANIFEST
+from ckpt_surgery.formats.shared.orbax_layout import (
+    CHECKPOINT_METADATA,
+    COMMIT_FILE,
+    MANIFEST,
+    PROCESS_PREFIX,
+)
 from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import chunk_name
@@ -56,7 +62,11 @@ class OrbaxSink:
         return OrbaxWriter(database, self._options.zarr, self.outputs, self._adopted, worker)
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Write the index, then the metadata, and the commit files last. Raises StorageError, SourceError."""
+        """Write the index, then the metadata, and the commit files last. What other workers wrote is removed.
+
+        Raises StorageError, SourceError.
+        """
+        self._remove_others(workers)
         self._write_index(workers)
         with storage_errors(self._item_directory):
             if self._options.structure_file:
@@ -89,6 +99,14 @@ class OrbaxSink:
             self._remove_index({entry.value.file for entry in entries if isinstance(entry.value, Chunk)})
             write_index(self._item_directory, entries)
 
+    def _remove_others(self, workers: Sequence[str]) -> None:
+        """Remove the databases of workers that ended before they were done."""
+        kept = set(map(_database_name, workers))
+        with storage_errors(self._item_directory):
+            for path in self._item_directory.glob(f"{PROCESS_PREFIX}*"):
+                if path.name not in kept:
+                    shutil.rmtree(path)
+
     def _remove_index(self, used: Collection[str]) -> None:
         """Remove what an earlier call of `finish` has left: the index, and data files that are not `used`."""
         with storage_errors(self._item_directory):
@@ -118,7 +136,7 @@ class OrbaxSink:
 
 def _database_name(worker: str) -> str:
     """The directory of a worker's database, named as Orbax names the databases of its processes."""
-    return f"ocdbt.process_{worker}"
+    return f"{PROCESS_PREFIX}{worker}"
 
 
 def _written_by(worker: str, item: Path) -> dict[bytes, bytes | Chunk]:

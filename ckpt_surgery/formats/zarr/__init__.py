@@ -9,6 +9,7 @@ FORMAT = Format(
     source="ckpt_surgery.formats.zarr.source:open_zarr",
     encoder="ckpt_surgery.formats.zarr.encoder:zarr_encoder",
     sink="ckpt_surgery.formats.zarr.sink:open_zarr_sink",
+    separate_files=True,
     check="ckpt_surgery.formats.zarr.encoder:check_destination",
     other_files="ckpt_surgery.formats.zarr.other_files:other_files",
     suffixes=(SUFFIX,),

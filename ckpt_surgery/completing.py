@@ -1,0 +1,41 @@
+"""The end of a run: the record, the verification of all that was written, and the publication."""
+
+from ckpt_surgery.core.protocols import Sink
+from ckpt_surgery.engine.resources import release_memory
+from ckpt_surgery.engine.tracking import Written
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.preparing import check_unchanged
+from ckpt_surgery.prepublication import verify_written
+from ckpt_surgery.records import Shards, record_text
+from ckpt_surgery.report.verification import VerifiedRun, Verify
+from ckpt_surgery.stages import Stage
+
+
+def completed(
+    prepared: Prepared,
+    sink: Sink,
+    stage: Stage,
+    written: Written,
+    mode: Verify,
+    step_only: bool,
+    shards: Shards | None = None,
+) -> VerifiedRun:
+    """Verify a checkpoint whose sink has finished, and publish it; says what was read back.
+
+    `step_only`: it is one step, for a CheckpointManager directory that exists. `shards`: which machines have
+    written it, and have read back what they wrote; None where this process has done so alone.
+
+    Raises SourceError where a source has changed, VerificationError, DestinationError, StorageError.
+    """
+    plan = prepared.plan
+    check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
+    release_memory()  # reading back begins with the whole budget
+    inside = sink.record(record_text(plan, written.digests, written.files, shards=shards))
+    found = verify_written(prepared, stage.product, written, mode, step_only, shards is not None)
+    text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure, shards)
+    if not inside:
+        stage.put_beside(text)
+    else:
+        sink.record(text)
+    stage.publish()
+    return found.run

@@ -1,0 +1,115 @@
+"""The directory of parts on a file system that all machines see."""
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
+from ckpt_surgery.engine.staging.renaming import rename_atomically
+from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.paths import absolute, exists
+
+RESULT = "result"
+
+
+def directory_for(destination: Path) -> Path:
+    """The directory of parts of a destination."""
+    destination = absolute(destination)
+    return destination.with_name(f".{destination.name}.ckpt-surgery-parts")
+
+
+class LocalParts:
+    """Documents are files, which take their names in one step once they are whole."""
+
+    def __init__(self, destination: Path):
+        self.directory = directory_for(destination)
+        self.place = os.fspath(self.directory)
+        self.work = os.path.join(self.place, RESULT)
+
+    def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
+        """Make the directory under another name, and give it its own when it is complete."""
+        made = self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
+        try:
+            with storage_errors(made):
+                os.mkdir(made)
+                os.mkdir(made / RESULT)
+                _write(made / head.plan, plan)
+                _write(made / HEAD, head_bytes(head))
+            create(os.fspath(made / RESULT))
+            with storage_errors(self.directory):
+                sync_directory(made)
+                with contextlib.suppress(FileExistsError):
+                    _rename(made, self.directory)
+                sync_directory(self.directory.parent)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file."""
+        path = self.directory / name
+        with storage_errors(path):
+            try:
+                return path.read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def put(self, name: str, document: bytes) -> bool:
+        """Write a file of another name, and rename it."""
+        path = self.directory / name
+        unfinished = path.with_name(f"{name}.{secrets.token_hex(8)}")
+        with storage_errors(path):
+            try:
+                _write(unfinished, document)
+                _rename(unfinished, path)
+            except FileExistsError:
+                return False
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(unfinished)
+            sync_directory(self.directory)
+        return True
+
+    def sync(self) -> None:
+        """Synchronize all files with the disk, or the server that has them."""
+        with storage_errors(self.directory):
+            interruptibly(partial(sync_tree, Path(self.work)))
+
+    def clear(self) -> None:
+        """Remove the directory, and what killed processes have left of theirs."""
+        with storage_errors(self.directory):
+            gone = self.directory.with_name(f"{self.directory.name}-{secrets.token_hex(8)}")
+            if exists(self.directory):
+                os.rename(self.directory, gone)
+            for path in self.directory.parent.glob(f"{_escaped(self.directory.name)}-*"):
+                shutil.rmtree(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+    sync_file(path)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename where the target does not exist. Raises FileExistsError, OSError."""
+    try:
+        rename_atomically(source, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if not source.is_dir():
+            raise
+        try:
+            os.rename(source, target)  # fails where somebody was faster: a directory of parts is never empty
+        except OSError:
+            raise FileExistsError(str(target)) if exists(target) else error from None
+
+
+def _escaped(name: str) -> str:
+    """A name as a pattern that only it matches."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)

@@ -1,0 +1,48 @@
+"""The directory of parts in an object store.
+
+Only its documents lie there. Data is put below the destination's own prefix from the beginning, under names
+that each attempt has for itself.
+"""
+
+from collections.abc import Callable
+
+from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
+from ckpt_surgery.storage.store import ConditionFailed, Only, store_of
+
+
+class ObjectParts:
+    """Documents are objects, which are put where there is none of their name."""
+
+    def __init__(self, url: str):
+        parent, _, name = url.rpartition("/")
+        self.place = f"{parent}/.{name}.ckpt-surgery-parts"
+        self.work = url
+        self._store, self._prefix = store_of(self.place)
+
+    def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
+        """Put the plan under a name that nobody else has, and then the head."""
+        create(self.work)
+        self.put(head.plan, plan)
+        if not self.put(HEAD, head_bytes(head)):
+            self._store.delete([f"{self._prefix}/{head.plan}"])
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an object."""
+        found = self._store.stat(f"{self._prefix}/{name}")
+        return None if found is None else self._store.read(f"{self._prefix}/{name}")
+
+    def put(self, name: str, document: bytes) -> bool:
+        """Put an object where there is none."""
+        try:
+            self._store.put(f"{self._prefix}/{name}", document, Only.ABSENT)
+        except ConditionFailed:
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Return at once: what was put is there."""
+
+    def clear(self) -> None:
+        """Remove the head, and then everything else."""
+        self._store.delete([f"{self._prefix}/{HEAD}"])
+        self._store.delete(sorted(self._store.walk(f"{self._prefix}/")))

@@ -1,0 +1,152 @@
+"""The directory of parts beside a destination, where several machines leave what they have done.
+
+`.NAME.ckpt-surgery-parts/` holds
+- `head.json`: which plan is carried out, and by how many shards; whoever comes first writes it;
+- `plan-RUN.json`: that plan, as it was saved;
+- `I.done.json`: what the first finished attempt at shard I has written;
+- `result/`: what the sinks of all attempts write into, on a file system.
+
+An attempt writes under a name that nobody else has, or the same bytes at the same place as another attempt,
+and is not looked at unless its shard names it.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.journal import finished_json, parsed_finished
+from ckpt_surgery.engine.tracking import Done, Part
+
+HEAD = "head.json"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all parts of a destination have in common."""
+
+    run: str
+    """Random token of these parts."""
+    identity: Mapping[str, str]
+    """Version of the program, and digests of the plan and of its sources."""
+    count: int
+    """Number of shards."""
+    replaces: str | None
+    """State of what is replaced, when it was looked at; None: nothing may be there."""
+    step_only: bool
+    """Whether the destination is one step of a CheckpointManager directory that exists."""
+    launcher: str = ""
+    """What started the shards and publishes them at the end; empty where that is left to `commit`."""
+
+    @property
+    def plan(self) -> str:
+        """The name of the document of the plan."""
+        return f"plan-{self.run}.json"
+
+
+class Parts(Protocol):
+    """The parts of one destination. What is put under a name stays: the first one wins."""
+
+    place: str
+    """Path or URL of the directory of parts, for messages."""
+    work: str
+    """Path or URL of the directory that sinks write into."""
+
+    def begin(self, head: Head, plan: bytes, create: Callable[[str], None]) -> None:
+        """Begin, unless somebody else has begun meanwhile.
+
+        `plan` is the document of the plan. `create` is called once, with the directory that will be `work`,
+        to make in it what all workers share. Raises StorageError.
+        """
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """The document of that name; None where there is none. Raises StorageError."""
+        ...
+
+    def put(self, name: str, document: bytes) -> bool:
+        """Add a document, durably; False where there is one of that name already. Raises StorageError."""
+        ...
+
+    def sync(self) -> None:
+        """Returns once what this process wrote into `work` cannot be lost. Raises StorageError."""
+        ...
+
+    def clear(self) -> None:
+        """Remove everything, the head first. Raises StorageError."""
+        ...
+
+
+def head_of(parts: Parts) -> Head | None:
+    """What the parts of a destination are of; None where none were begun.
+
+    Raises SourceError where that is damaged, StorageError.
+    """
+    text = parts.read(HEAD)
+    if text is None:
+        return None
+    try:
+        return Head(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise _damaged(parts, HEAD, error) from error
+
+
+def head_bytes(head: Head) -> bytes:
+    """The head as a document."""
+    return json.dumps(asdict(head)).encode("ascii")
+
+
+def done_name(index: int) -> str:
+    """The name of the document that says what a shard has written."""
+    return f"{index}.done.json"
+
+
+def part_of(parts: Parts, index: int) -> Part | None:
+    """What a shard has written; None where it is not done. Raises SourceError where that is damaged."""
+    name = done_name(index)
+    text = parts.read(name)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        done = {int(number): _done(entry) for number, entry in document["tasks"].items()}
+        return Part(document["worker"], done)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(parts, name, error) from error
+
+
+def missing(parts: Parts, head: Head) -> list[int]:
+    """The shards that are not done."""
+    return [index for index in range(head.count) if parts.read(done_name(index)) is None]
+
+
+def part_bytes(part: Part) -> bytes:
+    """What a shard has written, as a document."""
+    tasks = {str(number): _done_json(done) for number, done in part.done.items()}
+    return json.dumps({"worker": part.worker, "tasks": tasks}).encode("ascii")
+
+
+def _done_json(done: Done) -> dict[str, Any]:
+    files = [{**asdict(file), "how": file.how.value} for file in done.files]
+    return {**finished_json(done.finished), **({"files": files} if files else {})}
+
+
+def _done(entry: Mapping[str, Any]) -> Done:
+    files = tuple(AdoptedFile(**{**file, "how": LinkMode(file["how"])}) for file in entry.get("files", ()))
+    return Done(parsed_finished(entry), files)
+
+
+def _damaged(parts: Parts, name: str, error: Exception) -> SourceError:
+    return SourceError(
+        f"{shown(f'{parts.place}/{name}')} is damaged ({type(error).__name__})",
+        hint="Remove the directory, and run all shards again.",
+    )
+
+
+def shards_text(indices: Sequence[int], count: int, most: int = 20) -> str:
+    """Shards for a message: `2/8, 5/8`."""
+    named = ", ".join(f"{index}/{count}" for index in indices[:most])
+    return named if len(indices) <= most else f"{named} and {len(indices) - most} more"

@@ -1,0 +1,45 @@
+"""Which of several machines does which tasks of a plan: a function of the plan and their number alone."""
+
+import heapq
+from collections.abc import Iterator
+
+from ckpt_surgery.engine.tasks import Task, batches, make_tasks
+from ckpt_surgery.planner.plan import Plan, Transfer
+
+UNITS_PER_SHARD = 16
+"""Consecutive tasks of an output stay together in units, of which a shard gets about so many."""
+LINKS = 0
+"""The shard that links files: it takes no time, and each file is linked once."""
+
+
+def shares(plan: Plan, count: int) -> list[list[Task]]:
+    """The tasks of each of `count` shards, in the plan's order. Together they are all tasks, each once.
+
+    Bytes are dealt out largest first, each time to the shard that has the fewest. A shard can be empty.
+    """
+    found: list[list[Task]] = [[] for _ in range(count)]
+    written: list[Task] = []
+    for task in make_tasks(plan):
+        linked = plan.steps[task.step].transfer is Transfer.LINK
+        (found[LINKS] if linked else written).append(task)
+    room = max(1, sum(task.nbytes for task in written) // (count * UNITS_PER_SHARD))
+    units = sorted(_units(written, room), key=lambda unit: (-_nbytes(unit), unit[0].number))
+    loads = [(0, number) for number in range(count)]
+    for unit in units:
+        load, number = heapq.heappop(loads)
+        found[number] += unit
+        heapq.heappush(loads, (load + _nbytes(unit), number))
+    return [sorted(tasks, key=lambda task: task.number) for tasks in found]
+
+
+def _units(tasks: list[Task], room: int) -> Iterator[list[Task]]:
+    """Consecutive tasks of one output, with at most `room` bytes together unless it is one task."""
+    by_step: dict[int, list[Task]] = {}
+    for task in tasks:
+        by_step.setdefault(task.step, []).append(task)
+    for of_step in by_step.values():
+        yield from batches(of_step, lambda task: task.nbytes, float("inf"), room)
+
+
+def _nbytes(unit: list[Task]) -> int:
+    return sum(task.nbytes for task in unit)

@@ -1,0 +1,137 @@
+"""Where the parts of a destination lie, and how they are published."""
+
+import functools
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ckpt_surgery import url_destinations
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.destinations import Publication, is_file
+from ckpt_surgery.engine.local_parts import LocalParts
+from ckpt_surgery.engine.object_parts import ObjectParts
+from ckpt_surgery.engine.parts import HEAD, Head
+from ckpt_surgery.engine.staging import local, objects
+from ckpt_surgery.engine.staging.leftovers import announce, is_published
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.planner.options import DestinationOptions
+from ckpt_surgery.records import Malformed, Record, record_of
+from ckpt_surgery.stages import LocalStage, ObjectStage, Stage
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import directory_names, exists, is_directory, walk
+from ckpt_surgery.storage.views import forget
+
+_STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
+MOST_NAMES = 5
+"""Number of steps that a message names."""
+
+
+def parts_of(where: Publication) -> LocalParts | ObjectParts:
+    """The parts of a destination, begun or not."""
+    return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
+
+
+def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
+    """What is to be published at a path or URL, and its parts: those beside it, or of a step in it.
+
+    Raises UsageError where there are parts of several steps.
+    """
+    parts = parts_of(Publication(dst, False))
+    if parts.read(HEAD) is None and is_directory(dst):
+        found = (_STEP_PARTS.fullmatch(name) for name in _own_names(dst))
+        steps = sorted(int(match[1]) for match in found if match)
+        if len(steps) > 1:
+            raise UsageError(
+                f"{shown(dst)}: has parts of several steps ({few(list(map(str, steps)), MOST_NAMES)})",
+                hint=f"Name one of them: {shown(os.path.join(dst, str(steps[0])))}.",
+            )
+        if steps:
+            step = Publication(os.path.join(dst, str(steps[0])), True)
+            return step, parts_of(step)
+    return Publication(dst, False), parts
+
+
+def _own_names(directory: str) -> list[str]:
+    forget()
+    return list(directory_names(directory).directories)
+
+
+def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> None:
+    """Refuse a destination where something is that is not replaced. Raises DestinationError."""
+    if where.is_url and head is not None:
+        return  # data lies there from the beginning; a marker is refused where the parts are put together
+    replaces = overwrite if head is None else head.replaces is not None
+    forget()
+    if exists(where.place) and not replaces:
+        committed = "" if head is None else ", though its parts are not put together"
+        raise DestinationError(
+            f"{shown(where.place)}: exists already{committed}",
+            hint="Choose another destination, or replace it: `overwrite=True`.",
+        )
+
+
+def check_not_committed(where: Publication, plan: str) -> None:
+    """Refuse to begin again what was published before, as a late shard would. Raises DestinationError."""
+    record = record_at(where.place)
+    if record is not None and dict(record.document.get("shards", {})).get("plan") == plan:
+        raise DestinationError(
+            f"{shown(where.place)}: the shards of this plan were put together and published there",
+            hint="There is nothing left to do. To make it again, remove it first.",
+        )
+
+
+def record_at(place: str) -> Record | None:
+    """The record of the checkpoint at a path or URL; None where there is none that can be read."""
+    forget()
+    if not exists(place):
+        return None
+    try:
+        return record_of(formats.open_source(place))
+    except (SourceError, UsageError, Malformed):
+        return None
+
+
+def is_committed(where: Publication, parts: LocalParts | ObjectParts, head: Head) -> bool:
+    """Whether these parts were published by a run that ended before it could remove them."""
+    if isinstance(parts, LocalParts):
+        with storage_errors(where.path):
+            return is_published(parts.directory, where.path)
+    record = record_at(where.place)
+    return record is not None and dict(record.document.get("shards", {})).get("run") == head.run
+
+
+@dataclass(frozen=True)
+class _PartsStage(LocalStage):
+    """The directory that the shards have written into."""
+
+    parts: LocalParts
+
+    def publish(self) -> None:
+        """Note which file or directory it is, then rename it. Raises DestinationError, StorageError."""
+        with storage_errors(self.parts.directory):
+            announce(self.parts.directory, os.lstat(self.staging.product))
+        super().publish()
+
+
+@contextmanager
+def stage_of(
+    where: Publication, parts: LocalParts | ObjectParts, head: Head, options: DestinationOptions
+) -> Iterator[Stage]:
+    """What the shards have written, locked, to be published; after a failure it is as it was.
+
+    Raises DestinationError where another run publishes there, StorageError.
+    """
+    if isinstance(parts, LocalParts):
+        written = parts.directory / os.path.basename(parts.work)
+        with local.staged(where.path, is_file(options), head.identity, written=written) as staging:
+            yield _PartsStage(staging, head.replaces, parts)
+        return
+    forget()
+    own = [name for name in walk(where.place, where.place) if url_destinations.is_of_shards(name, head.run)]
+    check = functools.partial(url_destinations.check_same, where.place, head.replaces, head.run)
+    replaces = head.replaces is not None
+    with objects.object_staged(where.place, head.identity, False, replaces, check, own) as draft:
+        yield ObjectStage(draft)
