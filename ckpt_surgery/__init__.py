@@ -1,6 +1,7 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
 The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `lint`, `schema`, `verify`.
+`apply_shard` and `commit` carry out a saved plan on several machines.
 `restore` carries out a recipe into arrays of a running program.
 """
 
@@ -16,6 +17,8 @@ __all__ = [
     "Result",
     "SurgeryError",
     "apply",
+    "apply_shard",
+    "commit",
     "convert",
     "diff",
     "from_orbax_transforms",
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.restoring import restore
+    from ckpt_surgery.sharded import apply_shard, commit
     from ckpt_surgery.verifying import verify
 
 _MODULES = {
@@ -47,6 +51,8 @@ _MODULES = {
     "Result": "api",
     "SurgeryError": "core.errors",
     "apply": "api",
+    "apply_shard": "sharded",
+    "commit": "sharded",
     "convert": "api",
     "diff": "inspecting",
     "from_orbax_transforms": "migrating",

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ckpt_surgery import url_destinations
-from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
+from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.destinations import Publication, is_file
 from ckpt_surgery.engine.local_parts import LocalParts
@@ -22,6 +22,7 @@ from ckpt_surgery.records import Malformed, Record, record_of
 from ckpt_surgery.stages import LocalStage, ObjectStage, Stage
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, walk
+from ckpt_surgery.storage.paths import path_text
 from ckpt_surgery.storage.views import forget
 
 _STEP_PARTS = re.compile(r"\.([0-9]+)\.ckpt-surgery-parts")
@@ -66,10 +67,14 @@ def check_unwritten(where: Publication, head: Head | None, overwrite: bool) -> N
     replaces = overwrite if head is None else head.replaces is not None
     forget()
     if exists(where.place) and not replaces:
-        committed = "" if head is None else ", though its parts are not put together"
+        if head is None:
+            hint = "Choose another destination, or replace it: `overwrite=True`."
+            raise DestinationError(f"{shown(where.place)}: exists already", hint=hint)
         raise DestinationError(
-            f"{shown(where.place)}: exists already{committed}",
-            hint="Choose another destination, or replace it: `overwrite=True`.",
+            f"{shown(where.place)}: something was put there since the first shard began, without leave to "
+            "replace it",
+            hint="Move it away to go on, or give up the parts beside it: remove "
+            f"{shown(parts_of(where).place)}.",
         )
 
 
@@ -127,6 +132,11 @@ def stage_of(
     if isinstance(parts, LocalParts):
         written = parts.directory / os.path.basename(parts.work)
         with local.staged(where.path, is_file(options), head.identity, written=written) as staging:
+            if not exists(os.fspath(staging.product)):
+                raise VerificationError(
+                    f"{path_text(staging.product)} is gone, which the shards have written",
+                    hint="Remove the directory of parts, and run all shards again.",
+                )
             yield _PartsStage(staging, head.replaces, parts)
         return
     forget()

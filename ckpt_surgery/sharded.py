@@ -16,7 +16,7 @@ from ckpt_surgery import shard_places, sharing
 from ckpt_surgery.api import Result
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import PathLike, Size
-from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
+from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, VerificationError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
@@ -38,7 +38,7 @@ from ckpt_surgery.engine.rereading import read_back
 from ckpt_surgery.engine.shards import shares
 from ckpt_surgery.engine.staging.objects import roll_forward
 from ckpt_surgery.engine.tasks import outputs_of
-from ckpt_surgery.engine.tracking import Part
+from ckpt_surgery.engine.tracking import Part, Written
 from ckpt_surgery.engine.worker import joined, work
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
@@ -47,33 +47,14 @@ from ckpt_surgery.preparing import check_unchanged, check_values, prepared_for
 from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.records import Shards, room_for_record
 from ckpt_surgery.remarks import without_checksums
+from ckpt_surgery.report.shards import ShardResult
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import PlanOptions, place, requested, takes
 from ckpt_surgery.resuming import digest_of, identity_of
 from ckpt_surgery.saved_plans import SavedRequest, SourcesChanged, opened_again, saved_request
 
 MOST_SHARDS = 65536
-
-
-@dataclass(frozen=True)
-class ShardResult:
-    """What one shard has done."""
-
-    plan: Plan
-    index: int
-    count: int
-    destination: str
-    """Path or URL of the destination, as the caller gave it or as the plan has it."""
-    tasks: int
-    """Number of regions and stored outputs that belong to the shard."""
-    nbytes: int
-    """Their size in bytes, decoded."""
-    already: bool
-    """Whether another attempt had finished the shard before, so that this one counts for nothing."""
-    missing: tuple[int, ...]
-    """Shards that are not done yet."""
-    seconds: float
-    """Wall time."""
+HINT = "Nothing was published. Remove the directory of parts, and run all shards again."
 
 
 @dataclass(frozen=True)
@@ -120,7 +101,7 @@ def apply_shard(
     if saved is None:
         raise UsageError(
             f"{shown(str(plan))} is no saved plan, and only a saved plan has shards",
-            hint="Save it with `plan … --out plan.json`, once for all of them.",
+            hint="Save the plan of the recipe first, once for all shards.",
         )
     if request.link_mode is not None:
         raise UsageError(
@@ -134,7 +115,6 @@ def apply_shard(
             already = not _carried_out(job, index, verify_mode(verify), progress)
         left = tuple(missing(job.parts, job.head))
     return ShardResult(
-        job.prepared.plan,
         index,
         count,
         str(saved.destination.path),
@@ -290,6 +270,7 @@ def commit(
         if shard_places.is_committed(where, parts, head):
             parts.clear()
             return None
+        shard_places.check_unwritten(where, head, overwrite=False)
         _check_done(parts, head)
         with _saved(
             where, parts, head, {"memory": memory, "workers": workers, "allow_hooks": allow_hooks}
@@ -309,7 +290,7 @@ def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:
         return
     raise UsageError(
         f"{shown(where.place)}: there are no parts to put together",
-        hint="Run the shards first: `apply plan.json DST --shard 0/N` and so on.",
+        hint="Carry out the shards of a saved plan first.",
     )
 
 
@@ -350,7 +331,7 @@ def _published(job: _Job, mode: Verify, destination: str, started: float) -> Res
     done = [part for part in found if isinstance(part, Part)]
     with shard_places.stage_of(job.where, job.parts, job.head, prepared.destination) as stage:
         sink = _sink(job, stage.work)
-        written = joined(plan, sink, done)
+        written = _joined(prepared, sink, done)
         verified = completed(prepared, sink, stage, written, mode, job.where.step_only, job.shards)
     notices = stage.notices
     try:
@@ -361,3 +342,20 @@ def _published(job: _Job, mode: Verify, destination: str, started: float) -> Res
     bare = without_checksums(made, prepared.destination.zarr)
     notices = (*notices, *sharing.copy_notices(written.files), *bare)
     return Result(made, time.monotonic() - started, destination, notices, shared, verified)
+
+
+def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:
+    """What all shards have written, put together.
+
+    Raises VerificationError where what a shard wrote cannot be read, SourceError where a source changed.
+    """
+    check_unchanged(prepared.plan, prepared.sources, "Nothing was published. Make the plan again.")
+    try:
+        return joined(prepared.plan, sink, parts)
+    except SourceError as error:
+        raise VerificationError(
+            *(
+                replace(p, message=f"what a shard wrote cannot be read: {p.message}", hint=HINT)
+                for p in error.problems
+            )
+        ) from error

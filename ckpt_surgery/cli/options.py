@@ -268,14 +268,18 @@ def run_options(function: F) -> F:
             is_flag=True,
             help="Go on with what an earlier run of the same command has written before it was ended.",
         ),
-        click.option(
-            "--verify",
-            type=click.Choice(["fast", "full", "none"]),
-            default="fast",
-            help="What is read back before DST is published; `full`: linked arrays too. [default: fast]",
-        ),
+        verify_option,
     )
     return _all(options, function)
+
+
+def verify_option(function: F) -> F:
+    return click.option(
+        "--verify",
+        type=click.Choice(["fast", "full", "none"]),
+        default="fast",
+        help="What is read back before DST is published; `full`: linked arrays too. [default: fast]",
+    )(function)
 
 
 def overwrite_option(function: F) -> F:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
 from ckpt_surgery.cli.console import PUBLISHED, Terminal, expect_arrays, reuse_memory, write_document
+from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
@@ -47,6 +49,26 @@ class Report:
                 click.get_current_context().meta[PUBLISHED] = result.destination
             self._finish(result)
         return self._code(result.plan)
+
+    def committed(self, run: Callable[..., "Result | None"], dst: str) -> int:
+        """Call `run` with `on_plan`; print what was published, or that it was before.
+
+        Returns the exit code.
+        """
+        from ckpt_surgery.api import interruptible
+        from ckpt_surgery.report.shards import committed_document
+
+        reuse_memory()
+        with interruptible():
+            result = run(on_plan=self._start)
+            if result is not None:
+                click.get_current_context().meta[PUBLISHED] = result.destination
+                self._finish(result)
+                return 0
+        self.terminal.show([Text(f"{shown(dst)} is committed already")])
+        if self.json_to is not None:
+            write_document(committed_document(dst), self.json_to)
+        return 0
 
     def _start(self, plan: "Plan") -> None:
         expect_arrays()

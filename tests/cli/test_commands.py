@@ -631,7 +631,7 @@ def test_every_command_has_help():
         assert done.exit_code == 0
         assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
     assert cli.list_commands(None) == [
-        *("apply", "convert", "diff", "inspect", "lint", "plan", "recipes", "schema", "verify")
+        *("apply", "commit", "convert", "diff", "inspect", "lint", "plan", "recipes", "schema", "verify")
     ]
 
 

@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "diff": ["diff", "m.safetensors", "m.safetensors"],
     "verify": ["verify", "v.safetensors"],
     "plan": ["plan", "r.yaml", "m.safetensors", "--full"],
+    "commit": ["commit", "c.safetensors"],
     "apply": ["apply", "r.yaml", "m.safetensors", "out.npz", "--full", "--overwrite"],
     "convert": ["convert", "m.safetensors", "out.npz", "--full", "--overwrite"],
 }
@@ -37,11 +38,18 @@ WRITES = ("apply", "convert")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of so many leaves that their list overflows every buffer, and a copy made by `convert`."""
+    """A checkpoint of so many leaves that their list overflows every buffer, and copies by `convert` and `commit`."""
     path = tmp_path_factory.mktemp("streams")
     save_file({f"w{i * 7919 % 977}x{i}": np.arange(2.0) for i in range(2000)}, path / "m.safetensors")
     assert run("convert", path / "m.safetensors", path / "v.safetensors").exit_code == 0
     (path / "r.yaml").write_text("version: 1\n")
+    of_shards = path / "c.safetensors"
+    assert (
+        run("plan", path / "r.yaml", path / "v.safetensors", of_shards, "--out", path / "p.json").exit_code
+        == 0
+    )
+    assert run("apply", path / "p.json", "--shard", "0/1").exit_code == 0
+    assert run("commit", of_shards).exit_code == 0
     return path
 
 

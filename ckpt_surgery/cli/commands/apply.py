@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal
+from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.options import (
     Command,
     check_documents,
@@ -17,6 +17,7 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 @recipe_options
 @plan_options
 @run_options
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Do part I of N (from 0 on) of a saved plan; any machine can do any part. Then: commit DST.",
+)
 @global_options
 @click.pass_context
 def command(
@@ -43,6 +49,7 @@ def command(
     overwrite: bool,
     resume: bool,
     verify: str,
+    shard: str | None,
     **options: "Unpack[PlanOptions]",
 ) -> int:
     """Write the checkpoint that RECIPE makes of SRC to DST.
@@ -64,8 +71,51 @@ def command(
     else:
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
     check_documents([json_to], loaded or recipe, sources, dst, options)
+    if shard is not None:
+        _check_shard(recipe, sources, dry_run, resume)
+        return _shard(ctx, recipe, dst, shard, json_to, overwrite, verify, options)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
     run = partial(api.apply, loaded or recipe, *sources, dst=dst)
     return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify, **options))
+
+
+def _check_shard(recipe: str, sources: tuple[str, ...], dry_run: bool, resume: bool) -> None:
+    """Refuse what a shard has no use for. Raises UsageError."""
+    if dry_run or resume or sources:
+        wrong = "--dry-run" if dry_run else "--resume" if resume else shown(sources[0])
+        raise UsageError(
+            f"{wrong} does not go with --shard",
+            hint="A shard is `apply plan.json DST --shard I/N`; one that was killed is run again from its "
+            "beginning.",
+        )
+
+
+def _shard(
+    ctx: click.Context,
+    plan: str,
+    dst: str | None,
+    shard: str,
+    json_to: str | None,
+    overwrite: bool,
+    verify: str,
+    options: "PlanOptions",
+) -> int:
+    """Carry out one shard, and print what was done."""
+    from ckpt_surgery import sharded
+    from ckpt_surgery.cli.progress import reporting
+    from ckpt_surgery.cli.render_shards import shard_lines
+    from ckpt_surgery.report.shards import shard_document
+
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    reuse_memory()
+    expect_arrays()
+    with reporting(terminal.notes, terminal.settings.quiet) as progress:
+        done = sharded.apply_shard(
+            plan, dst=dst, shard=shard, overwrite=overwrite, verify=verify, progress=progress, **options
+        )
+    if json_to is not None:
+        write_document(shard_document(done), json_to)
+    terminal.show(shard_lines(done))
+    return 0
