@@ -17,8 +17,10 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine import signals
+from ckpt_surgery.engine.resources import default_workers
 from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.formats import registry as formats
@@ -31,11 +33,16 @@ from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.records import room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
-from ckpt_surgery.requests import ConvertOptions, PlanOptions, is_plan_file, requested, takes
+from ckpt_surgery.requests import ConvertOptions, PlanOptions, Request, is_plan_file, requested, takes
 from ckpt_surgery.stages import staged
 
 interruptible = signals.interruptible
 """Context in which SIGINT, SIGTERM and SIGHUP raise Interrupted: for programs that report what was done."""
+
+
+LOCAL = "local"
+ENGINES = (LOCAL, "dask")
+"""What carries out a plan."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,8 @@ def apply(
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
+    engine: str = "local",
+    scheduler: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **options: Unpack[PlanOptions],
@@ -129,13 +138,16 @@ def apply(
     refused. `resume` goes on with what an earlier run with the same arguments has written before it was
     ended; where there is nothing, it starts afresh. `verify` says what is read back before the result is
     published: `fast`, what was computed or copied, and a few bytes of each linked chunk; `full`, all values;
-    `none`, nothing. `on_plan` is called once, before any data is read; `progress` is called after each task,
-    from any thread.
+    `none`, nothing. `engine` is `local`, threads of this process, or `dask`, processes of a cluster: of the
+    one with the address `scheduler`, or of this machine, `workers` of them. `on_plan` is called once, before
+    any data is read; `progress` is called after each task, from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
     request = requested(recipe, sources, dst, options)
     manner = _Manner(overwrite, resume, verify_mode(verify), progress, on_plan)
+    if on_cluster(engine, scheduler):
+        return _on_cluster(request, scheduler, manner)
     if is_plan_file(recipe):
         from ckpt_surgery import saved_plans  # imports what only saved plans need
 
@@ -156,6 +168,8 @@ def convert(
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
+    engine: str = "local",
+    scheduler: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **options: Unpack[ConvertOptions],
@@ -171,10 +185,41 @@ def convert(
         overwrite=overwrite,
         resume=resume,
         verify=verify,
+        engine=engine,
+        scheduler=scheduler,
         progress=progress,
         on_plan=on_plan,
         **options,
     )
+
+
+def on_cluster(engine: str, scheduler: str | None) -> bool:
+    """Whether a plan is to be carried out on a cluster. Raises UsageError."""
+    if engine not in ENGINES:
+        raise UsageError(f"`engine`: {shown(repr(engine))} is none of: {', '.join(ENGINES)}")
+    if engine == LOCAL and scheduler is not None:
+        raise UsageError("`scheduler` is for the engine `dask`", hint='Say so: `engine="dask"`.')
+    return engine != LOCAL
+
+
+def _on_cluster(request: Request, scheduler: str | None, manner: "_Manner") -> Result:
+    from ckpt_surgery import clusters  # imports what only clusters need
+
+    def document() -> bytes:
+        where = publication(str(request.dst), request.dst_step)
+        beside = [request.recipe_path]
+        return _document(
+            prepared_for(where, request.inputs, beside, lambda: prepare(request), manner.overwrite)
+        )
+
+    if request.dst is None and not is_plan_file(request.recipe):
+        raise UsageError("there is no destination", hint="Name the directory or file to write.")
+    request = with_recipe(request) if not is_plan_file(request.recipe) else request
+    cluster = clusters.Cluster(scheduler, request.workers or default_workers())
+    with clusters.saved_for(request, document) as saved:
+        return clusters.applied_on_cluster(
+            saved, cluster, manner.overwrite, manner.verify, manner.progress, manner.on_plan
+        )
 
 
 def _document(prepared: Prepared) -> bytes:

@@ -35,7 +35,8 @@ OF_API = {
     *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "migrating", "offers"),
     *("opening", "orbax", "preparing", "prepublication", "provenance", "readback", "records", "remarks"),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
-    *("completing", "sharded", "shard_places", "stages", "url_destinations", "wholeness"),
+    *("clusters", "completing", "shard_jobs", "shard_places", "sharded", "stages", "url_destinations"),
+    "wholeness",
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

@@ -269,6 +269,17 @@ def run_options(function: F) -> F:
             help="Go on with what an earlier run of the same command has written before it was ended.",
         ),
         verify_option,
+        click.option(
+            "--engine",
+            type=click.Choice(["local", "dask"]),
+            default="local",
+            help="What does the work: threads of this process, or a cluster of Dask. [default: local]",
+        ),
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Address of the cluster's scheduler. [default: `--workers` processes of this machine]",
+        ),
     )
     return _all(options, function)
 

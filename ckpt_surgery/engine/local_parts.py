@@ -4,11 +4,15 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
+from ckpt_surgery.engine.signals import deferred
+from ckpt_surgery.engine.staging.heartbeat import beating
+from ckpt_surgery.engine.staging.locks import acquire, release
+from ckpt_surgery.engine.staging.owners import this_process
 from ckpt_surgery.engine.staging.renaming import rename_atomically
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_directory, sync_file, sync_tree
 from ckpt_surgery.storage.failures import storage_errors
@@ -48,6 +52,20 @@ class LocalParts:
                 sync_directory(self.directory.parent)
         finally:
             shutil.rmtree(made, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[tuple[str, ...]]:
+        """Lock the parts for one process that has others do all of them."""
+        lock = self.directory.with_name(f"{self.directory.name}.lock")
+        owner = this_process(secrets.token_hex(8))
+        with storage_errors(lock), deferred():
+            taken = acquire(lock, owner)
+        try:
+            with beating((lock,), owner.run):
+                yield taken.notices
+        finally:
+            with contextlib.suppress(OSError):  # the next run takes it over
+                release(lock, owner)
 
     def read(self, name: str) -> bytes | None:
         """The content of a file."""

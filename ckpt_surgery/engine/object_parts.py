@@ -4,9 +4,15 @@ Only its documents lie there. Data is put below the destination's own prefix fro
 that each attempt has for itself.
 """
 
-from collections.abc import Callable
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator
 
+from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
+from ckpt_surgery.engine.signals import deferred
+from ckpt_surgery.engine.staging.object_lock import acquire, giving_signs
+from ckpt_surgery.engine.staging.owners import this_process
 from ckpt_surgery.storage.store import ConditionFailed, Only, store_of
 
 
@@ -25,6 +31,18 @@ class ObjectParts:
         self.put(head.plan, plan)
         if not self.put(HEAD, head_bytes(head)):
             self._store.delete([f"{self._prefix}/{head.plan}"])
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[tuple[str, ...]]:
+        """Lock the parts for one process that has others do all of them."""
+        with deferred():
+            lock, taken = acquire(self._store, f"{self._prefix}.lock", this_process(secrets.token_hex(8)))
+        try:
+            with giving_signs(lock.renew):
+                yield taken.notices
+        finally:
+            with contextlib.suppress(StorageError):  # the next run takes it over
+                lock.release()
 
     def read(self, name: str) -> bytes | None:
         """The content of an object."""

@@ -12,6 +12,7 @@ and is not looked at unless its shard names it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -60,6 +61,14 @@ class Parts(Protocol):
 
         `plan` is the document of the plan. `create` is called once, with the directory that will be `work`,
         to make in it what all workers share. Raises StorageError.
+        """
+        ...
+
+    def held(self) -> AbstractContextManager[tuple[str, ...]]:
+        """Context in which no other process has these parts, for one that starts all shards itself.
+
+        Gives sentences about a lock of a dead run that was taken over. Raises DestinationError where a living
+        run has them.
         """
         ...
 

@@ -38,7 +38,7 @@ WRITES = ("apply", "convert")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of so many leaves that their list overflows every buffer, and copies by `convert` and `commit`."""
+    """A checkpoint of so many leaves that their list overflows every buffer, and copies of it."""
     path = tmp_path_factory.mktemp("streams")
     save_file({f"w{i * 7919 % 977}x{i}": np.arange(2.0) for i in range(2000)}, path / "m.safetensors")
     assert run("convert", path / "m.safetensors", path / "v.safetensors").exit_code == 0

@@ -49,6 +49,8 @@ def command(
     overwrite: bool,
     resume: bool,
     verify: str,
+    engine: str,
+    scheduler: str | None,
     shard: str | None,
     **options: "Unpack[PlanOptions]",
 ) -> int:
@@ -72,19 +74,20 @@ def command(
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
     check_documents([json_to], loaded or recipe, sources, dst, options)
     if shard is not None:
-        _check_shard(recipe, sources, dry_run, resume)
+        _check_shard(sources, dry_run, resume, engine)
         return _shard(ctx, recipe, dst, shard, json_to, overwrite, verify, options)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.apply, loaded or recipe, *sources, dst=dst)
+    run = partial(api.apply, loaded or recipe, *sources, dst=dst, engine=engine, scheduler=scheduler)
     return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify, **options))
 
 
-def _check_shard(recipe: str, sources: tuple[str, ...], dry_run: bool, resume: bool) -> None:
+def _check_shard(sources: tuple[str, ...], dry_run: bool, resume: bool, engine: str) -> None:
     """Refuse what a shard has no use for. Raises UsageError."""
-    if dry_run or resume or sources:
-        wrong = "--dry-run" if dry_run else "--resume" if resume else shown(sources[0])
+    given = {"--dry-run": dry_run, "--resume": resume, "--engine": engine != "local"}
+    wrong = next((name for name, there in given.items() if there), shown(sources[0]) if sources else None)
+    if wrong is not None:
         raise UsageError(
             f"{wrong} does not go with --shard",
             hint="A shard is `apply plan.json DST --shard I/N`; one that was killed is run again from its "

@@ -33,6 +33,8 @@ def command(
     overwrite: bool,
     resume: bool,
     verify: str,
+    engine: str,
+    scheduler: str | None,
     **options: "Unpack[ConvertOptions]",
 ) -> int:
     """Write the checkpoint SRC to DST in another format: every key and every value stays.
@@ -46,5 +48,5 @@ def command(
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(None, src, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.convert, src, dst, overwrite=overwrite, resume=resume, verify=verify, **options)
-    return report.carried_out(run)
+    run = partial(api.convert, src, dst, engine=engine, scheduler=scheduler, **options)
+    return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify))
