@@ -22,15 +22,14 @@ from types import MappingProxyType
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
-    Problem,
     StorageError,
-    SurgeryError,
 )
 from ckpt_surgery.engine.signals import deferred, unhindered
 from ckpt_surgery.engine.staging import leftovers
 from ckpt_surgery.engine.staging.checks import lock_of
 from ckpt_surgery.engine.staging.heartbeat import beating
 from ckpt_surgery.engine.staging.locks import acquire, confirm, release
+from ckpt_surgery.engine.staging.outcomes import add
 from ckpt_surgery.engine.staging.owners import Owner, this_process
 from ckpt_surgery.engine.staging.publishing import add_record, check_alone, put_in_place
 from ckpt_surgery.engine.staging.syncing import interruptibly, sync_file, sync_tree
@@ -230,7 +229,7 @@ def _clean_up(staging: Staging, lock: Path, failure: BaseException) -> None:
         else:
             left = _removed(staging, _LONGEST_REMOVAL if isinstance(failure, Interrupted) else math.inf)
         for sentence in left + _released(staging, lock):
-            _add(failure, sentence)
+            add(failure, sentence)
 
 
 def _is_kept(staging: Staging, failure: BaseException) -> bool:
@@ -246,7 +245,7 @@ def _is_kept(staging: Staging, failure: BaseException) -> bool:
 
 
 def _tell_kept(staging: Staging, failure: BaseException) -> None:
-    _add(
+    add(
         failure,
         f"what was written is kept in {path_text(staging.directory)}{_finished(staging.directory)}",
         hint="Run the same again with `resume=True` to go on from there.",
@@ -267,19 +266,11 @@ def _tell_outcome(staging: Staging, failure: BaseException) -> None:
     try:
         there = os.lstat(destination) if exists(destination) else None
     except OSError as error:
-        _add(failure, f"{path_text(destination)} cannot be examined ({error.strerror})")
+        add(failure, f"{path_text(destination)} cannot be examined ({error.strerror})")
         return
     if staging.published or (made is not None and there is not None and os.path.samestat(made, there)):
         staging.published = True
-        _add(failure, f"{path_text(destination)} itself is new and complete")
+        add(failure, f"{path_text(destination)} itself is new and complete")
     elif isinstance(failure, Interrupted):
         state = "is as it was before" if there else "does not exist"
-        _add(failure, f"nothing was published: {path_text(destination)} {state}")
-
-
-def _add(failure: BaseException, sentence: str, hint: str | None = None) -> None:
-    if isinstance(failure, SurgeryError):
-        failure.problems += (Problem(sentence, hint=hint),)
-        failure.args = ("\n\n".join(map(str, failure.problems)),)
-    else:
-        failure.add_note(sentence if hint is None else f"{sentence}. {hint}")
+        add(failure, f"nothing was published: {path_text(destination)} {state}")

@@ -17,7 +17,6 @@ from functools import partial
 from ckpt_surgery.core.errors import (
     DestinationError,
     Interrupted,
-    Problem,
     SourceError,
     StorageError,
     SurgeryError,
@@ -39,6 +38,7 @@ from ckpt_surgery.engine.staging.object_journal import (
 )
 from ckpt_surgery.engine.staging.object_lock import ObjectLock, acquire, giving_signs, lock_name
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
+from ckpt_surgery.engine.staging.outcomes import add, told
 from ckpt_surgery.engine.staging.owners import this_process
 from ckpt_surgery.storage.draft import Draft, scheme_of_draft
 from ckpt_surgery.storage.store import Stat, Store, registered, store_of
@@ -318,7 +318,7 @@ def _removed(staging: ObjectStaging) -> list[str]:
             leftovers.remove(store, prefix, run, sorted({*objects, *data}))
     except SurgeryError as error:
         where = shown(f"{staging.url}/{own_prefix(run)}")
-        return [f"objects are left at {where} ({_told(error)}); the next run removes them"]
+        return [f"objects are left at {where} ({told(error)}); the next run removes them"]
     return []
 
 
@@ -333,7 +333,7 @@ def _released(lock: ObjectLock) -> list[str]:
     try:
         lock.release()
     except SurgeryError as error:
-        return [f"{shown(lock.url)} is left ({_told(error)}); the next run removes it"]
+        return [f"{shown(lock.url)} is left ({told(error)}); the next run removes it"]
     return []
 
 
@@ -343,10 +343,10 @@ def _clean_up(staging: ObjectStaging | None, lock: ObjectLock, failure: BaseExce
     if staging is None or lock.lost:
         pass  # nothing was written, or what was written is in the hands of the run that has the lock
     elif staging.published:
-        _add(failure, f"{_complete(staging)}")
+        add(failure, f"{_complete(staging)}")
         left = _removed(staging)
     elif staging.switching:
-        _add(
+        add(
             failure,
             f"publishing {shown(staging.url)} was begun, and did not come to its end",
             hint="The next run to it, or `commit`, completes what was begun.",
@@ -354,9 +354,9 @@ def _clean_up(staging: ObjectStaging | None, lock: ObjectLock, failure: BaseExce
     else:
         if isinstance(failure, Interrupted):
             state = "is as it was before" if staging.journal.before else "does not exist"
-            _add(failure, f"nothing was published: {shown(staging.url)} {state}")
+            add(failure, f"nothing was published: {shown(staging.url)} {state}")
         if _is_kept(staging, failure):
-            _add(
+            add(
                 failure,
                 f"what was written is kept below {shown(staging.url)}",
                 hint="Run the same again with `resume=True` to go on from there.",
@@ -364,7 +364,7 @@ def _clean_up(staging: ObjectStaging | None, lock: ObjectLock, failure: BaseExce
         else:
             left = _removed(staging)
     for sentence in left + _released(lock):
-        _add(failure, sentence)
+        add(failure, sentence)
 
 
 def _is_kept(staging: ObjectStaging, failure: BaseException) -> bool:
@@ -380,15 +380,3 @@ def _is_kept(staging: ObjectStaging, failure: BaseException) -> bool:
 
 def _complete(staging: ObjectStaging) -> str:
     return f"{shown(staging.url)} is new and complete"
-
-
-def _told(error: SurgeryError) -> str:
-    return "; ".join(problem.message for problem in error.problems)
-
-
-def _add(failure: BaseException, sentence: str, hint: str | None = None) -> None:
-    if isinstance(failure, SurgeryError):
-        failure.problems += (Problem(sentence, hint=hint),)
-        failure.args = ("\n\n".join(map(str, failure.problems)),)
-    else:
-        failure.add_note(sentence if hint is None else f"{sentence}. {hint}")
