@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import StorageError, UsageError
+from ckpt_surgery.core.errors import StorageError
 from ckpt_surgery.core.protocols import DataFile, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
@@ -61,7 +61,8 @@ def destination(
     chosen, sink_options = formats.named(options.format), _sink_options(options, metadata, sources)
     encoder = formats.encoder(options.format, sink_options)
     if options.path is not None:
-        _check_place(chosen, options.path, sink_options)
+        place = options.path if urls.is_url(options.path) else Path(options.path)
+        formats.check_destination(options.format, place, sink_options)
     links = options.link_mode is not LinkMode.COPY and chosen.links
     parent = _parent(options.path, sources) if links else None
     return Destination(
@@ -75,17 +76,6 @@ def destination(
         flat=chosen.flat,
         holds_shardings=chosen.holds_shardings,
     )
-
-
-def _check_place(chosen: formats.Format, path: str, options: formats.SinkOptions) -> None:
-    """Raises UsageError where a format cannot be written at a path or URL."""
-    if urls.is_url(path) and not chosen.stores:
-        able = ", ".join(name for name, known in formats.formats().items() if known.stores)
-        raise UsageError(
-            f"{shown(path)}: {chosen.name} checkpoints cannot be written to a bucket, only read from one",
-            hint=f"Write it to a local path and copy it, or choose one of: {able}.",
-        )
-    formats.check_destination(chosen.name, path if urls.is_url(path) else Path(path), options)
 
 
 def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:

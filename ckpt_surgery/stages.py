@@ -2,14 +2,21 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from ckpt_surgery.destinations import Publication, is_file
 from ckpt_surgery.engine.journal import FileLines, Lines, ObjectLines, journal_of
 from ckpt_surgery.engine.staging import local, objects
 from ckpt_surgery.engine.staging.checks import check_same
+from ckpt_surgery.engine.staging.local import Staging
+from ckpt_surgery.engine.staging.object_directory import publish_directory
+from ckpt_surgery.engine.staging.object_file import FileStaging, file_staged, publish_file
+from ckpt_surgery.engine.staging.objects import ObjectStaging
+from ckpt_surgery.engine.staging.spooled import spooled
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage.record_files import beside, put_record
@@ -110,12 +117,73 @@ class ObjectStage:
         return ObjectLines(self.staging.store, f"{self.staging.tasks}{worker}-")
 
     def put_beside(self, record: str) -> None:
-        """Never called: formats that are written to stores have a place for the record."""
+        """Never called: formats that write to stores themselves have a place for the record."""
         raise AssertionError(record)
 
     def publish(self) -> None:
         """Put the documents, the marker last. Raises DestinationError, StorageError."""
         objects.publish(self.staging)
+
+
+@dataclass(frozen=True)
+class SpooledStage:
+    """A local directory from which everything is uploaded at the end."""
+
+    spool: Staging
+    target: FileStaging | ObjectStaging
+
+    @property
+    def work(self) -> str:
+        """The directory's path."""
+        return str(self.spool.work)
+
+    @property
+    def product(self) -> str:
+        """The path of the directory, or of the one file in it."""
+        return str(self.spool.product)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What both have told so far."""
+        return self.target.notices + self.spool.notices
+
+    @property
+    def _record(self) -> Path:
+        return self.spool.directory / beside(self.spool.destination).name
+
+    def journal(self, worker: str) -> Lines:
+        """A file beside the directory."""
+        return FileLines(journal_of(self.spool.directory, worker))
+
+    def put_beside(self, record: str) -> None:
+        """Keep the record beside the directory. Raises StorageError."""
+        put_record(self._record, record)
+
+    def publish(self) -> None:
+        """Upload it. Raises DestinationError, StorageError, VerificationError."""
+        if isinstance(self.target, FileStaging):
+            publish_file(self.target, self.spool.product, self._record)
+        else:
+            publish_directory(self.target, self.spool.work, self._record)
+        self.spool.published = True
+
+
+@contextlib.contextmanager
+def _spooled(prepared: Prepared, url: str, resume: bool, check: Callable[[], None]) -> Iterator[Stage]:
+    """The place for a result in a store whose format writes to local directories."""
+    one_file, identity = is_file(prepared.destination), identity_of(prepared)
+    replaces, costs = prepared.replaces is not None, prepared.plan.costs
+    with contextlib.ExitStack() as stack:
+        uploaded: FileStaging | ObjectStaging
+        if one_file:
+            uploaded = stack.enter_context(file_staged(url, replaces, check))
+        else:
+            uploaded = stack.enter_context(
+                objects.object_staged(url, identity, overwrite=replaces, check=check)
+            )
+        nbytes = costs.bytes_copied + costs.bytes_computed
+        spool = stack.enter_context(spooled(url, one_file, identity, resume, nbytes))
+        yield SpooledStage(spool, uploaded)
 
 
 @contextlib.contextmanager
@@ -124,6 +192,10 @@ def staged(prepared: Prepared, where: Publication, resume: bool) -> Iterator[Sta
     one_file, identity = is_file(prepared.destination), identity_of(prepared)
     if where.is_url:
         check = functools.partial(check_url, where.place, prepared.replaces)
+        if not formats.named(prepared.destination.format).stores:
+            with _spooled(prepared, where.place, resume, check) as stage:
+                yield stage
+            return
         replaces = prepared.replaces is not None
         with objects.object_staged(where.place, identity, resume, replaces, check) as draft:
             yield ObjectStage(draft)

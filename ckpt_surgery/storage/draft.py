@@ -55,6 +55,7 @@ class Draft:
         """Where each object of data lies below the destination."""
         self._documents: dict[str, bytes] = {}
         self._finishing = False
+        self._held: set[str] = set()
         self._check = check
         self._lock = threading.Lock()
 
@@ -79,6 +80,10 @@ class Draft:
     def finishing(self) -> None:
         """From now on, what is put is a document."""
         self._finishing = True
+
+    def hold(self, name: str) -> None:
+        """Let data of this name wait under the run's own prefix until publication."""
+        self._held.add(name)
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         """Every object of the draft below a prefix."""
@@ -188,7 +193,7 @@ class Draft:
 
     def _new_place(self, name: str) -> str:
         self._check()
-        return f"{self._waiting}{name}" if name in self._taken else name
+        return f"{self._waiting}{name}" if name in self._taken | self._held else name
 
     def _place(self, name: str) -> str:
         with self._lock:

@@ -139,11 +139,11 @@ def test_sources_are_never_destinations(tmp_path: Path, bucket: str) -> None:
     assert ckpt_surgery.verify(f"{bucket}/run/one").flaws == ()
 
 
-def test_formats_of_one_file_are_refused(tmp_path: Path, bucket: str) -> None:
+def test_one_file_is_one_object(tmp_path: Path, bucket: str) -> None:
     save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
-    with pytest.raises(UsageError, match="cannot be written to a bucket"):
-        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out.safetensors")
-    assert names(f"{bucket}/out") == []
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket}/out.safetensors")
+    assert names(f"{bucket}/out") == ["out.safetensors"]
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket}/out.safetensors", values=True).different
 
 
 def test_what_was_written_is_used_again(tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:

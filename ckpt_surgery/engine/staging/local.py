@@ -59,6 +59,10 @@ class Staging:
     """What is renamed to the destination: `work`, or the one file in it, which has the destination's name."""
     owner: Owner
     """This run, as the lock names it."""
+    called: str
+    """What messages call the destination."""
+    spool: bool
+    """Whether what is written is uploaded from here, and nothing is published here."""
     resumed: bool = False
     """Whether this run goes on with what another one has written."""
     notices: tuple[str, ...] = ()
@@ -78,6 +82,7 @@ def staged(
     identity: Mapping[str, str] = ANY,
     resume: bool = False,
     written: Path | None = None,
+    called: str | None = None,
 ) -> Iterator[Staging]:
     """Lock a destination and make a temporary directory beside it; remove both at the end.
 
@@ -85,7 +90,8 @@ def staged(
     `work` itself. `identity` says what the run does. With `resume`, the temporary directory of a dead run
     that did the same is taken over, where there is one with finished tasks. `written` is a directory on the
     same file system that others have written into, which takes the place of `work`, and which is theirs again
-    after a failure.
+    after a failure. `called`: what messages call the destination, where it is not this path but what is
+    uploaded from here.
 
     Other leftovers of dead runs are cleaned up first: a lock is taken over, temporary directories are
     removed, and a checkpoint that was moved aside is put back.
@@ -102,7 +108,9 @@ def staged(
     owner = this_process(secrets.token_hex(8))
     directory = leftovers.directory_of(destination, owner.run)
     work = directory / leftovers.RESULT if written is None else written
-    staging = Staging(destination, directory, work, work / destination.name if one_file else work, owner)
+    product = work / destination.name if one_file else work
+    name = path_text(destination) if called is None else called
+    staging = Staging(destination, directory, work, product, owner, name, called is not None)
     held = False
     try:
         with storage_errors(lock), deferred():
@@ -130,7 +138,7 @@ def _begin(staging: Staging, lock: Path, ended: str, identity: Mapping[str, str]
         leftovers.take_over(taken_up, directory, staging.owner, identity)
         staging.resumed = True
     elif resume:
-        notices.append(f"there is nothing to resume for {path_text(destination)}: this run starts afresh")
+        notices.append(f"there is nothing to resume for {staging.called}: this run starts afresh")
     notices += leftovers.clear([other for other in found if other is not taken_up], destination)
     if taken_up is None:
         leftovers.begin(directory, staging.owner, identity)
@@ -193,7 +201,7 @@ def _end(staging: Staging, lock: Path) -> None:
     left = _removed(staging) + _released(staging, lock)
     if left and not staging.published:
         raise StorageError("; ".join(left))
-    staging.notices += tuple(f"{path_text(staging.destination)} is complete; {reason}" for reason in left)
+    staging.notices += tuple(f"{staging.called} is complete; {reason}" for reason in left)
 
 
 def _removed(staging: Staging, seconds: float = math.inf) -> list[str]:
@@ -221,7 +229,8 @@ def _released(staging: Staging, lock: Path) -> list[str]:
 def _clean_up(staging: Staging, lock: Path, failure: BaseException) -> None:
     """After a failure, remove or keep the temporary directory, release the lock, and say how things are."""
     with unhindered():
-        _tell_outcome(staging, failure)
+        if not staging.spool:  # else the store's own staging tells
+            _tell_outcome(staging, failure)
         if _is_kept(staging, failure):
             _tell_kept(staging, failure)
             leftovers.give_up(staging.directory)

@@ -47,8 +47,8 @@ class Journal:
 
     @property
     def marker(self) -> str:
-        """The document that makes the checkpoint complete."""
-        return list(self.documents)[-1]
+        """The object that makes the checkpoint complete: the last document, or else the last data."""
+        return list(self.documents or self.waiting)[-1]
 
     @property
     def obsolete(self) -> list[str]:

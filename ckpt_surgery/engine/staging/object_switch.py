@@ -6,21 +6,29 @@ destination without marker and the journal, from which the next run goes on to t
 """
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from ckpt_surgery.core.errors import DestinationError, SourceError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_journal import Journal
+from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.store import Condition, ConditionFailed, Only, Stat, Store, Version
 
 T = TypeVar("T")
 
 COMMIT_FILE = "commit_success.txt"
 """The object by which Orbax tells that a checkpoint in an object store is complete."""
-_ENTRIES = ("zarr.json", ".zgroup", "manifest.ocdbt", "_METADATA", "_CHECKPOINT_METADATA", "checkpoint")
+_ENTRIES = (
+    *("zarr.json", ".zgroup", "manifest.ocdbt", "_METADATA", "_CHECKPOINT_METADATA", "checkpoint"),
+    "model.safetensors.index.json",
+)
 """Documents without which a checkpoint that has no commit file cannot be opened, the last read first."""
+_PIECE = 16 << 20
+"""Bytes of an object that are held in memory while it is copied."""
 _MANIFEST = "manifest.ocdbt"
 _IN_FLIGHT = 32
 """Largest number of small objects that are written at a time."""
@@ -44,6 +52,8 @@ def in_order(documents: Mapping[str, bytes], token: str) -> dict[str, bytes]:
 
     A commit file gets the token, by which its writer recognizes it where the answer to its request was lost.
     """
+    if not documents:
+        return {}
     marker = marker_of(documents) or list(documents)[-1]
     others = [name for name in documents if name != marker]
     others.sort(key=lambda name: (name.rpartition("/")[2] == _MANIFEST, -name.count("/")))
@@ -71,8 +81,9 @@ class Switch:
         if self._is_done():
             return
         self._retire()
-        _each(self._bring, self._journal.waiting.items())
-        documents = list(self._journal.documents.items())[:-1]
+        marker = self._journal.marker
+        _each(self._bring, [one for one in self._journal.waiting.items() if one[0] != marker])
+        documents = [one for one in self._journal.documents.items() if one[0] != marker]
         manifests = [one for one in documents if one[0].rpartition("/")[2] == _MANIFEST]
         _each(self._put, [one for one in documents if one not in manifests])
         for name, data in manifests:
@@ -91,7 +102,10 @@ class Switch:
         found = self._store.stat(self._name(marker))
         if found is None or found.version == self._journal.before.get(marker):
             return False
-        return self._holds(marker, self._journal.documents[marker], found)
+        if marker in self._journal.documents:
+            return self._holds(marker, self._journal.documents[marker], found)
+        waiting = self._store.stat(self._name(self._journal.waiting[marker]))
+        return waiting is not None and waiting.size == found.size
 
     def _retire(self) -> None:
         """Delete the older checkpoint's marker, and nothing that another process has put in its place.
@@ -102,6 +116,7 @@ class Switch:
         before = self._journal.before
         marker = marker_of(before)
         if marker is None:
+            self._retire_all()
             return
         name = self._name(marker)
         found = self._store.stat(name)
@@ -115,12 +130,27 @@ class Switch:
             self._write(marker, claim, Version(found.version))
         self._store.delete([name])
 
+    def _retire_all(self) -> None:
+        """Delete everything of the older checkpoint, where nothing tells which object makes it complete."""
+        before = self._journal.before
+        there = self._store.walk(f"{self._prefix}/") if before else {}
+        found = {name: there.get(self._name(name)) for name in before}
+        old = [name for name, stat in found.items() if stat is not None and stat.version == before[name]]
+        self._store.delete([self._name(name) for name in old])
+
     def _bring(self, waiting: tuple[str, str]) -> None:
-        """Copy data to its name, within the store where it can do that."""
+        """Copy data to its name, within the store where it can do that, else through a temporary file."""
         name, place = waiting
         source = self._name(place)
-        if not self._store.copy(f"{self._store.url}/{source}", self._name(name)):
-            self._store.put(self._name(name), self._store.read(source))
+        if self._store.copy(f"{self._store.url}/{source}", self._name(name)):
+            return
+        found = self._store.stat(source)
+        size = 0 if found is None else found.size
+        with tempfile.NamedTemporaryFile() as file, storage_errors(Path(file.name)):
+            for start in range(0, size, _PIECE):
+                file.write(self._store.read(source, start, min(start + _PIECE, size)))
+            file.flush()
+            self._store.upload(self._name(name), Path(file.name))
 
     def _put(self, document: tuple[str, bytes]) -> None:
         name, data = document
@@ -130,6 +160,11 @@ class Switch:
 
     def _commit(self) -> None:
         marker = self._journal.marker
+        if marker not in self._journal.documents:
+            if self._store.stat(self._name(marker)) is not None:
+                raise self._changed(marker)
+            self._bring((marker, self._journal.waiting[marker]))
+            return
         self._write(marker, self._journal.documents[marker], Only.ABSENT)
 
     def _write(self, name: str, data: bytes, only: Condition) -> None:

@@ -40,6 +40,7 @@ from ckpt_surgery.engine.staging.object_lock import ObjectLock, acquire, giving_
 from ckpt_surgery.engine.staging.object_switch import Switch, in_order
 from ckpt_surgery.engine.staging.outcomes import add, told
 from ckpt_surgery.engine.staging.owners import this_process
+from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.draft import Draft, scheme_of_draft
 from ckpt_surgery.storage.store import Stat, Store, registered, store_of
 from ckpt_surgery.storage.views import forget
@@ -244,7 +245,8 @@ def publish(staging: ObjectStaging) -> None:
     """
     draft, lock = staging.draft, staging.lock
     documents = draft.documents
-    if not documents:
+    waiting = {name: place for name, place in draft.places.items() if name != place}
+    if not documents and not waiting:
         raise VerificationError(f"{shown(staging.url)}: nothing was written that makes it a checkpoint")
     with deferred():
         lock.confirm()
@@ -253,7 +255,7 @@ def publish(staging: ObjectStaging) -> None:
             staging.journal,
             state=SWITCHING,
             documents=in_order(documents, lock.owner.run),
-            waiting={name: place for name, place in draft.places.items() if name != place},
+            waiting=waiting,
             data=frozenset(draft.data),
         )
         staging.switching = True
@@ -266,6 +268,18 @@ def publish(staging: ObjectStaging) -> None:
             switch.clear()
         except (StorageError, SourceError) as error:
             staging.notices += (f"{_complete(staging)}; what it replaced could not be removed ({error})",)
+
+
+def publish_last(staging: ObjectStaging, upload: Callable[[], object]) -> None:
+    """Make what was written a new destination by the upload of one more file, without which it is none.
+
+    Raises as `publish` does.
+    """
+    staging.lock.confirm()
+    _check_unchanged(staging)
+    carried_out([upload])
+    staging.published = True
+    forget()
 
 
 def _check_unchanged(staging: ObjectStaging) -> None:
