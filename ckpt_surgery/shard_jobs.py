@@ -64,6 +64,7 @@ def joined_job(saved: SavedRequest, count: int, overwrite: bool, launcher: str =
     if saved.destination.path is None:
         raise UsageError("there is no destination", hint="Name the directory or file to write.")
     where = publication(saved.destination.path, saved.destination.step)
+    shard_places.check_format(where, saved.destination.format)
     parts = shard_places.parts_of(where)
     head = head_of(parts)
     if head is not None:

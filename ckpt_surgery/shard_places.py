@@ -35,6 +35,16 @@ def parts_of(where: Publication) -> LocalParts | ObjectParts:
     return ObjectParts(where.place) if where.is_url else LocalParts(where.path)
 
 
+def check_format(where: Publication, format: str) -> None:
+    """Refuse to have several machines write to a store what is uploaded from one. Raises UsageError."""
+    if where.is_url and not formats.named(format).stores:
+        able = ", ".join(name for name, known in formats.formats().items() if known.stores)
+        raise UsageError(
+            f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
+            hint=f"Apply the plan without `shard`, or choose one of: {able}.",
+        )
+
+
 def parts_to_commit(dst: str) -> tuple[Publication, LocalParts | ObjectParts]:
     """What is to be published at a path or URL, and its parts: those beside it, or of a step in it.
 

@@ -1,7 +1,6 @@
 """Where a checkpoint is written until it is published: beside its destination, or in its object store."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.storage.record_files import beside, put_record
+from ckpt_surgery.url_destinations import check_directory
 from ckpt_surgery.url_destinations import check_same as check_url
 
 
@@ -161,11 +161,13 @@ class SpooledStage:
 
     def publish(self) -> None:
         """Upload it. Raises DestinationError, StorageError, VerificationError."""
-        if isinstance(self.target, FileStaging):
-            publish_file(self.target, self.spool.product, self._record)
-        else:
-            publish_directory(self.target, self.spool.work, self._record)
-        self.spool.published = True
+        try:
+            if isinstance(self.target, FileStaging):
+                publish_file(self.target, self.spool.product, self._record)
+            else:
+                publish_directory(self.target, self.spool.work, self._record)
+        finally:
+            self.spool.published = self.target.published
 
 
 @contextlib.contextmanager
@@ -173,32 +175,41 @@ def _spooled(prepared: Prepared, url: str, resume: bool, check: Callable[[], Non
     """The place for a result in a store whose format writes to local directories."""
     one_file, identity = is_file(prepared.destination), identity_of(prepared)
     replaces, costs = prepared.replaces is not None, prepared.plan.costs
-    with contextlib.ExitStack() as stack:
-        uploaded: FileStaging | ObjectStaging
-        if one_file:
-            uploaded = stack.enter_context(file_staged(url, replaces, check))
-        else:
-            uploaded = stack.enter_context(
-                objects.object_staged(url, identity, overwrite=replaces, check=check)
-            )
-        nbytes = costs.bytes_copied + costs.bytes_computed
-        spool = stack.enter_context(spooled(url, one_file, identity, resume, nbytes))
+    target: contextlib.AbstractContextManager[FileStaging | ObjectStaging] = (
+        file_staged(url, replaces, check)
+        if one_file
+        else objects.object_staged(url, identity, overwrite=replaces, check=check)
+    )
+    nbytes = costs.bytes_copied + costs.bytes_computed
+    with target as uploaded, spooled(url, one_file, identity, resume, nbytes) as spool:
         yield SpooledStage(spool, uploaded)
+
+
+@contextlib.contextmanager
+def _in_store(prepared: Prepared, url: str, resume: bool) -> Iterator[Stage]:
+    """The place for a result in a store."""
+    replaces = prepared.replaces is not None
+
+    def check() -> None:
+        if not is_file(prepared.destination):
+            check_directory(url)
+        check_url(url, prepared.replaces)
+
+    if not formats.named(prepared.destination.format).stores:
+        with _spooled(prepared, url, resume, check) as stage:
+            yield stage
+        return
+    with objects.object_staged(url, identity_of(prepared), resume, replaces, check) as draft:
+        yield ObjectStage(draft)
 
 
 @contextlib.contextmanager
 def staged(prepared: Prepared, where: Publication, resume: bool) -> Iterator[Stage]:
     """The place for a result; it is left, or removed, as its staging says. Raises SurgeryError."""
-    one_file, identity = is_file(prepared.destination), identity_of(prepared)
     if where.is_url:
-        check = functools.partial(check_url, where.place, prepared.replaces)
-        if not formats.named(prepared.destination.format).stores:
-            with _spooled(prepared, where.place, resume, check) as stage:
-                yield stage
-            return
-        replaces = prepared.replaces is not None
-        with objects.object_staged(where.place, identity, resume, replaces, check) as draft:
-            yield ObjectStage(draft)
+        with _in_store(prepared, where.place, resume) as stage:
+            yield stage
         return
+    one_file, identity = is_file(prepared.destination), identity_of(prepared)
     with local.staged(where.path, one_file, identity, resume) as staging:
         yield LocalStage(staging, prepared.replaces)

@@ -8,6 +8,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.replacing import check_one
 from ckpt_surgery.storage.listing import digest, exists, is_directory, walk
 from ckpt_surgery.storage.reading import stat_file
+from ckpt_surgery.storage.store import store_of
 from ckpt_surgery.storage.views import forget
 
 
@@ -66,6 +67,16 @@ def replaceable(url: str) -> str | None:
     if state is not None:
         check_one(url)
     return state
+
+
+def check_directory(url: str) -> None:
+    """Refuse to put a checkpoint of several objects below an object. Raises DestinationError."""
+    store, name = store_of(url)
+    if store.stat(name) is not None:
+        raise DestinationError(
+            f"{shown(url)}: is an object, and a checkpoint of several objects does not replace it",
+            hint="Choose another destination, or delete it.",
+        )
 
 
 def check_same(url: str, state: str | None, run: str = "") -> None:

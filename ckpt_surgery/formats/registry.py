@@ -85,7 +85,8 @@ class Format:
     The options have been accepted by `encoder`. The directory is a `Path`, or with `stores` perhaps the text
     of a URL. None: the format is only read."""
     stores: bool = False
-    """Whether it can be written to an object store, where nothing is written in place."""
+    """Whether it is written to an object store directly. Otherwise it is written to a local directory, from
+    where it is uploaded."""
     check: str | None = None
     """Name of a function of a destination's path and `SinkOptions` that raises UsageError where the format
     cannot be written there. The path need not exist. None: it can be written anywhere."""

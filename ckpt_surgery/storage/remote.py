@@ -195,11 +195,18 @@ class ObjectStore:
         return False
 
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
-        """Write a whole object from a local file. Raises ConditionFailed, StorageError, OSError."""
-        with file.open("rb") as reader:
-            return self._put(name, reader, file.stat().st_size, only)
+        """Write a whole object from a local file. Raises ConditionFailed, StorageError, OSError.
 
-    def _put(self, name: str, data: Buffer | IO[bytes], size: int, only: Condition) -> Stat:
+        It ends where `raise_if_cancelled` would raise: nothing is there then.
+        """
+        with file.open("rb") as opened:
+            try:
+                return self._put(name, _Reader(opened), file.stat().st_size, only)
+            except OSError:  # obstore turns everything that a reader raises into it
+                raise_if_cancelled()
+                raise
+
+    def _put(self, name: str, data: "Buffer | _Reader", size: int, only: Condition) -> Stat:
         import obstore
 
         url = f"{self.url}/{name}"
@@ -272,6 +279,23 @@ class ObjectStore:
         """Return 0: obstore lists no uploads. It ends its own where they fail; what a killed process leaves
         is removed by the bucket's lifecycle rule for incomplete uploads."""
         return 0
+
+
+class _Reader:
+    """A file as obstore reads it, until the thread's work is cancelled."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        raise_if_cancelled()
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
 
 
 def _stat(meta: Any) -> Stat:

@@ -29,6 +29,11 @@ def remote_errors(url: str, action: str = "read") -> Iterator[None]:
         raise _refused(url, action, f"the store refuses it{_code(str(error))}", _CREDENTIALS) from None
     except FileNotFoundError as error:
         raise _refused(url, action, f"there is no such bucket or object{_code(str(error))}", _REACH) from None
+    except ValueError as error:
+        if "parse path" not in str(error):
+            raise
+        why = "its name has a part or a character that objects cannot have"
+        raise _refused(url, action, why, "Choose another name.") from None
     except kinds.BaseError as error:
         raise _refused(url, action, *_reason(str(error))) from None
 
