@@ -31,6 +31,7 @@ from tests.support.arrays import ALL_DTYPES, array
 from tests.support.comparing import assert_same, same
 from tests.support.directories import copy_of, files_of
 from tests.support.reading import values
+from tests.support.store_conformance import ReadingFromStore
 from tests.support.writing import Arrays, Workers, leaf_of, output_of, write_all, write_chunks
 
 NAMES = (
@@ -80,7 +81,7 @@ class Lie:
     """A pattern that the refusal matches."""
 
 
-class Reading:
+class Reading(ReadingFromStore):
     """What every source must do."""
 
     format: ClassVar[str]
