@@ -365,6 +365,8 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "dst_item": None,
         "shard_size": 1 << 20,
         "verify": "fast",
+        "engine": "local",
+        "scheduler": None,
         "overwrite": True,
         "resume": True,
         "link_mode": "copy",

@@ -15,9 +15,14 @@ import numpy as np
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import clusters, sharded
+from ckpt_surgery import clusters, shard_jobs, shard_places, sharded
 from ckpt_surgery.core.errors import DataError, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.destinations import Publication
+from ckpt_surgery.engine.parts import head_of, missing
+from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.requests import Request
+from ckpt_surgery.saved_plans import saved_request
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
@@ -181,11 +186,11 @@ def test_a_run_goes_on_from_what_shards_of_an_ended_one_have_done(
 
     def here(client: Any, job: Any, *rest: Any) -> None:
         """In place of the cluster: this process does all shards but three, and then ends."""
-        for index in clusters.missing(job.parts, job.head):
+        for index in missing(job.parts, job.head):
             if len(begun) == job.head.count - 3:
                 raise Killed
             begun.append(index)
-            sharded.carried_out(job, index, clusters.Verify.FAST, None)
+            shard_jobs.carried_out(job, index, Verify.FAST, None)
 
     with cluster(2) as made:
         run_it: Callable[[], Any] = lambda: ckpt_surgery.apply(  # noqa: E731
@@ -205,7 +210,7 @@ def test_a_run_goes_on_from_what_shards_of_an_ended_one_have_done(
             kept.update({path: path.stat().st_mtime_ns for path in done})
             return published(job, *rest)
 
-        published = clusters.published
+        published = shard_jobs.published
         monkeypatch.setattr(clusters, "published", publishing)
         run_it()
     assert kept == times
@@ -219,9 +224,9 @@ def test_parts_of_another_plan_are_cleared(tmp_path: Path, recipe: Path) -> None
         options: dict[str, Any] = {"engine": "dask", "scheduler": made.scheduler_address}
         file = tmp_path / "plan.json"
         ckpt_surgery.plan(None, tmp_path / "in", dst=dst, out=file)
-        saved = clusters.saved_request(clusters.Request(str(file), dst=str(dst)))
+        saved = saved_request(Request(str(file), dst=str(dst)))
         assert saved is not None
-        clusters.joined_job(saved, 4, False, clusters.LAUNCHER)
+        shard_jobs.joined_job(saved, 4, False, clusters.LAUNCHER)
         ckpt_surgery.apply(recipe, tmp_path / "in", dst=dst, **options)
         ckpt_surgery.apply(recipe, tmp_path / "in", dst=tmp_path / "alone")
         assert not ckpt_surgery.diff(tmp_path / "alone", dst, values=True).different
@@ -234,8 +239,8 @@ def test_parts_of_another_plan_are_cleared(tmp_path: Path, recipe: Path) -> None
 
 
 def test_a_worker_that_does_not_see_the_parts_names_its_host(tmp_path: Path) -> None:
-    where = clusters.Publication(str(tmp_path / "out"), False)
-    outcome = clusters.do_shard(where, "1234", False, 1 << 20, clusters.Verify.FAST, 0)
+    where = Publication(str(tmp_path / "out"), False)
+    outcome = clusters.do_shard(where, "1234", False, 1 << 20, Verify.FAST, 0)
     assert outcome.failure is not None
     kind, [problem] = outcome.failure
     assert kind is SourceError
@@ -247,11 +252,11 @@ def test_a_worker_that_does_not_see_the_source_names_its_host(tmp_path: Path, re
     dst, file = tmp_path / "out", tmp_path / "plan.json"
     ckpt_surgery.plan(recipe, tmp_path / "in", dst=dst, out=file)
     sharded.apply_shard(file, shard="0/2")
-    head = clusters.head_of(clusters.shard_places.parts_of(clusters.Publication(str(dst), False)))
+    head = head_of(shard_places.parts_of(Publication(str(dst), False)))
     assert head is not None
     (tmp_path / "in").rename(tmp_path / "elsewhere")
-    where = clusters.Publication(str(dst), False)
-    outcome = clusters.do_shard(where, head.run, False, 1 << 20, clusters.Verify.FAST, 1)
+    where = Publication(str(dst), False)
+    outcome = clusters.do_shard(where, head.run, False, 1 << 20, Verify.FAST, 1)
     assert outcome.failure is not None
     kind, problems = outcome.failure
     assert kind.exit_code == 1
