@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.emulators.fixtures import s3_bucket, s3_emulator
+from tests.emulators.fixtures import bucket_of, gcs_bucket, gcs_emulator, s3_bucket, s3_emulator
 from tests.support import checkpoints
 from tests.support.models import save_model
 from tests.support.recipes import write_recipe
@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-__all__ = ["s3_bucket", "s3_emulator"]
+__all__ = ["bucket_of", "gcs_bucket", "gcs_emulator", "s3_bucket", "s3_emulator"]
 
 LONGEST_BYTES = 8
 """Bytes that are shown in the name of a test; of longer ones, only the length is."""
