@@ -176,24 +176,24 @@ def test_what_is_not_there_is_told(bucket: str) -> None:
         ckpt_surgery.inspect(Path("s3://bucket/run"))
 
 
-def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
+def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, bucket_of: Bucket) -> None:
     """The budget of requests: the metadata alone is read, and each object once."""
     arrays = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(10_000)}
     np.savez(tmp_path / "in.npz", **arrays)
     ckpt_surgery.convert(tmp_path / "in.npz", tmp_path / "in")
-    url = uploaded(tmp_path / "in", f"{s3_bucket.url}/run")
-    server = s3_bucket.server
+    url = uploaded(tmp_path / "in", f"{bucket_of.url}/run")
+    server = bucket_of.server
     server.clear()
     assert len(ckpt_surgery.inspect(url).leaves) == 10_000
     assert len(server.asked) <= 24, server.asked
     assert len(set(server.asked)) == len(server.asked)
 
 
-def test_plain_arrays_in_a_bucket_are_read_at_the_same_time(tmp_path: Path, s3_bucket: Bucket) -> None:
+def test_plain_arrays_in_a_bucket_are_read_at_the_same_time(tmp_path: Path, bucket_of: Bucket) -> None:
     value = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(40)}
     save_pytree(tmp_path / "in", value, ocdbt=False, zarr3=False)
-    url = uploaded(tmp_path / "in", f"{s3_bucket.url}/run")
-    server = s3_bucket.server
+    url = uploaded(tmp_path / "in", f"{bucket_of.url}/run")
+    server = bucket_of.server
     server.clear()
     server.latency = 0.02
     ckpt_surgery.inspect(url)
@@ -202,9 +202,9 @@ def test_plain_arrays_in_a_bucket_are_read_at_the_same_time(tmp_path: Path, s3_b
 
 
 @pytest.mark.parametrize("origin", ["orbax", "safetensors", "zarr3", "torch"])
-def test_values_come_from_a_bucket(origin: str, tmp_path: Path, s3_bucket: Bucket) -> None:
+def test_values_come_from_a_bucket(origin: str, tmp_path: Path, bucket_of: Bucket) -> None:
     made = ORIGINS[origin]
     path = made.save(made.arrays, tmp_path / f"in{made.suffix}")
-    url = uploaded(path, f"{s3_bucket.url}/run/{path.name}")
-    s3_bucket.server.refuse = lambda request, number: 503 if number % 7 == 0 else None
+    url = uploaded(path, f"{bucket_of.url}/run/{path.name}")
+    bucket_of.server.refuse = lambda request, number: 503 if number % 7 == 0 else None
     check_same(str(path), url)

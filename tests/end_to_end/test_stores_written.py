@@ -175,15 +175,15 @@ def test_what_was_written_is_used_again(tmp_path: Path, bucket: str, monkeypatch
     assert not ckpt_surgery.diff(tmp_path / "out", f"{bucket}/out", values=True).different
 
 
-def test_a_bucket_of_s3_is_written(tmp_path: Path, s3_bucket: Bucket) -> None:
+def test_a_bucket_of_each_service_is_written(tmp_path: Path, bucket_of: Bucket) -> None:
     save_pytree(tmp_path / "in", tree())
-    s3_bucket.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
-    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{s3_bucket.url}/out")
-    assert not ckpt_surgery.diff(tmp_path / "in", f"{s3_bucket.url}/out", values=True).different
-    assert json.loads(store_of(f"{s3_bucket.url}/out")[0].read("out/_CHECKPOINT_METADATA"))
+    bucket_of.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{bucket_of.url}/out")
+    assert not ckpt_surgery.diff(tmp_path / "in", f"{bucket_of.url}/out", values=True).different
+    assert json.loads(store_of(f"{bucket_of.url}/out")[0].read("out/_CHECKPOINT_METADATA"))
     local = ckpt_surgery.apply(None, tmp_path / "in", dst=tmp_path / "local").destination
-    assert_same(restored(downloaded(f"{s3_bucket.url}/out", tmp_path / "copy")), restored(Path(local)))
-    found = [request.path for request in s3_bucket.server.asked]
+    assert_same(restored(downloaded(f"{bucket_of.url}/out", tmp_path / "copy")), restored(Path(local)))
+    found = [request.path for request in bucket_of.server.asked]
     assert not any("testing-secret" in path for path in found)
 
 
