@@ -93,14 +93,22 @@ class Application:
             case "GET" | "HEAD":
                 return read(bucket.get(name), request)
             case "DELETE" if "uploadId" in query:
-                return (204, {}, b"") if self.uploads.pop(query["uploadId"], None) else _error(404, "NoSuchUpload")
+                return (
+                    (204, {}, b"")
+                    if self.uploads.pop(query["uploadId"], None)
+                    else _error(404, "NoSuchUpload")
+                )
             case "DELETE":
                 return (204, {}, b"") if bucket.pop(name, None) else _error(404, "NoSuchKey")
             case "POST" if "uploads" in query:
                 upload = f"upload-{next(_NUMBERS)}"
                 self.uploads[upload] = {}
                 tag = f"<UploadId>{upload}</UploadId>"
-                return 200, {}, f"<InitiateMultipartUploadResult>{tag}</InitiateMultipartUploadResult>".encode()
+                return (
+                    200,
+                    {},
+                    f"<InitiateMultipartUploadResult>{tag}</InitiateMultipartUploadResult>".encode(),
+                )
             case "PUT" if "partNumber" in query:
                 self.uploads[query["uploadId"]][int(query["partNumber"])] = request.body
                 return 200, {"ETag": f'"{hashlib.md5(request.body).hexdigest()}"'}, b""
@@ -113,7 +121,9 @@ class Application:
                 if made[0] == 200:
                     del self.uploads[query["uploadId"]]
                     tag = unescape(made[1]["ETag"])
-                    body = f"<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+                    body = (
+                        f"<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>"
+                    )
                     return 200, made[1], body.encode()
                 return made
             case "PUT" if "x_goog_copy_source" in request.headers:
@@ -197,7 +207,7 @@ def _page(
         if not name.startswith(prefix) or name <= query.get(token, ""):
             continue
         head, cut, _ = name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
-        if cut and (folder := prefix + head + cut) in prefixes:
+        if cut and prefix + head + cut in prefixes:
             continue
         if len(names) + len(prefixes) == limit:
             return names, prefixes, max([*names, *(f"{folder}\U0010ffff" for folder in prefixes)])
@@ -219,7 +229,8 @@ def listed_xml(bucket: Mapping[str, Stored], query: Mapping[str, str]) -> Answer
     )
     common = "".join(f"<CommonPrefixes><Prefix>{escape(p)}</Prefix></CommonPrefixes>" for p in prefixes)
     more = f"<NextContinuationToken>{escape(token)}</NextContinuationToken>" if token else ""
-    body = f"<ListBucketResult><IsTruncated>{'true' if token else 'false'}</IsTruncated>{more}{contents}{common}</ListBucketResult>"
+    more += f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
+    body = f"<ListBucketResult>{more}{contents}{common}</ListBucketResult>"
     return 200, {"Content-Type": "application/xml"}, body.encode()
 
 

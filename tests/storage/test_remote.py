@@ -1,4 +1,4 @@
-"""Buckets, against emulators of both services: what is written and read, under which conditions, and what is told."""
+"""Buckets of both services, emulated: what is written and read, on which conditions, and what is told."""
 
 import os
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from ckpt_surgery.core.errors import SourceError, StorageError
 from ckpt_surgery.storage import remote, store
 from ckpt_surgery.storage.store import ConditionFailed, Only, Range, Store, Version, store_of
+from tests.emulators import gcs
 from tests.emulators.fixtures import Bucket
 
 NAMES = ("a b", "p%20q", "ü/x", "a+b", "h#i", "q?x=1", "t~", "dots..", "star*", "c:d", "s[1]", "d/e/f")
@@ -200,3 +201,16 @@ def test_the_time_is_the_stores_own(bucket_of: Bucket) -> None:
     assert found is not None
     assert 0 <= one.now() - found.modified < 3600 * 10**9
     assert list(one.walk()) == ["x"]
+
+
+def test_listings_of_more_than_a_page(gcs_bucket: Bucket, gcs_emulator: gcs.Emulator) -> None:
+    one, name = opened(gcs_bucket), gcs_bucket.url.removeprefix("gs://")
+    one.put("run/a", b"x")
+    found = gcs_emulator.application.buckets[name]
+    found |= {f"run/d{n % 7}/{n}": found["run/a"] for n in range(2500)}
+    gcs_bucket.server.clear()
+    assert len(one.walk("run/")) == 2501
+    assert len(gcs_bucket.server.asked) == 3
+    objects, prefixes = one.names_in("run/")
+    assert list(objects) == ["run/a"]
+    assert prefixes == [f"run/d{n}/" for n in range(7)]
