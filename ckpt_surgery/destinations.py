@@ -1,7 +1,7 @@
 """Where a result goes: its format, the sink that writes it, and what a plan has to know about it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,10 @@ from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.transfers import Destination, Linkable
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
-from ckpt_surgery.storage.listing import data_file, is_directory, real_path
+from ckpt_surgery.storage.listing import data_file, domain_of, is_directory, real_path
 from ckpt_surgery.storage.listing import is_file as is_file_at
 from ckpt_surgery.storage.paths import path_text
+from ckpt_surgery.storage.store import store_of
 
 DEFAULT_FORMAT = "orbax"
 
@@ -64,24 +65,34 @@ def destination(
         place = options.path if urls.is_url(options.path) else Path(options.path)
         formats.check_destination(options.format, place, sink_options)
     links = options.link_mode is not LinkMode.COPY and chosen.links
-    parent = _parent(options.path, sources) if links else None
+    linkable = _linkable(options, sources, sink_options.replaced) if links else None
     return Destination(
         encoder=encoder,
         wholly_stored=wholly_stored,
         data_file=data_file,
         format=options.format,
         holds_empty=chosen.holds_empty,
-        linkable=None if parent is None else _Linking(parent, options.link_mode, sink_options.replaced),
+        linkable=linkable,
+        served=options.path is not None and urls.is_url(options.path),
         restorable_by=partial(formats.restorable_by, options.format, structure_file=options.structure_file),
         flat=chosen.flat,
         holds_shardings=chosen.holds_shardings,
     )
 
 
+def _linkable(
+    options: DestinationOptions, sources: Sequence[Source], replaced: ReplacedFiles
+) -> Callable[[DataFile], Linkable] | None:
+    """Which whole files can be taken over; None: none."""
+    if options.path is not None and urls.is_url(options.path):
+        store = store_of(options.path)[0]
+        return lambda file: Linkable.YES if store.copies(file.path, file.size) else Linkable.NO
+    parent = _parent(options.path, sources)
+    return None if parent is None else _Linking(parent, options.link_mode, replaced)
+
+
 def _parent(path: str | None, sources: Sequence[Source]) -> Path | None:
     """The directory that a destination will be in, as far as it is known; None where there is none."""
-    if path is not None and urls.is_url(path):
-        return None  # nothing is linked in an object store
     places = [] if path is None else [Path(path).absolute().parent]
     for source in on_disk(sources):
         if urls.is_url(source.path):
@@ -96,7 +107,7 @@ class _Linking:
 
     def __init__(self, directory: Path, mode: LinkMode, replaced: ReplacedFiles):
         self._directory = directory
-        self._device = os.stat(directory).st_dev
+        self._domain = domain_of(os.stat(directory))
         self._mode = mode
         self._replaced = replaced
         self._probed = False
@@ -108,7 +119,7 @@ class _Linking:
         if self._mode is LinkMode.REFLINK:
             self._require_reflinks(file)
             return Linkable.YES
-        if file.device != self._device:
+        if file.domain != self._domain:
             return Linkable.NO
         if self._mode is LinkMode.HARDLINK or self._replaced.holds(file.path):
             return Linkable.YES
@@ -117,7 +128,7 @@ class _Linking:
         return Linkable.IF_NEVER_REWRITTEN
 
     def _require_reflinks(self, file: DataFile) -> None:
-        if file.device != self._device:
+        if file.domain != self._domain:
             raise self._refused(file, "they are on different file systems")
         if self._can_reflink(file) is False:
             raise self._refused(file, "the file system has no reflinks")

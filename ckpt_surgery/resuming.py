@@ -13,7 +13,7 @@ from ckpt_surgery.graph.node_json import nodes_json
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.planner.document import known_kinds
 from ckpt_surgery.planner.options import Prepared
-from ckpt_surgery.planner.plan import Step, Transfer
+from ckpt_surgery.planner.plan import Step
 
 
 def identity_of(prepared: Prepared) -> Mapping[str, str]:
@@ -24,8 +24,8 @@ def identity_of(prepared: Prepared) -> Mapping[str, str]:
     outputs, and into which regions they are cut, so that the same numbers mean the same tasks.
     """
     plan, destination = prepared.plan, prepared.destination
-    # What is linked is linked again by any run: it takes no time.
-    steps = [step for step in plan.steps if step.transfer is not Transfer.LINK]
+    # What is taken whole is taken again by any run: it takes no time.
+    steps = [step for step in plan.steps if not step.takes_files]
     parts: dict[str, Any] = {
         "recipe": plan.recipe_sha256,
         "params": [[param.name, repr(param.value)] for param in plan.params],

@@ -107,7 +107,7 @@ def test_auto_links_what_is_never_rewritten_and_all_where_there_are_reflinks(
     assert found(file_at(tmp_path / "only-read", 0o444)) is Linkable.YES
     (tmp_path / "hub" / "snapshots").mkdir(parents=True)
     assert found(file_at(tmp_path / "hub" / "blobs" / "e3b0")) is Linkable.YES
-    assert found(replace(written[0], device=-1)) is Linkable.NO
+    assert found(replace(written[0], domain="elsewhere")) is Linkable.NO
 
 
 @pytest.mark.parametrize("format", sorted(formats.formats()))
@@ -140,7 +140,7 @@ def test_hard_links_are_the_users_word(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(destinations, "can_reflink", lambda *_: pytest.fail("of no interest"))
     file = file_at(tmp_path / "x.npz")
     assert linkable("hardlink", tmp_path, source(tmp_path / "x.npz", "npz"))(file) is Linkable.YES
-    assert linkable("hardlink", tmp_path)(replace(file, device=-1)) is Linkable.NO
+    assert linkable("hardlink", tmp_path)(replace(file, domain="elsewhere")) is Linkable.NO
 
 
 def test_reflinks_are_required_where_they_are_asked_for(
@@ -151,7 +151,7 @@ def test_reflinks_are_required_where_they_are_asked_for(
         monkeypatch.setattr(destinations, "can_reflink", lambda *_, found=reflinks: found)
         assert linkable("reflink", tmp_path)(file) is Linkable.YES
     with pytest.raises(StorageError, match=r"x\.npz cannot be reflinked into .*different file systems"):
-        linkable("reflink", tmp_path)(replace(file, device=-1))
+        linkable("reflink", tmp_path)(replace(file, domain="elsewhere"))
     monkeypatch.setattr(destinations, "can_reflink", lambda *_: False)
     with pytest.raises(StorageError, match=r'(?s)no reflinks\n.*`link_mode="auto"`.*`link_mode="copy"`'):
         linkable("reflink", tmp_path)(file)

@@ -174,11 +174,13 @@ def _costs(plan: "Plan") -> Text:
     costs = plan.costs
     parts = (
         (costs.bytes_linked, "linked"),
-        (costs.bytes_copied, "copied"),
+        (costs.bytes_copied - costs.bytes_served, "copied"),
+        (costs.bytes_served, "copied by the store itself"),
         (costs.bytes_computed, "computed"),
     )
     ways = ", ".join(f"{bytes_text(size)} {way}" for size, way in parts if size)
-    dead = f", {bytes_text(costs.bytes_dead)} unused in linked files" if costs.bytes_dead else ""
+    whole = "copied" if costs.bytes_served else "linked"
+    dead = f", {bytes_text(costs.bytes_dead)} unused in {whole} files" if costs.bytes_dead else ""
     return Text(
         f"{bytes_text(costs.bytes_out)} out{f' ({ways})' if ways else ''}{dead}, "
         f"{bytes_text(costs.bytes_read)} to read, peak memory {bytes_text(costs.peak_memory)}"

@@ -22,8 +22,9 @@ class DataFile:
     """Absolute path, with symbolic links resolved."""
     size: int
     """Size in bytes."""
-    device: int
-    """Device number of the file system. A file can be linked only within its own file system."""
+    domain: str
+    """The file system, or the bucket, that it lies in. A file can be linked, or copied by a store itself,
+    only within its own."""
 
 
 class Source(Protocol):
@@ -139,7 +140,8 @@ class Output:
     stored: Manifest | None = None
     """Stored bytes that become the leaf without being decoded. None where it is computed in regions."""
     copied: bool = False
-    """Whether the stored bytes are copied. Otherwise the files that hold them are linked."""
+    """Whether the stored bytes are copied. Otherwise the files that hold them are taken whole: linked, or
+    copied by the store that they lie in."""
 
 
 class Encoder(Protocol):

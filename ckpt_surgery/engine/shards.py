@@ -4,12 +4,12 @@ import heapq
 from collections.abc import Iterator
 
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
-from ckpt_surgery.planner.plan import Plan, Transfer
+from ckpt_surgery.planner.plan import Plan
 
 UNITS_PER_SHARD = 16
 """Consecutive tasks of an output stay together in units, of which a shard gets about so many."""
-LINKS = 0
-"""The shard that links files: it takes no time, and each file is linked once."""
+FILES = 0
+"""The shard that takes whole files: each is linked, or copied by its store, once, which costs it little."""
 
 
 def shares(plan: Plan, count: int) -> list[list[Task]]:
@@ -20,8 +20,7 @@ def shares(plan: Plan, count: int) -> list[list[Task]]:
     found: list[list[Task]] = [[] for _ in range(count)]
     written: list[Task] = []
     for task in make_tasks(plan):
-        linked = plan.steps[task.step].transfer is Transfer.LINK
-        (found[LINKS] if linked else written).append(task)
+        (found[FILES] if plan.steps[task.step].takes_files else written).append(task)
     room = max(1, sum(task.nbytes for task in written) // (count * UNITS_PER_SHARD))
     units = sorted(_units(written, room), key=lambda unit: (-_nbytes(unit), unit[0].number))
     loads = [(0, number) for number in range(count)]

@@ -6,7 +6,7 @@ from typing import TypeVar
 from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.protocols import Output
-from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Plan, Step
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def outputs_of(plan: Plan) -> list[Output]:
 
 def _output(step: Step) -> Output:
     if step.stored is not None:
-        return Output(step.leaf, step.stored.chunk_shape, step.stored, step.transfer is Transfer.COPY)
+        return Output(step.leaf, step.stored.chunk_shape, step.stored, not step.takes_files)
     return Output(step.leaf, () if step.cut is None else step.cut.chunks)
 
 

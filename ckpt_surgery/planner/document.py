@@ -136,6 +136,8 @@ class OutputForm(_Form, frozen=True):
     shape: tuple[Count, ...] | None = None
     """Shape of the array; None for strings and empty nodes."""
     dtype: str | None = None
+    served: bool = False
+    """Whether the files that hold copied bytes are copied whole, by the store that they lie in."""
     chunks: tuple[Positive, ...] | None = None
     """Chunk shape of a computed array; linked and copied bytes keep theirs."""
     block: tuple[Positive, ...] | None = None
@@ -299,6 +301,7 @@ def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> Output
         list_indices=tuple(i for i, sequence in enumerate(leaf.key.sequences) if sequence),
         shape=None if leaf.spec is None else leaf.spec.shape,
         dtype=None if leaf.spec is None else leaf.spec.dtype.name,
+        served=step.served,
         chunks=None if cut is None else cut.chunks,
         block=None if cut is None else cut.block,
         sharding=leaf.sharding,

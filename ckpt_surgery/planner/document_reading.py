@@ -96,7 +96,7 @@ def _plan(
     dropped = _each(saved.dropped, "dropped", lambda form: _dropped(form, listings, rules))
     _check_destination(steps, destination)
     _check_memory(steps, memory)
-    linked = [step.stored for step in steps if step.stored is not None and step.transfer is Transfer.LINK]
+    linked = [step.stored for step in steps if step.stored is not None and step.takes_files]
     looked_at = replace(destination, data_file=make.data_file)
     linkable = transfers_of([step.stored for step in steps], looked_at).linkable
     return Plan(
@@ -220,8 +220,10 @@ class _StepMaker:
         fate, sources = origin(key, value)
         if form.transfer is not Transfer.COMPUTE:
             stored = self._stored(form, leaf, value)
-            transfer = Transfer.LINK if self._is_linked(form, stored) else Transfer.COPY
-            return Step(leaf, value, fate, rule, sources, transfer, None, stored)
+            taken = self._takes_files(form, stored)
+            served = taken and self._destination.served
+            transfer = Transfer.LINK if taken and not served else Transfer.COPY
+            return Step(leaf, value, fate, rule, sources, transfer, None, stored, served)
         return Step(leaf, value, fate, rule, sources, form.transfer, self._cut(form, leaf, value))
 
     def _stored(self, form: OutputForm, leaf: Leaf, value: Node) -> Manifest:
@@ -231,9 +233,9 @@ class _StepMaker:
             _refuse("transfer", f"no stored bytes can become this output as they are ({form.transfer})")
         return stored
 
-    def _is_linked(self, form: OutputForm, stored: Manifest) -> bool:
+    def _takes_files(self, form: OutputForm, stored: Manifest) -> bool:
         linkable = self._destination.linkable
-        if form.transfer is Transfer.COPY or linkable is None:
+        if (form.transfer is Transfer.COPY and not form.served) or linkable is None:
             return False
         files = {chunk.file for chunk in stored.chunks.values() if chunk.inline is None}
         return all(linkable(self.data_file(file)) is Linkable.YES for file in files)

@@ -62,6 +62,13 @@ class Step:
     """How the output is divided into chunks and tasks; None if nothing is computed."""
     stored: Manifest | None = None
     """The stored bytes that become the output unchanged; None if it is computed or has no array."""
+    served: bool = False
+    """Whether bytes that are copied come with whole files, which the store itself copies."""
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether the files that hold its stored bytes are taken whole: linked, or copied by their store."""
+        return self.transfer is Transfer.LINK or self.served
 
 
 @frozen()
@@ -117,6 +124,13 @@ class Costs:
     """Bytes in linked files that no output uses."""
     bytes_linkable: int = 0
     """Those of `bytes_copied` that are copied only because programs may rewrite their files in place."""
+    bytes_served: int = 0
+    """Those of `bytes_copied` that an object store copies itself, from object to object."""
+
+    @property
+    def bytes_through(self) -> int:
+        """Bytes that pass the machines which carry out the plan: what they read, and what they write."""
+        return self.bytes_read + self.bytes_computed + self.bytes_copied - self.bytes_served
 
 
 @dataclass(frozen=True)

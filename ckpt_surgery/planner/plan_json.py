@@ -35,6 +35,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "bytes_computed": costs.bytes_computed,
             "bytes_dead": costs.bytes_dead,
             "bytes_linkable": costs.bytes_linkable,
+            "bytes_through": costs.bytes_through,
             "peak_memory": costs.peak_memory,
         },
         "leaves": [_step_json(step) for step in plan.steps],

@@ -186,15 +186,17 @@ def _steps(
     """The steps, each with its transfer."""
     values = list(zip(leaves, (entry.value for entry in entries), strict=True))
     found = transfers(values, destination)
-    return list(map(_step, entries, leaves, found.stored, found.copied)), found
+    make = partial(_step, served=destination.served)
+    return list(map(make, entries, leaves, found.stored, found.copied)), found
 
 
-def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool) -> Step:
+def _step(entry: Entry, leaf: Leaf, stored: Manifest | None, copied: bool, served: bool) -> Step:
     fate, sources = origin(entry.key, entry.value)
     if stored is None:
         return Step(leaf, entry.value, fate, entry.rule, sources)
-    transfer = Transfer.COPY if copied else Transfer.LINK
-    return Step(leaf, entry.value, fate, entry.rule, sources, transfer, None, stored)
+    served = served and not copied
+    transfer = Transfer.COPY if copied or served else Transfer.LINK
+    return Step(leaf, entry.value, fate, entry.rule, sources, transfer, None, stored, served)
 
 
 def origin(key: Key, value: Node) -> tuple[Fate, tuple[tuple[str, str], ...]]:
@@ -268,7 +270,7 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
     by_transfer: dict[Transfer, int] = defaultdict(int)
     for step in steps:
         by_transfer[step.transfer] += step.leaf.nbytes
-    copied = [s.stored for s in steps if s.stored is not None and s.transfer is Transfer.COPY]
+    copied = [s.stored for s in steps if s.stored is not None and not s.takes_files]
     largest = sorted((c.working_set for c in cuts for _ in range(2 * workers)), reverse=True)[: 2 * workers]
     buffered = min(WRITE_BUFFER, by_transfer[Transfer.COMPUTE])
     return Costs(
@@ -281,8 +283,9 @@ def costs_of(steps: Sequence[Step], memory: int, workers: int, dead: int, linkab
         bytes_linkable=sum(
             step.leaf.nbytes
             for step, could in zip(steps, linkable, strict=True)
-            if could and step.transfer is Transfer.COPY
+            if could and step.transfer is Transfer.COPY and not step.served
         ),
+        bytes_served=sum(step.leaf.nbytes for step in steps if step.served),
         peak_memory=min(memory, sum(largest) + buffered),
     )
 

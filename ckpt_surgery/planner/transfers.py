@@ -49,6 +49,8 @@ class Destination:
     linkable: Callable[[DataFile], Linkable] | None
     """Whether a file can be linked; None: everything is copied.
     Raises StorageError where only links are asked for, and the file system has none."""
+    served: bool = False
+    """Whether a store takes the place of links: it copies whole files itself."""
     restorable_by: Callable[[Sequence[Leaf]], Mapping[str, str]] = lambda leaves: {}
     """The oldest version of each package that restores these leaves, where that is known."""
     flat: bool = False

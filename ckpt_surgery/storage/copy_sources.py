@@ -1,16 +1,21 @@
 """What stored bytes are copied from: files, and objects of stores that are read like files."""
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
+from pathlib import Path
 from typing import Any, Protocol
 
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.cancellation import raise_if_cancelled
+from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED, unreadable
-from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.failures import DAMAGED, storage_errors, unreadable
+from ckpt_surgery.storage.reading import opened, stat_file
+from ckpt_surgery.storage.store import Store, store_of
 
 
 class Reader(Protocol):
@@ -63,14 +68,57 @@ def opened_to_copy(path: str) -> Iterator[Reader]:
         yield reader
 
 
+PIECE = 16 << 20
+"""Bytes of a large chunk that are in memory at a time. From a store, each piece is a request."""
+
+
+def upload_chunk(chunk: Chunk, store: Store, name: str) -> int:
+    """Copy the stored bytes of a chunk to an object, through a temporary file. Returns their CRC-32C.
+
+    Raises SourceError where the chunk's file is gone or too short, StorageError.
+    """
+    crc, done = 0, 0
+    buffer = memoryview(bytearray(min(PIECE, chunk.length)))
+    with tempfile.NamedTemporaryFile(prefix="ckpt-surgery-") as file, storage_errors(Path(file.name)):
+        with opened_to_copy(chunk.file) as reader:
+            while done < chunk.length:
+                raise_if_cancelled()
+                reader.seek(chunk.offset + done)
+                count = reader.readinto(buffer[: chunk.length - done])
+                if not count:
+                    raise _short(chunk.file, chunk.offset + done)
+                crc = bytes_crc(buffer[:count], crc)
+                file.write(buffer[:count])
+                done += count
+        file.flush()
+        store.upload(name, Path(file.name))
+    return crc
+
+
+def copy_object(source: str, store: Store, name: str) -> None:
+    """Have a store copy one of its objects, in the version that was listed.
+
+    Raises SourceError where the object is gone or has changed, StorageError.
+    """
+    listed = stat_file(source)
+    store.copy(source, name)
+    origin, key = store_of(source)
+    now = origin.stat(key)
+    if now is None or now.version != listed.version:
+        raise SourceError(
+            f"{shown(source)} has changed since it was listed", hint="Run again when nothing writes to it."
+        )
+
+
 def read_chunk(chunk: Chunk) -> bytes:
     """The stored bytes of a chunk. Raises SourceError where its file is gone or too short, StorageError."""
     if chunk.inline is not None:
         return chunk.inline
     with opened(chunk.file) as file:
         if chunk.offset + chunk.length > file.stat.size:
-            raise SourceError(
-                f"{shown(chunk.file)} ends at byte {file.stat.size}: it is shorter than its index says",
-                hint=DAMAGED,
-            )
+            raise _short(chunk.file, file.stat.size)
         return file.read(chunk.offset, chunk.length)
+
+
+def _short(file: str, size: int) -> SourceError:
+    return SourceError(f"{shown(file)} ends at byte {size}: it is shorter than its index says", hint=DAMAGED)

@@ -158,16 +158,18 @@ class Draft:
         place = self._new_place(name)
         return self._noted(name, place, self.store.upload(f"{self._prefix}/{place}", file, only))
 
-    def copy(self, source: str, name: str) -> bool:
+    def copies(self, source: str, size: int) -> bool:
+        """Whether the store that the data lies in can copy an object itself."""
+        return self.store.copies(source, size)
+
+    def copy(self, source: str, name: str) -> None:
         """Copy an object of the store, given by its URL, as data. Raises SourceError, StorageError."""
         place = self._new_place(name)
-        if not self.store.copy(source, f"{self._prefix}/{place}"):
-            return False
+        self.store.copy(source, f"{self._prefix}/{place}")
         found = self.store.stat(f"{self._prefix}/{place}")
         if found is None:
             raise SourceError(f"{self.store.url}/{shown(f'{self._prefix}/{place}')} is missing")
         self._noted(name, place, found)
-        return True
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects of this draft; others stay as they are. Raises StorageError."""

@@ -138,18 +138,19 @@ def data_file(path: str) -> DataFile:
         status = os.stat(real)
     except OSError as error:
         raise unreadable(path, error) from error
-    return DataFile(real, status.st_size, status.st_dev)
+    return DataFile(real, status.st_size, domain_of(status))
 
 
 def _data_object(url: str) -> DataFile:
     found = VIEW.stat(url)
     if found is None:
         raise missing(url)
-    return DataFile(url, found.size, OF_STORES)
+    return DataFile(url, found.size, urls.split(url)[0])
 
 
-OF_STORES = -1
-"""Stands for the file system of an object: no file can be linked there."""
+def domain_of(status: os.stat_result) -> str:
+    """The file system of a file, as `DataFile.domain` names it."""
+    return f"device:{status.st_dev}"
 
 
 def missing(url: str) -> SourceError:

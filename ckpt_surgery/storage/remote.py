@@ -247,25 +247,20 @@ class ObjectStore:
             raise already_there(f"{self.url}/{name}")
         return {"e_tag": version, "version": meta["version"]}
 
-    def copy(self, source: str, name: str) -> bool:
+    def copies(self, source: str, size: int) -> bool:
+        """Whether an object lies in this bucket, and is not too large for one request of S3."""
+        return urls.split(source)[0] == self.url and (self._generations or size <= COPY_BYTES)
+
+    def copy(self, source: str, name: str) -> None:
         """Copy an object of this bucket. Raises SourceError, StorageError."""
         import obstore
 
-        root, key = urls.split(source)
-        if root != self.url:
-            return False
-        if not self._generations:
-            found = self.stat(key)
-            if found is None:
-                raise missing(source)
-            if found.size > COPY_BYTES:
-                return False
+        _, key = urls.split(source)
         with remote_errors(source, "copied"):
             try:
                 obstore.copy(self._bucket, key, name, overwrite=True)
             except FileNotFoundError as error:
                 raise missing(source) from error
-        return True
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that are not there are no error. Raises StorageError."""

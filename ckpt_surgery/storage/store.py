@@ -123,10 +123,14 @@ class Store(Protocol):
         """Write a whole object from a local file, in parts, without holding it in memory. Raises as `put`."""
         ...
 
-    def copy(self, source: str, name: str) -> bool:
+    def copies(self, source: str, size: int) -> bool:
+        """Whether the store itself can copy an object of this URL and size in bytes: `copy`. Asks nothing."""
+        ...
+
+    def copy(self, source: str, name: str) -> None:
         """Copy an object, given by its whole URL, without its bytes passing this machine.
 
-        False where this store cannot do it, such as from another store.
+        Raises SourceError where it is missing.
         """
         ...
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpt_surgery.engine.shards import LINKS, UNITS_PER_SHARD, shares
+from ckpt_surgery.engine.shards import FILES, UNITS_PER_SHARD, shares
 from ckpt_surgery.engine.tasks import make_tasks
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.plan import Plan, Transfer
@@ -61,4 +61,4 @@ def test_a_large_leaf_is_cut_and_stays_together_otherwise() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_files_are_linked_by_one_shard(count: int) -> None:
     for number, part in enumerate(shares(ALL_KINDS, count)):
-        assert any(task.step == 1 for task in part) == (number == LINKS)
+        assert any(task.step == 1 for task in part) == (number == FILES)

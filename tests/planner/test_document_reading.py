@@ -37,7 +37,7 @@ rules:
 - {match: w, value: 'x.T * n'}
 - {match: v, value: 'x.T * n'}
 """
-FILES = {"/wide": DataFile("/wide", 100, device=1), "/deep": DataFile("/deep", 40, device=2)}
+FILES = {"/wide": DataFile("/wide", 100, domain="1"), "/deep": DataFile("/deep", 40, domain="2")}
 
 
 def stored_leaf(text: str, file: str, offset: int = 0) -> Leaf:
@@ -63,7 +63,7 @@ ADOPTING = replace(
     COMPUTED,
     encoder=MemoryEncoder(adopting=lambda leaf, manifest: True),
     data_file=FILES.__getitem__,
-    linkable=links_on(1),
+    linkable=links_on("1"),
 )
 """A destination on the file system of `/wide`, which can link or copy stored bytes."""
 
@@ -147,7 +147,7 @@ def test_what_is_linked_or_copied_has_its_stored_bytes_again() -> None:
 def test_without_a_file_system_of_its_own_a_destination_gets_copies() -> None:
     document = saved(planned("version: 1\n", {"wide": STORED["wide"]}, ADOPTING))
     document = with_output(document, 0, transfer=Transfer.LINK)
-    for device, transfer in ((1, Transfer.LINK), (2, Transfer.COPY), (None, Transfer.COPY)):
+    for device, transfer in (("1", Transfer.LINK), ("2", Transfer.COPY), (None, Transfer.COPY)):
         (step,) = read(document, STORED, replace(ADOPTING, linkable=links_on(device))).steps
         assert step.transfer is transfer
 
@@ -156,7 +156,7 @@ def test_what_may_be_rewritten_in_place_now_is_copied_and_counted() -> None:
     """The plan counted on reflinks, say, and is carried out where there are none."""
     document = saved(planned("version: 1\n", {"wide": STORED["wide"]}, ADOPTING))
     document = with_output(document, 0, transfer=Transfer.LINK)
-    plan = read(document, STORED, replace(ADOPTING, linkable=links_on(1, ["/wide"])))
+    plan = read(document, STORED, replace(ADOPTING, linkable=links_on("1", ["/wide"])))
     assert plan.steps[0].transfer is Transfer.COPY
     assert (plan.costs.bytes_copied, plan.costs.bytes_linkable) == (24, 0)  # of 100 bytes: less than half
 

@@ -72,6 +72,7 @@ def test_the_whole_document() -> None:
             "bytes_computed": 50,
             "bytes_dead": 5,
             "bytes_linkable": 15,
+            "bytes_through": 140,
             "peak_memory": 90,
         },
         "dropped": [{"source": "source:d", "rule": "rules[1]", "why": "drop"}],

@@ -24,7 +24,7 @@ from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from tests.support.memory import MemoryEncoder
 from tests.support.plans import links_on, transfers_of
 
-HERE, ELSEWHERE = 7, 8
+HERE, ELSEWHERE = "device:7", "device:8"
 """Numbers of file systems."""
 F32 = np.dtype(np.float32)
 
@@ -54,7 +54,7 @@ def matrix(text: str, file: str, shape: tuple[int, ...], offset: int = 0) -> Lea
 
 def destination(
     sizes: Mapping[str, int],
-    device: int | None = HERE,
+    device: str | None = HERE,
     away: Sequence[str] = (),
     rewritten: Sequence[str] = (),
 ) -> Destination:
@@ -199,7 +199,7 @@ def test_parts_that_are_encoded_differently_are_not_put_together() -> None:
     ],
 )
 def test_links_stay_within_a_file_system(
-    device: int | None, away: Sequence[str], expected: list[str]
+    device: str | None, away: Sequence[str], expected: list[str]
 ) -> None:
     leaves = [
         leaf("a", ("f", 0, 60)),

@@ -219,6 +219,7 @@ def test_plan_json_is_as_documented():
             "bytes_computed": 300,
             "bytes_dead": 0,
             "bytes_linkable": 0,
+            "bytes_through": 1150,
             "peak_memory": 1024,
         },
         "leaves": [

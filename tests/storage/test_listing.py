@@ -144,7 +144,11 @@ def test_an_entry_that_cannot_be_examined_is_no_directory(
 def test_a_data_file_is_known_by_its_real_path(tree: Path) -> None:
     found = data_file(str(tree / "to_file"))
     status = (tree / "a").stat()
-    assert (found.path, found.size, found.device) == (os.path.realpath(tree / "a"), 1, status.st_dev)
+    assert (found.path, found.size, found.domain) == (
+        os.path.realpath(tree / "a"),
+        1,
+        f"device:{status.st_dev}",
+    )
 
 
 def test_paths_relative_to_the_directory_that_holds_them_all() -> None:

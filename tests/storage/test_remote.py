@@ -170,10 +170,12 @@ def test_objects_are_copied_by_the_server(bucket_of: Bucket) -> None:
     one, server = opened(bucket_of), bucket_of.server
     one.put("x", b"data")
     server.clear()
-    assert one.copy(f"{one.url}/x", "y")
+    assert one.copies(f"{one.url}/x", 1 << 30)
+    one.copy(f"{one.url}/x", "y")
     assert "GET" not in asked(bucket_of)
     assert one.read("y") == b"data"
-    assert not one.copy("s3://other/x", "y")
+    assert not one.copies("s3://other/x", 4)
+    assert one.copies(f"{one.url}/x", 6 << 30) is one.url.startswith("gs")  # S3 copies 5 GiB in a request
     with pytest.raises(SourceError, match="is missing"):
         one.copy(f"{one.url}/none", "y")
 

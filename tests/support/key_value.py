@@ -70,14 +70,13 @@ class KeyValueStore:
     def upload(self, name: str, file: Path, only: Condition = Only.ANY) -> Stat:
         return self.put(name, file.read_bytes(), only)
 
-    def copy(self, source: str, name: str) -> bool:
-        root, _, _ = source.partition(self.url + "/")
-        if root:
-            return False
+    def copies(self, source: str, size: int) -> bool:
+        return source.startswith(f"{self.url}/")
+
+    def copy(self, source: str, name: str) -> None:
         self.requests.append(f"copy {name}")
         self.put(name, self._read(source[len(self.url) + 1 :], 0, None, None))
         self.requests.pop()
-        return True
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:

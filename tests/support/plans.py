@@ -34,7 +34,7 @@ def sealed(document: dict[str, Any]) -> dict[str, Any]:
 COMPUTED = Destination(
     encoder=MemoryEncoder(),
     wholly_stored=lambda manifest: manifest.complete,
-    data_file=lambda path: DataFile(path, 0, 0),
+    data_file=lambda path: DataFile(path, 0, "device:0"),
     format="memory",
     holds_empty=True,
     linkable=None,
@@ -42,11 +42,11 @@ COMPUTED = Destination(
 """A destination that can link or copy no stored bytes."""
 
 
-def links_on(device: int | None, rewritten: Collection[str] = ()) -> Callable[[DataFile], Linkable] | None:
+def links_on(device: str | None, rewritten: Collection[str] = ()) -> Callable[[DataFile], Linkable] | None:
     """Files can be linked on this file system, but for those that may be `rewritten` in place, by path."""
 
     def linkable(file: DataFile) -> Linkable:
-        if file.device != device:
+        if file.domain != device:
             return Linkable.NO
         return Linkable.IF_NEVER_REWRITTEN if file.path in rewritten else Linkable.YES
 

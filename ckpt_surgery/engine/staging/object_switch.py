@@ -142,10 +142,12 @@ class Switch:
         """Copy data to its name, within the store where it can do that, else through a temporary file."""
         name, place = waiting
         source = self._name(place)
-        if self._store.copy(f"{self._store.url}/{source}", self._name(name)):
-            return
+        url = f"{self._store.url}/{source}"
         found = self._store.stat(source)
         size = 0 if found is None else found.size
+        if self._store.copies(url, size):
+            self._store.copy(url, self._name(name))
+            return
         with tempfile.NamedTemporaryFile() as file, storage_errors(Path(file.name)):
             for start in range(0, size, _PIECE):
                 file.write(self._store.read(source, start, min(start + _PIECE, size)))

@@ -6,10 +6,13 @@ the index, or the same worker goes on after a crash.
 """
 
 import base64
+import hashlib
 import json
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,14 +20,14 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.orbax_layout import PROCESS_PREFIX
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, chunk_name, store_errors
-from ckpt_surgery.storage.copy_sources import read_chunk
+from ckpt_surgery.storage.copy_sources import copy_object, read_chunk, upload_chunk
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.store import Range, store_of
 
@@ -32,6 +35,8 @@ INLINE_BYTES = 1024
 """Values up to this size are in the index itself, as Orbax writes them."""
 OBJECT_BYTES = 32 << 20
 """Gathered values become an object when they have this size together; a larger one is an object alone."""
+IN_FLIGHT = 32
+"""Largest number of objects that the store copies at the same time."""
 NOTES = "part-"
 """Beginning of the names of the objects that say what lies where."""
 
@@ -56,14 +61,24 @@ class ObjectWriter:
         self._waiting: list[tuple[bytes, bytes]] = []
         """Values that wait for their object, with their keys."""
         self._nbytes = 0
-        self._copied: dict[tuple[str, int, int], Chunk] = {}
-        """Where stored bytes of other checkpoints lie now, by where they came from."""
+        self._objects: set[str] = set()
+        """URLs of the objects that were copied whole."""
+        self._copies: list[Future[None]] = []
+        """Copies that nobody has waited for yet."""
+        self._room = threading.Semaphore(2 * IN_FLIGHT)
+        """Limits the copies that are asked for: those are carried out even if the run ends."""
         self._lock = threading.Lock()
 
     def adopt(self, output: Output, known: Mapping[Shape, int] = NONE_KNOWN) -> Adoption:
-        """Copy the stored bytes of an output. Raises StorageError, SourceError."""
+        """Copy the stored bytes of an output, or have the store copy the objects that hold them.
+
+        Raises StorageError, SourceError.
+        """
         assert output.stored is not None
         prefix = array_prefix(array_name(output.leaf.key))
+        if not output.copied:
+            self._take(output.stored, prefix)
+            return Adoption()
         crcs = {}
         for index, chunk in output.stored.chunks.items():
             key = (prefix + chunk_name(index, self._zarr)).encode()
@@ -75,7 +90,41 @@ class ObjectWriter:
                 crcs[index] = self._copy(key, chunk)
         return Adoption(crcs)
 
+    def _take(self, stored: Manifest, prefix: str) -> None:
+        """Have the store copy whole objects, each once, and note where the chunks lie in them."""
+        places: Entries = {}
+        for index, chunk in stored.chunks.items():
+            key = (prefix + chunk_name(index, self._zarr)).encode()
+            if chunk.inline is not None:
+                places[key] = chunk.inline
+            else:
+                places[key] = Chunk(self._taken(chunk.file), chunk.offset, chunk.length)
+        self._note(places)
+
+    def _taken(self, url: str) -> str:
+        """The name, relative to the item, of the copy of an object, which is there after `flush`."""
+        name = f"{self._directory}d/{hashlib.blake2b(url.encode(), digest_size=16).hexdigest()}"
+        with self._lock:
+            if url in self._objects:
+                return name
+            self._objects.add(url)
+        self._room.acquire()
+        copy = self._pool.submit(copy_object, url, self._store, f"{self._prefix}{name}")
+        copy.add_done_callback(lambda _: self._room.release())
+        with self._lock:
+            self._copies.append(copy)
+        return name
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="copy")
+
     def _copy(self, key: bytes, chunk: Chunk) -> int:
+        if chunk.length > OBJECT_BYTES:
+            file = self._new_object()
+            crc = upload_chunk(chunk, self._store, f"{self._prefix}{file}")
+            self._note({key: Chunk(file, 0, chunk.length)})
+            return crc
         data = read_chunk(chunk)
         self._add([(key, data)])
         return bytes_crc(data)
@@ -115,6 +164,10 @@ class ObjectWriter:
         self._put(waiting)
         with self._lock:
             new, self._new = self._new, {}
+            copies, self._copies = self._copies, []
+        wait(copies)  # all of them, so that a run that fails knows what it has to remove
+        for copy in copies:
+            copy.result()
         if new:
             name = f"{self._prefix}{self._directory}{NOTES}{secrets.token_hex(16)}.json"
             self._store.put(name, _notes(new))
@@ -149,7 +202,7 @@ class ObjectWriter:
         """Put an object of these values, one after another."""
         if not values:
             return
-        file = f"{self._directory}d/{secrets.token_hex(16)}"
+        file = self._new_object()
         data = values[0][1] if len(values) == 1 else b"".join(value for _, value in values)
         self._store.put(f"{self._prefix}{file}", data)
         places: Entries = {}
@@ -158,6 +211,10 @@ class ObjectWriter:
             places[key] = Chunk(file, at, len(value))
             at += len(value)
         self._note(places)
+
+    def _new_object(self) -> str:
+        """A name that no object has, relative to the item."""
+        return f"{self._directory}d/{secrets.token_hex(16)}"
 
     def _note(self, entries: Mapping[bytes, bytes | Chunk]) -> None:
         with self._lock:
