@@ -1,7 +1,7 @@
 """What `overwrite` may replace: one checkpoint of a known format, or an empty directory, and nothing else."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, SourceError, UsageError
@@ -42,13 +42,14 @@ def replaceable(destination: Path) -> str | None:
     return state
 
 
-def check_one(path: str) -> None:
+def check_one(path: str, ignored: Collection[str] = ()) -> None:
     """Refuse what is not one whole checkpoint and nothing else; `path` is real, or a URL.
 
-    Raises DestinationError, with what it is instead. Reads metadata only.
+    `ignored`: relative names of what does not count. Raises DestinationError, with what it is instead.
+    Reads metadata only.
     """
     try:
-        _check_one(path)
+        _check_one(path, ignored)
     except (SourceError, UsageError) as error:
         told = "; ".join(problem.message for problem in error.problems)
         where = "" if told.startswith(shown(path)) else f"{shown(path)}: "
@@ -73,7 +74,7 @@ def _is_empty(path: Path) -> bool:
     return path.is_dir() and not os.listdir(path)
 
 
-def _check_one(path: str) -> None:
+def _check_one(path: str, ignored: Collection[str]) -> None:
     """Raise an error unless a path, whose links are resolved, is one whole checkpoint and nothing else."""
     if is_directory(path):
         _check_no_steps(path)
@@ -83,7 +84,7 @@ def _check_one(path: str) -> None:
     for source in sources:
         source.leaves()
     if is_directory(path):
-        _check_nothing_else(path, sources)
+        _check_nothing_else(path, sources, ignored)
     else:
         _check_whole(path, sources[0])
     _check_no_part(path)
@@ -118,9 +119,9 @@ def _opened(path: str) -> Iterator[Source]:
         yield formats.open_source(path, found.name, item=item)
 
 
-def _check_nothing_else(directory: str, sources: Sequence[Source]) -> None:
+def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Collection[str]) -> None:
     """Refuse a directory with files besides those of its checkpoint. Raises DestinationError."""
-    names = paths_below(directory)
+    names = [name for name in paths_below(directory) if name not in ignored]
     found = formats.other_files(sources[0], directory, names)
     others = [name for name in found if not _is_record(name, names)]
     if others:

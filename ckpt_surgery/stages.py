@@ -181,7 +181,10 @@ def _spooled(prepared: Prepared, url: str, resume: bool, check: Callable[[], Non
         else objects.object_staged(url, identity, overwrite=replaces, check=check)
     )
     nbytes = costs.bytes_copied + costs.bytes_computed
+    sparse = formats.named(prepared.destination.format).sparse
     with target as uploaded, spooled(url, one_file, identity, resume, nbytes) as spool:
+        if replaces and sparse and isinstance(uploaded, ObjectStaging):
+            uploaded.draft.hold_all()  # the older one may lack chunks of the same names
         yield SpooledStage(spool, uploaded)
 
 

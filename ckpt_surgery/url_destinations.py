@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import DestinationError, UsageError
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.replacing import check_one
 from ckpt_surgery.storage.listing import digest, exists, is_directory, walk
 from ckpt_surgery.storage.reading import stat_file
@@ -61,11 +62,17 @@ def is_of_shards(name: str, run: str) -> bool:
 def replaceable(url: str) -> str | None:
     """The state of what a new checkpoint may replace at a URL; None: nothing is there.
 
-    Raises DestinationError where that is anything but one whole checkpoint, with what it is instead.
+    What ended runs left does not count, and is not looked at where one had begun to publish: the next run
+    completes that first. Raises DestinationError where anything else is there but one whole checkpoint, with
+    what it is instead.
     """
     state = state_of(url)
-    if state is not None:
-        check_one(url)
+    found = leftovers.examine(*store_of(url))
+    if any(attempt.switching for attempt in found.attempts):
+        return state or ""
+    if state is None or (is_directory(url) and not found.others):
+        return None
+    check_one(url, {name for attempt in found.attempts for name in attempt.objects})
     return state
 
 

@@ -56,6 +56,7 @@ class Draft:
         self._documents: dict[str, bytes] = {}
         self._finishing = False
         self._held: set[str] = set()
+        self._holding = False
         self._check = check
         self._lock = threading.Lock()
 
@@ -84,6 +85,10 @@ class Draft:
     def hold(self, name: str) -> None:
         """Let data of this name wait under the run's own prefix until publication."""
         self._held.add(name)
+
+    def hold_all(self) -> None:
+        """Let all data wait: for formats whose readers take what lies there for data of the older one."""
+        self._holding = True
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         """Every object of the draft below a prefix."""
@@ -195,7 +200,8 @@ class Draft:
 
     def _new_place(self, name: str) -> str:
         self._check()
-        return f"{self._waiting}{name}" if name in self._taken | self._held else name
+        waits = self._holding or name in self._taken or name in self._held
+        return f"{self._waiting}{name}" if waits else name
 
     def _place(self, name: str) -> str:
         with self._lock:

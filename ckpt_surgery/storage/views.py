@@ -4,6 +4,9 @@ A store has no directories. What is called so here is a prefix that objects have
 directory where there is an object `run/…`. Listings are kept until `forget` is called, where a command begins
 and where it looks whether something has changed, so that everything that a command decides and reads is of
 one state; reads name the version that was listed.
+
+What runs keep for themselves until they have published, in `.ckpt-surgery/` below their destinations, is no
+part of a checkpoint, and is not shown.
 """
 
 import threading
@@ -11,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.store import Stat, store_of
 
@@ -128,14 +132,20 @@ def _stat(url: str) -> Stat | None:
 
 def _whole(url: str) -> Mapping[str, Stat]:
     store, name = store_of(url)
-    return {f"{store.url}/{found}": stat for found, stat in store.walk(_prefix(name)).items()}
+    found = store.walk(_prefix(name)).items()
+    return {f"{store.url}/{object_}": stat for object_, stat in found if not _is_of_runs(object_)}
 
 
 def _level(url: str) -> tuple[Mapping[str, Stat], Sequence[str]]:
     store, name = store_of(url)
     files, prefixes = store.names_in(_prefix(name))
     here = {f"{store.url}/{found}": stat for found, stat in files.items()}
-    return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
+    shown = [prefix for prefix in prefixes if not _is_of_runs(prefix)]
+    return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in shown)
+
+
+def _is_of_runs(name: str) -> bool:
+    return f"/{OWN}" in f"/{name}"
 
 
 def _prefix(name: str) -> str:

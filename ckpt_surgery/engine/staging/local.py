@@ -118,7 +118,7 @@ def staged(
             held = True
         with beating((lock, directory / leftovers.RUN), owner.run):
             with storage_errors(destination):
-                staging.notices = taken.notices
+                staging.notices = () if staging.spool else taken.notices
                 _begin(staging, lock, taken.ended, identity, resume)
             yield staging
         _end(staging, lock)

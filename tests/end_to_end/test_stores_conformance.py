@@ -1,0 +1,399 @@
+"""Every format that can be written, written to a store that knows nothing but names and bytes."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, UsageError
+from ckpt_surgery.engine.staging import object_lock
+from ckpt_surgery.engine.staging.object_file import file_staged
+from ckpt_surgery.engine.staging.spooled import spool_of
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.storage import store as stores
+from ckpt_surgery.storage.store import store_of
+from tests.emulators.disturbing import Asked
+from tests.emulators.fixtures import Bucket
+from tests.support.checkpoints import restored
+from tests.support.comparing import assert_same
+from tests.support.key_value import KeyValueStore, key_value
+from tests.support.libraries import Arrays, load_flax, load_npz, load_zarr, save_npz
+from tests.support.object_runs import Dying, Killed
+from tests.support.reading import values
+from tests.support.recipes import write_recipe
+from tests.support.store_conformance import forget
+from tests.support.trees import flattened
+
+
+def load_shards(path: Path) -> Arrays:
+    return {key: value for file in path.glob("*.safetensors") for key, value in load_file(file).items()}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A form of checkpoint that is written."""
+
+    name: str
+    """Name of the destination."""
+    load: Callable[[Path], Any]
+    """Reads it with its own library."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    zarr: int = 3
+    spooled: bool = True
+    """Whether it is made in a local directory."""
+
+
+FORMS = {
+    "orbax3": Written("out", lambda path: flattened(restored(path)), spooled=False),
+    "orbax2": Written("out", lambda path: flattened(restored(path)), zarr=2, spooled=False),
+    "safetensors": Written("out.safetensors", load_file),
+    "safetensors-directory": Written("out", load_shards, {"format": "safetensors"}),
+    "safetensors-shards": Written("out", load_shards, {"format": "safetensors", "shard_size": "2kB"}),
+    "npz": Written("out.npz", load_npz),
+    "flax": Written("out.msgpack", load_flax),
+    "zarr3": Written("out.zarr", load_zarr),
+    "zarr2": Written("out.zarr", load_zarr, zarr=2),
+}
+
+
+def arrays(value: int) -> dict[str, np.ndarray]:
+    """Arrays that have no element in common with those of another value."""
+    rng = np.random.default_rng(value)
+    return {
+        "layer_0/kernel": rng.random((20, 30), np.float32),
+        "layer_0/bias": rng.random(30),
+        "layer_1/kernel": rng.random((20, 30), np.float32),
+        "step": np.array(value),
+    }
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> Written:
+    return FORMS[request.param]
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[str]:
+    forget()
+    with key_value(tmp_path / "bucket") as url:
+        yield url
+    forget()
+
+
+def saved(tmp_path: Path, value: int) -> Path:
+    path = tmp_path / f"in{value}.npz"
+    return path if path.exists() else save_npz(arrays(value), path)
+
+
+def write(form: Written, tmp_path: Path, value: int, dst: str, **options: Any) -> ckpt_surgery.Result:
+    """Write the arrays of a value, half of them computed."""
+    text = f"version: 1\noutput: {{zarr: {form.zarr}}}\nrules:\n  - match: layer_.*\n    value: x * 1\n"
+    recipe = write_recipe(tmp_path, text)
+    return ckpt_surgery.apply(recipe, saved(tmp_path, value), dst=dst, **form.options, **options)
+
+
+def names(url: str) -> list[str]:
+    """The names of all objects in the bucket."""
+    return list(store_of(url)[0].walk())
+
+
+def downloaded(url: str, directory: Path) -> Path:
+    """A copy of a checkpoint on the disk, as any tool makes it."""
+    store, name = store_of(url)
+    for found in store.walk():
+        if found == name or found.startswith(f"{name}/"):
+            file = directory / found
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(store.read(found))
+    return directory / name
+
+
+def state(url: str) -> int | None:
+    """The value whose arrays are there, all of them; None where there is no checkpoint."""
+    forget()
+    try:
+        found = values(formats.open_source(url))
+    except (SourceError, UsageError):
+        return None
+    value = int(found["step"])
+    assert_same(found, arrays(value))
+    return value
+
+
+def test_what_is_written_is_read_again(form: Written, tmp_path: Path, bucket: str) -> None:
+    url = f"{bucket}/runs/{form.name}"
+    write(form, tmp_path, 1, url)
+    assert state(url) == 1
+    assert ckpt_surgery.verify(url, mode="full").flaws == ()
+    assert not [name for name in names(url) if "ckpt-surgery" in name]
+    assert not spool_of(url).exists()
+    assert_same(form.load(downloaded(url, tmp_path / "copy")), arrays(1))
+
+
+def test_a_disk_gets_the_same(form: Written, tmp_path: Path, bucket: str) -> None:
+    write(form, tmp_path, 1, f"{bucket}/{form.name}")
+    write(form, tmp_path, 1, str(tmp_path / form.name))
+    assert not ckpt_surgery.diff(tmp_path / form.name, f"{bucket}/{form.name}", values=True).different
+    if form.spooled:
+        written = tmp_path / form.name
+        files = [written] if written.is_file() else [p for p in written.rglob("*") if p.is_file()]
+        beside = tmp_path.glob(f"{form.name}.*")
+        assert sorted(str(p.relative_to(tmp_path)) for p in (*files, *beside)) == names(bucket)
+
+
+def test_what_is_there_is_replaced_with_overwrite_only(form: Written, tmp_path: Path, bucket: str) -> None:
+    url = f"{bucket}/runs/{form.name}"
+    write(form, tmp_path, 1, url)
+    before = names(url)
+    with pytest.raises(DestinationError, match="exists already") as caught:
+        write(form, tmp_path, 2, url)
+    assert caught.value.exit_code == 4
+    assert (names(url), state(url)) == (before, 1)
+    write(form, tmp_path, 2, url, overwrite=True)
+    assert state(url) == 2
+    assert ckpt_surgery.verify(url, mode="full").flaws == ()
+    assert not [name for name in names(url) if "ckpt-surgery" in name]
+
+
+@pytest.mark.parametrize("old", FORMS)
+def test_another_format_is_replaced(old: str, form: Written, tmp_path: Path, bucket: str) -> None:
+    """Directories by directories, files by files: nothing is left of the older one."""
+    url, one_file = f"{bucket}/out", [formats.named("npz"), formats.named("flax")]
+    given = form.options.get("format") or form.name.partition(".")[2] or "orbax"
+    options = {"format": {"msgpack": "flax"}.get(given, given)}
+    options |= {key: value for key, value in form.options.items() if key != "format"}
+    write(FORMS[old], tmp_path, 1, f"{bucket}/{FORMS[old].name}")
+    store = store_of(bucket)[0]
+    for name in names(bucket):
+        if not name.endswith("ckpt_surgery.json") or "/" in name:
+            store.put(name.replace(FORMS[old].name, "out", 1), store.read(name))
+    store.delete([name for name in names(bucket) if FORMS[old].name != "out" and name.startswith("out.")])
+    was_file, is_file = store.stat("out") is not None, formats.named(options["format"]) in one_file
+    plain = Written("out", form.load, options, form.zarr)
+    if was_file != is_file:
+        with pytest.raises(DestinationError):
+            write(plain, tmp_path, 2, url, overwrite=True)
+        assert state(url) == 1
+        return
+    write(plain, tmp_path, 2, url, overwrite=True)
+    assert state(url) == 2
+    write(plain, tmp_path, 2, f"{bucket}/fresh")
+    fresh = {name.replace("fresh", "out", 1) for name in names(bucket) if name.startswith("fresh")}
+    there = {name for name in names(bucket) if name.startswith("out")}
+    if form.spooled:
+        assert there == fresh
+
+
+HOSTILE = ("../../etc/passwd", "a b", "%2e%2e", "A", "é", "e\u0301", "ключ/λ/🙂", "model.layers.0.w", "007")
+
+
+def test_hostile_names_stay_below_the_destination(form: Written, tmp_path: Path, bucket: str) -> None:
+    url = f"{bucket}/runs/{form.name}"
+    named = {
+        name: np.full(3, i) for i, name in enumerate(HOSTILE) if "zarr" not in form.name or ".." not in name
+    }
+    path = save_npz(named, tmp_path / "in.npz")
+    ckpt_surgery.apply(None, path, dst=url, **form.options)
+    forget()
+    assert_same(values(formats.open_source(url)), named)
+    assert all(name.startswith(f"runs/{form.name}") for name in names(url))
+
+
+# --- runs that end early ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of this process that was killed counts as ended."""
+    monkeypatch.setattr(object_lock, "has_ended", lambda owner: True)
+
+
+def die() -> None:
+    raise Killed
+
+
+@pytest.mark.usefixtures("dead")
+@pytest.mark.parametrize("older", [False, True])
+def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Path, bucket: str) -> None:
+    """What is there is nothing, or one whole checkpoint; the next run leaves its own and nothing else."""
+    url, number = f"{bucket}/runs/{form.name}", 0
+    seen: list[int | None] = []
+    if older:
+        write(form, tmp_path, 1, url)
+    first = {name: store_of(url)[0].read(name) for name in names(url)}
+    write(form, tmp_path, 3, f"{bucket}/other/{form.name}")
+    count = sum(name.startswith("other") for name in names(bucket))
+    store_of(url)[0].delete([name for name in names(url) if name.startswith("other")])
+    step = 1 if form.spooled and "." in form.name and "zarr" not in form.name else 5
+    while killed(form, tmp_path, url, number := number + step, older):
+        seen.append(state(url))
+        try:
+            write(form, tmp_path, 3, url, overwrite=older)
+            assert state(url) == 3, number
+        except DestinationError:  # it had begun to publish, or was published
+            assert not older, number
+            assert state(url) == 2, number
+        else:
+            if form.spooled:
+                assert len(names(url)) == count, number
+        store = store_of(url)[0]
+        store.delete(names(url))
+        for name, data in first.items():
+            store.put(name, data)
+    order = [1, None, 2] if older else [None, 2]
+    assert seen == sorted(seen, key=order.index)
+    assert seen[0] == order[0]
+    assert number > 5
+
+
+def killed(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool) -> bool:
+    """Let a run end at one of its requests; False where it had fewer."""
+    dying = Dying(KeyValueStore("kv://bucket", tmp_path / "bucket"), number, number % 2 == 0, die)
+    forget()
+    with stores.registered("kv", lambda root: dying):
+        try:
+            write(form, tmp_path, 2, url, overwrite=overwrite)
+        except Killed:
+            return True
+        finally:
+            forget()
+    return False
+
+
+KILLED = """
+    import os, signal, sys
+    from pathlib import Path
+    import ckpt_surgery
+    from ckpt_surgery.engine import journal
+    from tests.support.key_value import KeyValueStore, key_value
+
+    def end(self, name, *rest):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    KeyValueStore.upload = end
+    journal.FLUSH_BYTES = 1
+    with key_value(Path(sys.argv[1])) as bucket:
+        ckpt_surgery.apply(None, sys.argv[2], dst=f"{bucket}/{sys.argv[3]}")
+"""
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_a_killed_process_has_written_is_used_or_removed(
+    resume: bool, tmp_path: Path, bucket: str
+) -> None:
+    """It is in a local directory, which the next run to the same destination takes over or removes."""
+    url, environment = f"{bucket}/out.safetensors", {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [tmp_path / "bucket", saved(tmp_path, 1), "out.safetensors"]
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert state(url) is None
+    assert [one for one in spool_of(url).iterdir() if one.is_dir()]
+    result = ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url, resume=resume)
+    assert "took over the lock" in result.notices[0]
+    removed = f"removed {spool_of(url)}/.out.safetensors.ckpt-surgery-"
+    assert [notice[: len(removed)] for notice in result.notices[1:]] == ([] if resume else [removed])
+    assert state(url) == 1
+    assert not spool_of(url).exists()
+
+
+def test_little_space_is_told_before_anything_is_read(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 0))
+    with pytest.raises(StorageError, match="are free") as caught:
+        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=f"{bucket}/out.npz")
+    assert "TMPDIR" in str(caught.value)
+    assert str(spool_of(f"{bucket}/out.npz")) in str(caught.value)
+    assert names(bucket) == []
+    assert not spool_of(f"{bucket}/out.npz").exists()
+
+
+def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path, bucket: str) -> None:
+    directory = spool_of(f"{bucket}/out.npz")
+    directory.mkdir(0o755)
+    try:
+        with pytest.raises(StorageError, match="only this user may use"):
+            ckpt_surgery.apply(None, saved(tmp_path, 1), dst=f"{bucket}/out.npz")
+    finally:
+        directory.rmdir()
+    assert names(bucket) == []
+
+
+def test_an_older_record_is_not_left_beside_another_file(tmp_path: Path, bucket: str) -> None:
+    url = f"{bucket}/out"
+    ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url, format="npz")
+    assert names(bucket) == ["out", "out.ckpt_surgery.json"]
+    store_of(url)[0].delete(["out"])
+    ckpt_surgery.apply(None, saved(tmp_path, 2), dst=url, format="npz")
+    assert ckpt_surgery.verify(url, mode="full").flaws == ()
+
+
+# --- S3 -----------------------------------------------------------------------------------------------
+
+
+def test_another_file_that_comes_meanwhile_stays(
+    tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{s3_bucket.url}/out.safetensors"
+    store, name = store_of(url)
+
+    def another(request: Asked, number: int) -> None:
+        if request.method == "PUT" and request.path.endswith("/out.safetensors"):
+            s3_bucket.server.refuse = lambda request, number: None
+            store.put(name, b"another")
+
+    s3_bucket.server.refuse = another
+    with pytest.raises(DestinationError, match="another process has written it") as caught:
+        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
+    assert caught.value.exit_code == 4
+    assert store.read(name) == b"another"
+    assert list(store.walk()) == [name]
+    assert not spool_of(url).exists()
+
+
+@pytest.mark.parametrize("name", ["out.safetensors", "out.zarr", "out.msgpack"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_lost_answers_and_refusals_make_no_difference(
+    overwrite: bool, name: str, tmp_path: Path, s3_bucket: Bucket
+) -> None:
+    url = f"{s3_bucket.url}/{name}"
+    if overwrite:
+        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
+    lost: list[Asked] = []
+
+    def lose(request: Asked, number: int) -> bool:
+        if request.method != "PUT" or "ckpt-surgery" in request.path or len(lost) > 1:
+            return False
+        lost.append(request)
+        return True
+
+    s3_bucket.server.lose = lose
+    s3_bucket.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
+    ckpt_surgery.apply(None, saved(tmp_path, 2), dst=url, overwrite=overwrite)
+    assert lost
+    assert state(url) == 2
+    assert ckpt_surgery.verify(url, mode="full").flaws == ()
+    assert not [found for found in store_of(url)[0].walk() if "ckpt-surgery" in found]
+
+
+def test_a_living_run_is_not_disturbed(tmp_path: Path, s3_bucket: Bucket) -> None:
+    url = f"{s3_bucket.url}/out.npz"
+    with (
+        file_staged(url, False, lambda: None),
+        pytest.raises(DestinationError, match="is writing this destination") as caught,
+    ):
+        ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
+    assert caught.value.exit_code == 4
+    assert list(store_of(url)[0].walk()) == []
