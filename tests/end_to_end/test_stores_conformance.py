@@ -340,21 +340,21 @@ def test_an_older_record_is_not_left_beside_another_file(tmp_path: Path, bucket:
     assert ckpt_surgery.verify(url, mode="full").flaws == ()
 
 
-# --- S3 -----------------------------------------------------------------------------------------------
+# --- the services ------------------------------------------------------------------------------------
 
 
 def test_another_file_that_comes_meanwhile_stays(
-    tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bucket_of: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"{s3_bucket.url}/out.safetensors"
+    url = f"{bucket_of.url}/out.safetensors"
     store, name = store_of(url)
 
     def another(request: Asked, number: int) -> None:
         if request.method == "PUT" and request.path.endswith("/out.safetensors"):
-            s3_bucket.server.refuse = lambda request, number: None
+            bucket_of.server.refuse = lambda request, number: None
             store.put(name, b"another")
 
-    s3_bucket.server.refuse = another
+    bucket_of.server.refuse = another
     with pytest.raises(DestinationError, match="another process has written it") as caught:
         ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
     assert caught.value.exit_code == 4
@@ -366,9 +366,9 @@ def test_another_file_that_comes_meanwhile_stays(
 @pytest.mark.parametrize("name", ["out.safetensors", "out.zarr", "out.msgpack"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_lost_answers_and_refusals_make_no_difference(
-    overwrite: bool, name: str, tmp_path: Path, s3_bucket: Bucket
+    overwrite: bool, name: str, tmp_path: Path, bucket_of: Bucket
 ) -> None:
-    url = f"{s3_bucket.url}/{name}"
+    url = f"{bucket_of.url}/{name}"
     if overwrite:
         ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
     lost: list[Asked] = []
@@ -379,8 +379,8 @@ def test_lost_answers_and_refusals_make_no_difference(
         lost.append(request)
         return True
 
-    s3_bucket.server.lose = lose
-    s3_bucket.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
+    bucket_of.server.lose = lose
+    bucket_of.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
     ckpt_surgery.apply(None, saved(tmp_path, 2), dst=url, overwrite=overwrite)
     assert lost
     assert state(url) == 2
@@ -388,8 +388,8 @@ def test_lost_answers_and_refusals_make_no_difference(
     assert not [found for found in store_of(url)[0].walk() if "ckpt-surgery" in found]
 
 
-def test_a_living_run_is_not_disturbed(tmp_path: Path, s3_bucket: Bucket) -> None:
-    url = f"{s3_bucket.url}/out.npz"
+def test_a_living_run_is_not_disturbed(tmp_path: Path, bucket_of: Bucket) -> None:
+    url = f"{bucket_of.url}/out.npz"
     with (
         file_staged(url, False, lambda: None),
         pytest.raises(DestinationError, match="is writing this destination") as caught,
