@@ -13,7 +13,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -25,8 +24,9 @@ from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.shared.orbax_layout import PROCESS_PREFIX
+from ckpt_surgery.formats.shared.zarr_memory import MemoryArray
 from ckpt_surgery.formats.shared.zarr_outputs import definition
-from ckpt_surgery.formats.shared.zarr_writing import DRIVERS, chunk_name, store_errors
+from ckpt_surgery.formats.shared.zarr_writing import chunk_name, store_errors
 from ckpt_surgery.storage.copy_sources import copy_object, read_chunk, upload_chunk
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.store import Range, store_of
@@ -139,7 +139,7 @@ class ObjectWriter:
         """Write one region made of whole chunks. Raises StorageError."""
         name = array_name(output.leaf.key)
         with store_errors(f"`{shown(output.leaf.key.text)}`"):
-            values = self._encoded(name, region, block)
+            values = MemoryArray(self._zarr, self._definitions[name]).encoded(region, block)
         prefix = array_prefix(name)
         self._add([((prefix + chunk).encode(), value) for chunk, value in values.items()])
 
@@ -149,11 +149,9 @@ class ObjectWriter:
         prefix = array_prefix(name).encode()
         with self._lock:
             found = {k: v for k, v in self._entries.items() if k.startswith(prefix)}
-        memory = _Memory(self._zarr, self._definitions[name])
-        for key, value in found.items():
-            memory.store.write(key.removeprefix(prefix), self._value(value)).result()
+        chunks = {key.removeprefix(prefix).decode(): self._value(value) for key, value in found.items()}
         try:
-            return np.asarray(memory.array[region.slices].read().result())
+            return MemoryArray(self._zarr, self._definitions[name]).decoded(region, chunks)
         except ValueError as error:
             raise SourceError(f"`{shown(name)}` is not there: {shown(str(error))}", hint=DAMAGED) from error
 
@@ -171,13 +169,6 @@ class ObjectWriter:
         if new:
             name = f"{self._prefix}{self._directory}{NOTES}{secrets.token_hex(16)}.json"
             self._store.put(name, _notes(new))
-
-    def _encoded(self, name: str, region: Region, block: np.ndarray) -> dict[str, bytes]:
-        """The stored bytes of the chunks of a region, by the names of the chunks."""
-        memory = _Memory(self._zarr, self._definitions[name])
-        memory.array[region.slices].write(block).result()
-        keys = memory.store.list().result()
-        return {key.decode(): bytes(memory.store.read(key).result().value) for key in keys}
 
     def _add(self, values: Sequence[tuple[bytes, bytes]]) -> None:
         """Take values, and put those that are enough for an object."""
@@ -226,26 +217,6 @@ class ObjectWriter:
             return value
         stop = value.offset + value.length
         return self._store.read_many([Range(f"{self._prefix}{value.file}", value.offset, stop)])[0]
-
-
-class _Memory:
-    """A zarr array in memory, whose chunks are encoded as those of the destination."""
-
-    def __init__(self, zarr: int, definition: bytes):
-        import tensorstore as ts
-
-        context = ts.Context()
-        self.store: Any = ts.KvStore.open({"driver": "memory"}, context=context).result()
-        spec = {
-            "driver": DRIVERS[zarr],
-            "metadata": json.loads(definition),
-            "store_data_equal_to_fill_value": True,
-            "fill_missing_data_reads": False,
-        }
-        opened = ts.open(
-            spec, kvstore=self.store, open=True, read=True, write=True, assume_metadata=True, context=context
-        )
-        self.array: Any = opened.result()
 
 
 def _notes(entries: Entries) -> bytes:
