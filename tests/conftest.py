@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import textwrap
 
 # Eight devices on the CPU, so that arrays can be sharded. Optimizing takes longer than what is saved by it:
@@ -29,6 +30,20 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 __all__ = ["bucket_of", "gcs_bucket", "gcs_emulator", "s3_bucket", "s3_emulator"]
+
+
+@pytest.fixture
+def own_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory for temporary files that no other test has, for this process and those that it starts.
+
+    What is written to a store is prepared in a directory there that is named for the URL alone.
+    """
+    own = tmp_path / "temporary"
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return own
+
 
 LONGEST_BYTES = 8
 """Bytes that are shown in the name of a test; of longer ones, only the length is."""

@@ -249,7 +249,7 @@ class ObjectStore:
 
     def copies(self, source: str, size: int) -> bool:
         """Whether an object lies in this bucket, and is not too large for one request of S3."""
-        return urls.split(source)[0] == self.url and (self._generations or size <= COPY_BYTES)
+        return source.startswith(f"{self.url}/") and (self._generations or size <= COPY_BYTES)
 
     def copy(self, source: str, name: str) -> None:
         """Copy an object of this bucket. Raises SourceError, StorageError."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,9 @@ def s3_emulator() -> Iterator[s3.Emulator]:
 
 
 @pytest.fixture
-def s3_bucket(s3_emulator: s3.Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def s3_bucket(
+    s3_emulator: s3.Emulator, monkeypatch: pytest.MonkeyPatch, own_temporary_directory: Path
+) -> Iterator[Bucket]:
     for name, value in {**s3.ENVIRONMENT, "AWS_ENDPOINT_URL": s3_emulator.endpoint}.items():
         monkeypatch.setenv(name, value)
     store._opened.cache_clear()
@@ -42,7 +45,9 @@ def gcs_emulator() -> Iterator[gcs.Emulator]:
 
 
 @pytest.fixture
-def gcs_bucket(gcs_emulator: gcs.Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def gcs_bucket(
+    gcs_emulator: gcs.Emulator, monkeypatch: pytest.MonkeyPatch, own_temporary_directory: Path
+) -> Iterator[Bucket]:
     for name, value in gcs.environment(gcs_emulator.endpoint).items():
         monkeypatch.setenv(name, value)
     store._opened.cache_clear()

@@ -72,7 +72,7 @@ def plan(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
+def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
     views.forget()
     with key_value(tmp_path / "bucket") as url:
         yield url

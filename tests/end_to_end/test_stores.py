@@ -29,7 +29,7 @@ from tests.support.libraries import ORIGINS
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
+def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
     views.forget()
     with key_value(tmp_path / "bucket") as url:
         yield url

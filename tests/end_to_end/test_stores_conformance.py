@@ -84,7 +84,7 @@ def form(request: pytest.FixtureRequest) -> Written:
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
+def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
     forget()
     with key_value(tmp_path / "bucket") as url:
         yield url

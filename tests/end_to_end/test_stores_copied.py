@@ -29,7 +29,7 @@ FEW = {"version": 1, "rules": [{"match": "layer_3", "to": "kept"}, {"match": ".*
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
+def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
     views.forget()
     with key_value(tmp_path / "bucket") as url:
         yield url

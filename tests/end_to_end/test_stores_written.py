@@ -31,7 +31,7 @@ rules:
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[str]:
+def bucket(tmp_path: Path, own_temporary_directory: Path) -> Iterator[str]:
     views.forget()
     with key_value(tmp_path / "bucket") as url:
         yield url
