@@ -26,6 +26,7 @@ from ckpt_surgery.core.protocols import Encoder, LinkMode, Output, Sink, Source
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.storage.linking import ReplacedFiles
 from ckpt_surgery.storage.listing import exists, is_directory, names_in, real_path
+from ckpt_surgery.storage.publications import check_published
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,7 @@ def open_source(
     if not exists(path) and not _claims(path):
         raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
     chosen = named(format) if format else detect_format(path)
+    check_published(path)
     try:
         source: Source = _imported(chosen.source)(path, Selection(step, item))
         return source

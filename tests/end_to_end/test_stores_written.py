@@ -11,6 +11,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import DestinationError, StorageError, UsageError
 from ckpt_surgery.formats.orbax import object_writer
+from ckpt_surgery.formats.orbax.object_sink import ObjectSink
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.store import store_of
@@ -209,3 +210,27 @@ def test_the_command_line_takes_urls(tmp_path: Path, bucket: str) -> None:
         refused = run(*arguments)
         assert refused.exit_code == 2, refused.output
         assert why in " ".join(refused.output.split())
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["fresh", "overwrite"])
+def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
+    old: bool, tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
+    save_pytree(tmp_path / "new", {"b": np.arange(700.0)})
+    if old:
+        ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
+    with monkeypatch.context() as killed:
+        killed.setattr("ckpt_surgery.engine.staging.objects._clean_up", lambda *of_run: None)
+        killed.setattr(ObjectSink, "finish", failing)
+        with pytest.raises(StorageError):
+            ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=old)
+    store_of(bucket)[0].delete([".out.ckpt-surgery-lock"])
+    assert [name for name in names(f"{bucket}/out") if ".ckpt-surgery/" in name]
+    ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
+    assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
+    assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name]
+
+
+def failing(*of_sink: object) -> None:
+    raise StorageError("the process has ended")

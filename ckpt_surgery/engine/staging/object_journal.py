@@ -18,11 +18,10 @@ from typing import Any
 
 from ckpt_surgery.engine.staging.owners import parsed
 from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.publications import SWITCHING
 
 WRITING = "writing"
 """State of a run that has not begun to publish: the destination is as it was before."""
-SWITCHING = "switching"
-"""State of a run that publishes: whoever comes next carries it to its end."""
 
 
 @dataclass(frozen=True)

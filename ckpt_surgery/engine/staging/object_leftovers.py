@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging.object_journal import (
-    SWITCHING,
     WRITING,
     Journal,
     from_bytes,
@@ -19,6 +18,7 @@ from ckpt_surgery.engine.staging.object_journal import (
 )
 from ckpt_surgery.engine.staging.object_lock import LEASE
 from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.store import Stat, Store
 
 

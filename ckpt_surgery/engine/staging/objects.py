@@ -28,7 +28,6 @@ from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.engine.staging.leftovers import check_identity
 from ckpt_surgery.engine.staging.local import ANY
 from ckpt_surgery.engine.staging.object_journal import (
-    SWITCHING,
     Journal,
     alive_name,
     journal_name,
@@ -42,6 +41,7 @@ from ckpt_surgery.engine.staging.outcomes import add, told
 from ckpt_surgery.engine.staging.owners import this_process
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.draft import Draft, scheme_of_draft
+from ckpt_surgery.storage.publications import SWITCHING
 from ckpt_surgery.storage.store import Stat, Store, registered, store_of
 from ckpt_surgery.storage.views import forget
 
@@ -337,10 +337,10 @@ def _removed(staging: ObjectStaging) -> list[str]:
 
 
 def _forget_run(store: Store, prefix: str, run: str, objects: Mapping[str, Stat]) -> None:
-    """Remove what a run kept for itself, the journal first: it has nothing left to do."""
-    store.delete([f"{prefix}/{journal_name(run)}"])
+    """Remove what a run kept for itself; the journal, from which the next run goes on, comes last."""
     own = [name for name in objects if name.startswith(own_prefix(run))]
     store.delete([f"{prefix}/{name}" for name in sorted(own)])
+    store.delete([f"{prefix}/{journal_name(run)}"])
 
 
 def _released(lock: ObjectLock) -> list[str]:

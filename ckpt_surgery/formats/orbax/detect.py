@@ -29,6 +29,7 @@ from ckpt_surgery.formats.shared.orbax_layout import (
 from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_item, choose_step, quoted
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import check_link, directory_names, exists, is_directory, real_path
+from ckpt_surgery.storage.publications import is_published
 
 _TREE_HANDLER = re.compile(r"(Standard|PyTree)\w*Handler$")
 
@@ -94,7 +95,11 @@ def committed(directory: str) -> bool:
     checkpoints older than that file are renamed into place when they are complete.
     """
     path = os.path.join(directory, CHECKPOINT_METADATA)
-    if has_any(directory, COMMIT_FILE) or not exists(path):
+    if has_any(directory, COMMIT_FILE):
+        return True
+    if not is_published(directory):
+        return False
+    if not exists(path):
         return True
     return read_json(path).get("commit_timestamp_nsecs") is not None
 

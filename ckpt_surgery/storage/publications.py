@@ -1,0 +1,48 @@
+"""Checkpoints in object stores that are just being replaced, or were when the run that did it was ended.
+
+A run that begins to publish says so in its journal below the destination, with the documents that it puts.
+The last of them, the marker, makes the checkpoint complete. Before it is there, what lies at the destination
+may be documents of two checkpoints, which nobody may take for one.
+"""
+
+import os
+from typing import Any
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.draft import OWN
+from ckpt_surgery.storage.json_files import read_json
+from ckpt_surgery.storage.listing import directory_names, exists
+
+SWITCHING = "switching"
+"""State in the journal of a run that publishes: whoever comes next carries it to its end."""
+
+
+def check_published(directory: str) -> None:
+    """Refuse a checkpoint whose publication has begun and has not come to its end. Raises SourceError.
+
+    Asks a store for nothing where the directory was listed before, unless there is a journal.
+    """
+    if not is_published(directory):
+        raise SourceError(
+            f"{shown(directory)} is not committed: a run has begun to publish it and has not finished",
+            hint="Wait for that run. If it has ended, run it again, or `ckpt-surgery commit` it: either "
+            "completes what was begun.",
+        )
+
+
+def is_published(directory: str) -> bool:
+    """Whether no run has begun to publish there without coming to its end."""
+    own = os.path.join(directory, OWN.rstrip("/"))
+    if not exists(own):
+        return True
+    journals = [name for name in directory_names(own).files if name.endswith(".json")]
+    documents = (read_json(os.path.join(own, name)) for name in journals)
+    markers = [_marker(document) for document in documents if document.get("state") == SWITCHING]
+    return all(exists(os.path.join(directory, marker)) for marker in markers)
+
+
+def _marker(journal: dict[str, Any]) -> str:
+    """The document that is put last."""
+    documents = journal.get("documents") or [[""]]
+    return str(documents[-1][0])

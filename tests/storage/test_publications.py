@@ -1,0 +1,89 @@
+"""Checkpoints that a run has begun to publish, and what readers make of them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
+from ckpt_surgery.storage import views
+from ckpt_surgery.storage.store import store_of
+from tests.support.checkpoints import save_pytree
+from tests.support.key_value import key_value
+
+JOURNAL = ".ckpt-surgery/0123456789abcdef.json"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A checkpoint in a store."""
+    views.forget()
+    save_pytree(tmp_path / "in", {"a": np.arange(5.0)})
+    with key_value(tmp_path / "bucket") as root:
+        ckpt_surgery.apply(None, tmp_path / "in", dst=f"{root}/run/3")
+        yield f"{root}/run/3"
+    views.forget()
+
+
+def note(url: str, state: str, marker: str = COMMIT_FILE) -> None:
+    """Put the journal of a run there."""
+    store, name = store_of(url)
+    documents = [["_METADATA", ""], [marker, ""]]
+    store.put(f"{name}/{JOURNAL}", json.dumps({"state": state, "documents": documents}).encode())
+
+
+def uncommit(url: str) -> None:
+    store, name = store_of(url)
+    store.delete([f"{name}/{COMMIT_FILE}"])
+
+
+def test_without_its_marker_what_is_being_published_is_refused(url: str) -> None:
+    note(url, "switching")
+    assert len(ckpt_surgery.inspect(url).leaves) == 1
+    uncommit(url)
+    with pytest.raises(SourceError, match="is not committed: a run has begun to publish it"):
+        ckpt_surgery.inspect(url)
+
+
+def test_while_its_successor_is_written_a_checkpoint_without_commit_file_is_read(url: str) -> None:
+    """As other tools upload it."""
+    uncommit(url)
+    note(url, "writing")
+    assert len(ckpt_surgery.inspect(url).leaves) == 1
+
+
+def test_the_latest_step_is_one_that_is_committed(url: str, tmp_path: Path) -> None:
+    root = url.rpartition("/")[0]
+    ckpt_surgery.apply(None, tmp_path / "in", dst=f"{root}/9")
+    note(f"{root}/9", "switching")
+    uncommit(f"{root}/9")
+    assert ckpt_surgery.inspect(root).step == 3
+    with pytest.raises(SourceError, match="never committed"):
+        ckpt_surgery.inspect(root, step=9)
+
+
+def test_other_formats_have_markers_too(url: str, tmp_path: Path) -> None:
+    made = url.replace("/3", "/out.zarr")
+    ckpt_surgery.apply(None, tmp_path / "in", dst=made)
+    note(made, "switching", "zarr.json")
+    assert len(ckpt_surgery.inspect(made).leaves) == 1
+    store, name = store_of(made)
+    store.delete([f"{name}/zarr.json"])
+    with pytest.raises(SourceError):
+        ckpt_surgery.inspect(made)
+
+
+def test_what_was_downloaded_in_between_is_refused_too(url: str, tmp_path: Path) -> None:
+    note(url, "switching")
+    uncommit(url)
+    store, name = store_of(url)
+    for found in store.walk(f"{name}/"):
+        file = tmp_path / "copy" / found[len(name) + 1 :]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(store.read(found))
+    with pytest.raises(SourceError, match="is not committed"):
+        ckpt_surgery.inspect(tmp_path / "copy")
