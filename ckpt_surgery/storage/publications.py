@@ -38,11 +38,11 @@ def is_published(directory: str) -> bool:
         return True
     journals = [name for name in directory_names(own).files if name.endswith(".json")]
     documents = (read_json(os.path.join(own, name)) for name in journals)
-    markers = [_marker(document) for document in documents if document.get("state") == SWITCHING]
-    return all(exists(os.path.join(directory, marker)) for marker in markers)
+    begun = [document for document in documents if document.get("state") == SWITCHING]
+    return all(_is_complete(directory, document) for document in begun)
 
 
-def _marker(journal: dict[str, Any]) -> str:
-    """The document that is put last."""
-    documents = journal.get("documents") or [[""]]
-    return str(documents[-1][0])
+def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
+    """Whether the last of the documents is there; without documents, nothing tells."""
+    documents = journal.get("documents")
+    return bool(documents) and exists(os.path.join(directory, str(documents[-1][0])))

@@ -4,10 +4,11 @@ import json
 import time
 from collections.abc import Sequence
 
+from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.protocols import Output
 from ckpt_surgery.formats.orbax.documents import about_checkpoint, documents
 from ckpt_surgery.formats.orbax.encoder import places
-from ckpt_surgery.formats.orbax.object_writer import Entries, ObjectWriter, written_by
+from ckpt_surgery.formats.orbax.object_writer import NOTES, Entries, ObjectWriter, written_by
 from ckpt_surgery.formats.orbax.structure import STRUCTURE, structure_bytes
 from ckpt_surgery.formats.orbax.tree import array_name, array_prefix
 from ckpt_surgery.formats.registry import SinkOptions
@@ -24,6 +25,8 @@ from ckpt_surgery.storage.draft import documents_follow
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
 from ckpt_surgery.storage.store import store_of
 
+NODES = "d"
+"""The directory of an item that the nodes of its index are in; before that is put, of an earlier attempt."""
 COMMITTED = b"Checkpoint commit was successful"
 
 
@@ -44,14 +47,14 @@ class ObjectSink:
         return ObjectWriter(self._item, self._options.zarr, self.outputs, worker)
 
     def finish(self, workers: Sequence[str]) -> None:
-        """Put the index, then the metadata, and the commit files last. What other workers put is deleted.
+        """Put the index, then the metadata, and the commit files last. What is not of use is deleted.
 
         Raises StorageError.
         """
-        self._delete_others(workers)
         computed: Entries = {}
         for worker in workers:
             computed |= written_by(self._item, worker)
+        self._delete_unused(workers, computed)
         zarr = self._options.zarr
         arrays = [output for output in self.outputs if output.leaf.spec is not None]
         entries = [IndexEntry(key, value) for key, value in computed.items()]
@@ -77,14 +80,21 @@ class ObjectSink:
         for directory in dict.fromkeys((self._item, self._step)):
             store.put(self._name(directory, COMMIT_FILE), COMMITTED)
 
-    def _delete_others(self, workers: Sequence[str]) -> None:
-        """Delete the objects of workers that ended before they were done."""
+    def _delete_unused(self, workers: Sequence[str], entries: Entries) -> None:
+        """Delete what other workers put, and what runs put that ended before they noted it."""
         store, item = store_of(self._item)
+        prefix = f"{item}/" if item else ""
+        used = {value.file for value in entries.values() if isinstance(value, Chunk)}
         kept = {f"{PROCESS_PREFIX}{worker}" for worker in workers}
-        begin = f"{item}/{PROCESS_PREFIX}" if item else PROCESS_PREFIX
-        own = len(begin) - len(PROCESS_PREFIX)
-        found = [name for name in store.walk(f"{item}/" if item else "") if name.startswith(begin)]
-        store.delete([name for name in found if name[own:].partition("/")[0] not in kept])
+        unused = []
+        for name in store.walk(prefix):
+            file = name.removeprefix(prefix)
+            first, _, rest = file.partition("/")
+            noted = rest.startswith(NOTES) or file in used
+            ours = first == NODES or first.startswith(PROCESS_PREFIX)
+            if ours and not (first in kept and noted):
+                unused.append(name)
+        store.delete(unused)
 
     def record(self, text: str) -> bool:
         """Put the record below the item. Raises StorageError."""
