@@ -29,6 +29,7 @@ class Disturbance:
     def __init__(self, application: WSGIApplication):
         self._application = application
         self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._active = 0
         self.clear()
 
@@ -44,6 +45,11 @@ class Disturbance:
             """The status with which a request is refused, by the request and its number; None: it is not."""
             self.lose: Callable[[Asked, int], bool] = lambda asked, number: False
             """Whether the answer to a request is lost after the work was done."""
+
+    def settle(self) -> None:
+        """Return when no request is being worked on: those of a process that was killed go on without it."""
+        with self._idle:
+            self._idle.wait_for(lambda: self._active == 0)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         asked = Asked(
@@ -71,6 +77,7 @@ class Disturbance:
         finally:
             with self._lock:
                 self._active -= 1
+                self._idle.notify_all()
 
 
 class _Quiet(WSGIRequestHandler):

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tests.faults import kernel, patching
+from tests.faults import kernel, key_value_runs, patching
 from tests.faults.calls import ERRORS, Counter, Fault
 
 _SHARED_BYTES = 1 << 14
@@ -46,6 +46,8 @@ def _import_everything() -> None:
             importlib.import_module(module.name)
     for name in (
         "tensorstore",
+        "obstore.store",
+        "obstore.exceptions",
         "rich.console",
         "rich.text",
         "rich.progress",
@@ -142,6 +144,7 @@ def _run(
         os.chdir(request["directory"])
         os.environ.update(request["environment"])
         _limit(request["limits"])
+        key_value_runs.install()
         sys.argv = ["ckpt-surgery", *request["arguments"]]
         if counter is not None and in_kernel:
             kernel.install_and_send(_kinds(counter.fault), server)

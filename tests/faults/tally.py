@@ -27,6 +27,7 @@ KINDS = (
     "shared file rewritten",
     "hostile input",
     "memory cap",
+    "killed at a request to a store",
 )
 """What the table must have a row for. A run of some of the suite does not change the page."""
 

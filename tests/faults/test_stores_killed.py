@@ -1,0 +1,72 @@
+"""Runs to object stores that are killed at any of their requests, and the run after that."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpt_surgery.storage import views
+from tests.emulators.fixtures import Bucket
+from tests.faults.runs import Runner
+from tests.faults.stores import KILLED, Hit, KeyValues, OfS3, StoreBench
+from tests.faults.tally import Tally
+from tests.support.key_value import key_value
+
+KIND = "killed at a request to a store"
+KINDS = ("fresh", "overwrite", "step")
+
+Make = Callable[[str, str], StoreBench]
+
+
+@pytest.fixture
+def make(tmp_path: Path, runner: Runner, request: pytest.FixtureRequest) -> Iterator[Make]:
+    """`make(store, kind)`: see `StoreBench`; the stores are `kv` and `s3`."""
+    views.forget()
+    with key_value(tmp_path / "bucket") as url:
+
+        def made(store: str, kind: str) -> StoreBench:
+            if store == "kv":
+                return StoreBench(KeyValues(url, tmp_path / "bucket"), runner, tmp_path / "bench", kind)
+            bucket: Bucket = request.getfixturevalue("s3_bucket")
+            return StoreBench(OfS3(bucket, tmp_path), runner, tmp_path / "bench", kind)
+
+        yield made
+    views.forget()
+
+
+def kill(bench: StoreBench, chance: random.Random, options: list[str], tally: Tally) -> None:
+    """Kill a run at one of its requests, look what is there, and run again."""
+    bench.prepare()
+    number, after = chance.randrange(len(bench.requests)) + 1, chance.random() < 0.5
+    request = bench.requests[number - 1]
+    try:
+        run = bench.run(hit=Hit(number, after))
+        assert run.in_time
+        assert run.code in (0, KILLED), run
+        held = bench.state()
+        assert run.code == KILLED or held == "new"
+        bench.check_next_run(run, *options)
+    except AssertionError as error:
+        error.add_note(f"killed {'after' if after else 'before'} request {number}, such as {request}")
+        raise
+    if run.code == KILLED:
+        tally.add(KIND, f"{request.phase}, {bench.kind}", held)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("options", [[], ["--overwrite"], ["--resume"]], ids=["plain", "overwrite", "resume"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("store", ["kv", "s3"])
+def test_killed_at_any_request(store: str, kind: str, options: list[str], make: Make, tally: Tally) -> None:
+    bench, chance = make(store, kind), random.Random(f"{store} {kind} {options}")
+    for _ in range(12):
+        kill(bench, chance, options, tally)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("store", ["kv", "s3"])
+def test_killed_at_a_random_request(store: str, kind: str, make: Make, tally: Tally) -> None:
+    bench, chance = make(store, kind), random.Random(random.random())
+    for options in (["--resume"], []):
+        kill(bench, chance, options, tally)
