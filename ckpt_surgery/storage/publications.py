@@ -44,5 +44,5 @@ def is_published(directory: str) -> bool:
 
 def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
     """Whether the last of the documents is there; without documents, nothing tells."""
-    documents = journal.get("documents")
+    documents = journal.get("documents") or []
     return bool(documents) and exists(os.path.join(directory, str(documents[-1][0])))

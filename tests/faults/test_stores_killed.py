@@ -70,3 +70,24 @@ def test_killed_at_a_random_request(store: str, kind: str, make: Make, tally: Ta
     bench, chance = make(store, kind), random.Random(random.random())
     for options in (["--resume"], []):
         kill(bench, chance, options, tally)
+
+
+def test_data_that_was_put_and_not_noted_is_not_published(make: Make) -> None:
+    bench = make("kv", "fresh")
+    data = [n for n, one in enumerate(bench.requests, 1) if one.phase == "data" and "/d/" in one.name]
+    bench.prepare()
+    run = bench.run(hit=Hit(data[2], after=True))
+    assert run.code == KILLED
+    bench.check_next_run(run, "--resume")
+
+
+def test_between_two_checkpoints_nothing_is_read(make: Make) -> None:
+    """The older one's marker is deleted, documents are replaced one by one, and the new marker is put."""
+    bench = make("kv", "overwrite")
+    markers = [n for n, request in enumerate(bench.requests, 1) if request.phase == "marker"]
+    seen = set()
+    for number in range(markers[0], markers[-1] + 1):
+        bench.prepare()
+        bench.run(hit=Hit(number, after=True))
+        seen.add(bench.state())
+    assert seen == {"old", "uncommitted", "new"}
