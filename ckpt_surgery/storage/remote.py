@@ -266,9 +266,20 @@ class ObjectStore:
         """Delete objects; those that are not there are no error. Raises StorageError."""
         import obstore
 
+        if self._generations:
+            # One that is not there is an error of this service, which would leave the rest of a batch there.
+            with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="delete") as pool:
+                list(pool.map(self._delete_one, names))
+            return
         for batch in _batches(names):
-            with remote_errors(f"{self.url}/{batch[0]}", "deleted"), suppress(FileNotFoundError):
+            with remote_errors(f"{self.url}/{batch[0]}", "deleted"):
                 obstore.delete(self._bucket, batch)
+
+    def _delete_one(self, name: str) -> None:
+        import obstore
+
+        with remote_errors(f"{self.url}/{name}", "deleted"), suppress(FileNotFoundError):
+            obstore.delete(self._bucket, name)
 
     def abort_uploads(self, prefix: str) -> int:
         """Return 0: obstore lists no uploads. It ends its own where they fail; what a killed process leaves

@@ -6,7 +6,7 @@ and where it looks whether something has changed, so that everything that a comm
 one state; reads name the version that was listed.
 
 What runs keep for themselves until they have published, in `.ckpt-surgery/` below their destinations, is no
-part of a checkpoint, and is not shown.
+part of a checkpoint: it is shown only to those who ask for that directory.
 """
 
 import threading
@@ -28,6 +28,8 @@ class View:
         self._whole: dict[str, Mapping[str, Stat]] = {}
         """All objects below a URL, by their URLs, sorted."""
         self._sorted: dict[str, Sequence[str]] = {}
+        self._of_runs: set[str] = set()
+        """The URLs of listings in which are objects that runs keep for themselves."""
         self._levels: dict[str, tuple[Mapping[str, Stat], Sequence[str]]] = {}
         """The objects right below a URL, and the URLs of the directories there."""
         self._stats: dict[str, Stat | None] = {}
@@ -64,11 +66,9 @@ class View:
         with self._lock:
             if self._root_of(url) is None and self._is_above(url):
                 found = _kept(self._levels, url, _level)
-                return sorted(name[len(url) + 1 :] for name in found[0]), [
-                    name[len(url) + 1 :] for name in found[1]
-                ]
-            files: list[str] = []
-            directories: set[str] = set()
+                files = sorted(name[len(url) + 1 :] for name in found[0])
+                return files, [name[len(url) + 1 :] for name in found[1] if not _is_hidden(f"{name}/", url)]
+            files, directories = [], set[str]()
             for name in self._below(url):
                 first, slash, _ = name[len(url) + 1 :].partition("/")
                 (directories.add if slash else files.append)(first)
@@ -77,14 +77,17 @@ class View:
     def forget(self) -> None:
         """Ask anew from now on."""
         with self._lock:
-            for kept in (self._whole, self._sorted, self._levels, self._stats):
+            for kept in (self._whole, self._sorted, self._of_runs, self._levels, self._stats):
                 kept.clear()
 
     def _below(self, url: str) -> Sequence[str]:
         """The URLs of all objects below a URL, sorted."""
         root = self._root_of(url) or self._listed(url)
         names, first, after = self._sorted[root], f"{url}/", f"{url}0"  # "0" follows "/"
-        return names[bisect_left(names, first) : bisect_left(names, after)]
+        found = names[bisect_left(names, first) : bisect_left(names, after)]
+        if root not in self._of_runs:
+            return found
+        return [name for name in found if not _is_hidden(name, url)]
 
     def _root_of(self, url: str) -> str | None:
         """The URL of a whole listing that a URL lies in."""
@@ -97,6 +100,8 @@ class View:
     def _listed(self, url: str) -> str:
         whole = _kept(self._whole, url, _whole)
         self._sorted[url] = sorted(whole)
+        if any(f"/{OWN}" in name for name in whole):
+            self._of_runs.add(url)
         return url
 
 
@@ -132,20 +137,19 @@ def _stat(url: str) -> Stat | None:
 
 def _whole(url: str) -> Mapping[str, Stat]:
     store, name = store_of(url)
-    found = store.walk(_prefix(name)).items()
-    return {f"{store.url}/{object_}": stat for object_, stat in found if not _is_of_runs(object_)}
+    return {f"{store.url}/{found}": stat for found, stat in store.walk(_prefix(name)).items()}
 
 
 def _level(url: str) -> tuple[Mapping[str, Stat], Sequence[str]]:
     store, name = store_of(url)
     files, prefixes = store.names_in(_prefix(name))
     here = {f"{store.url}/{found}": stat for found, stat in files.items()}
-    shown = [prefix for prefix in prefixes if not _is_of_runs(prefix)]
-    return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in shown)
+    return here, sorted(f"{store.url}/{prefix.rstrip('/')}" for prefix in prefixes)
 
 
-def _is_of_runs(name: str) -> bool:
-    return f"/{OWN}" in f"/{name}"
+def _is_hidden(name: str, url: str) -> bool:
+    """Whether an object is one that runs keep for themselves, and not what is asked for below a URL."""
+    return f"/{OWN}" in name and f"/{OWN}" not in f"{url}/"
 
 
 def _prefix(name: str) -> str:

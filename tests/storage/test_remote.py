@@ -216,3 +216,11 @@ def test_listings_of_more_than_a_page(gcs_bucket: Bucket, gcs_emulator: gcs.Emul
     objects, prefixes = one.names_in("run/")
     assert list(objects) == ["run/a"]
     assert prefixes == [f"run/d{n}/" for n in range(7)]
+
+
+def test_what_is_not_there_keeps_nothing_from_being_deleted(bucket_of: Bucket) -> None:
+    one = opened(bucket_of)
+    for n in range(40):
+        one.put(f"run/{n}", b"")
+    one.delete([name for n in range(40) for name in (f"run/none-{n}", f"run/{n}")])
+    assert one.walk("run/") == {}
