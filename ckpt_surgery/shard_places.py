@@ -36,9 +36,9 @@ def parts_of(where: Publication) -> LocalParts | ObjectParts:
 
 
 def check_format(where: Publication, format: str) -> None:
-    """Refuse to have several machines write to a store what is uploaded from one. Raises UsageError."""
-    if where.is_url and not formats.named(format).stores:
-        able = ", ".join(name for name, known in formats.formats().items() if known.stores)
+    """Refuse to have several machines write to a store what only one can. Raises UsageError."""
+    if where.is_url and not formats.named(format).shards_in_stores:
+        able = ", ".join(name for name, known in formats.formats().items() if known.shards_in_stores)
         raise UsageError(
             f"{shown(where.place)}: {format} checkpoints are not written to a bucket in shards",
             hint=f"Apply the plan without `shard`, or choose one of: {able}.",

@@ -175,17 +175,23 @@ def _spooled(prepared: Prepared, url: str, resume: bool, check: Callable[[], Non
     """The place for a result in a store whose format writes to local directories."""
     one_file, identity = is_file(prepared.destination), identity_of(prepared)
     replaces, costs = prepared.replaces is not None, prepared.plan.costs
+    sparse = formats.named(prepared.destination.format).sparse
     target: contextlib.AbstractContextManager[FileStaging | ObjectStaging] = (
         file_staged(url, replaces, check)
         if one_file
         else objects.object_staged(url, identity, overwrite=replaces, check=check)
     )
     nbytes = costs.bytes_copied + costs.bytes_computed
-    sparse = formats.named(prepared.destination.format).sparse
     with target as uploaded, spooled(url, one_file, identity, resume, nbytes) as spool:
-        if replaces and sparse and isinstance(uploaded, ObjectStaging):
-            uploaded.draft.hold_all()  # the older one may lack chunks of the same names
+        if isinstance(uploaded, ObjectStaging):
+            _protect(uploaded, sparse)
         yield SpooledStage(spool, uploaded)
+
+
+def _protect(staging: ObjectStaging, sparse: bool) -> None:
+    """Let no data lie where the checkpoint that is replaced may lack a chunk: its reader would take it."""
+    if staging.journal.before and sparse:
+        staging.draft.hold_all()
 
 
 @contextlib.contextmanager
@@ -198,12 +204,14 @@ def _in_store(prepared: Prepared, url: str, resume: bool) -> Iterator[Stage]:
             check_directory(url)
         check_url(url, prepared.replaces)
 
-    if not formats.named(prepared.destination.format).stores:
+    chosen = formats.named(prepared.destination.format)
+    if not chosen.stores:
         with _spooled(prepared, url, resume, check) as stage:
             yield stage
         return
-    with objects.object_staged(url, identity_of(prepared), resume, replaces, check) as draft:
-        yield ObjectStage(draft)
+    with objects.object_staged(url, identity_of(prepared), resume, replaces, check) as staging:
+        _protect(staging, chosen.sparse)
+        yield ObjectStage(staging)
 
 
 @contextlib.contextmanager

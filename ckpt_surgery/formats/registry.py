@@ -98,6 +98,8 @@ class Format:
     """Suffixes of names. A destination with such a name gets this format unless another one is chosen."""
     is_file: Callable[[str], bool] = lambda name: False
     """Whether a destination of that name is to be one file rather than a directory."""
+    shards_in_stores: bool = False
+    """Whether several machines can write one checkpoint to an object store."""
     links: bool = False
     """Whether a checkpoint can use whole data files of another one. Otherwise stored bytes are copied."""
     replaces_files: bool = False

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from safetensors.numpy import load_file
 
 import ckpt_surgery
@@ -27,7 +28,7 @@ from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored
 from tests.support.comparing import assert_same
-from tests.support.key_value import KeyValueStore, key_value
+from tests.support.key_value import KeyValueStore, key_value, uploaded
 from tests.support.libraries import Arrays, load_flax, load_npz, load_zarr, save_npz
 from tests.support.object_runs import Dying, Killed
 from tests.support.reading import values
@@ -50,13 +51,13 @@ class Written:
     """Reads it with its own library."""
     options: Mapping[str, Any] = field(default_factory=dict)
     zarr: int = 3
-    spooled: bool = True
-    """Whether it is made in a local directory."""
+    same_names: bool = True
+    """Whether a store gets objects of the names that files have on a disk."""
 
 
 FORMS = {
-    "orbax3": Written("out", lambda path: flattened(restored(path)), spooled=False),
-    "orbax2": Written("out", lambda path: flattened(restored(path)), zarr=2, spooled=False),
+    "orbax3": Written("out", lambda path: flattened(restored(path)), same_names=False),
+    "orbax2": Written("out", lambda path: flattened(restored(path)), zarr=2, same_names=False),
     "safetensors": Written("out.safetensors", load_file),
     "safetensors-directory": Written("out", load_shards, {"format": "safetensors"}),
     "safetensors-shards": Written("out", load_shards, {"format": "safetensors", "shard_size": "2kB"}),
@@ -145,7 +146,7 @@ def test_a_disk_gets_the_same(form: Written, tmp_path: Path, bucket: str) -> Non
     write(form, tmp_path, 1, f"{bucket}/{form.name}")
     write(form, tmp_path, 1, str(tmp_path / form.name))
     assert not ckpt_surgery.diff(tmp_path / form.name, f"{bucket}/{form.name}", values=True).different
-    if form.spooled:
+    if form.same_names:
         written = tmp_path / form.name
         files = [written] if written.is_file() else [p for p in written.rglob("*") if p.is_file()]
         beside = tmp_path.glob(f"{form.name}.*")
@@ -191,7 +192,7 @@ def test_another_format_is_replaced(old: str, form: Written, tmp_path: Path, buc
     write(plain, tmp_path, 2, f"{bucket}/fresh")
     fresh = {name.replace("fresh", "out", 1) for name in names(bucket) if name.startswith("fresh")}
     there = {name for name in names(bucket) if name.startswith("out")}
-    if form.spooled:
+    if form.same_names:
         assert there == fresh
 
 
@@ -208,6 +209,36 @@ def test_hostile_names_stay_below_the_destination(form: Written, tmp_path: Path,
     forget()
     assert_same(values(formats.open_source(url)), named)
     assert all(name.startswith(f"runs/{form.name}") for name in names(url))
+
+
+def test_the_older_group_is_read_as_it_was_until_it_is_replaced(tmp_path: Path, bucket: str) -> None:
+    """Where it lacks a chunk, which stands for zeros, there is none of the new one either."""
+    zarr.create_group(tmp_path / "old").create_array("x", shape=(8,), chunks=(8,), dtype="f4", fill_value=0)
+    url = uploaded(tmp_path / "old", f"{bucket}/out")
+    assert names(bucket) == ["out/x/zarr.json", "out/zarr.json"]
+    path, seen = save_npz({"x": np.ones(8, np.float32)}, tmp_path / "in.npz"), []
+
+    def look(progress: Any) -> None:
+        forget()
+        seen.append(values(formats.open_source(url))["x"].tolist())
+
+    ckpt_surgery.convert(path, url, format="zarr", overwrite=True, progress=look)
+    assert seen == [[0.0] * 8]
+    look(None)
+    assert seen[1] == [1.0] * 8
+
+
+def test_shards_are_refused_where_one_machine_has_to_write(
+    form: Written, tmp_path: Path, bucket: str
+) -> None:
+    plan, options = tmp_path / "plan.json", {**form.options, "dst": f"{bucket}/{form.name}"}
+    ckpt_surgery.plan(None, saved(tmp_path, 1), out=plan, **options)
+    if form.name == "out" and "format" not in form.options:
+        assert ckpt_surgery.apply_shard(plan, shard="0/1").missing == ()
+        return
+    with pytest.raises(UsageError, match="not written to a bucket in shards"):
+        ckpt_surgery.apply_shard(plan, shard="0/1")
+    assert names(bucket) == []
 
 
 # --- runs that end early ------------------------------------------------------------------------------
@@ -235,7 +266,7 @@ def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Pa
     write(form, tmp_path, 3, f"{bucket}/other/{form.name}")
     count = sum(name.startswith("other") for name in names(bucket))
     store_of(url)[0].delete([name for name in names(url) if name.startswith("other")])
-    step = 1 if form.spooled and "." in form.name and "zarr" not in form.name else 5
+    step = 1 if form.same_names and "." in form.name and "zarr" not in form.name else 5
     while killed(form, tmp_path, url, number := number + step, older):
         seen.append(state(url))
         try:
@@ -245,7 +276,7 @@ def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Pa
             assert not older, number
             assert state(url) == 2, number
         else:
-            if form.spooled:
+            if form.same_names:
                 assert len(names(url)) == count, number
         store = store_of(url)[0]
         store.delete(names(url))
@@ -276,7 +307,7 @@ KILLED = """
     from pathlib import Path
     import ckpt_surgery
     from ckpt_surgery.engine import journal
-    from tests.support.key_value import KeyValueStore, key_value
+    from tests.support.key_value import KeyValueStore, key_value, uploaded
 
     def end(self, name, *rest):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -14,6 +14,7 @@ FORMAT = Format(
     other_files="ckpt_surgery.formats.orbax.other_files:other_files",
     links=True,
     stores=True,
+    shards_in_stores=True,
     replaces_files=True,
     holds_shardings=True,
     structure_file=True,

@@ -10,6 +10,7 @@ FORMAT = Format(
     encoder="ckpt_surgery.formats.zarr.encoder:zarr_encoder",
     sink="ckpt_surgery.formats.zarr.sink:open_zarr_sink",
     separate_files=True,
+    stores=True,
     check="ckpt_surgery.formats.zarr.encoder:check_destination",
     other_files="ckpt_surgery.formats.zarr.other_files:other_files",
     suffixes=(SUFFIX,),

@@ -6,20 +6,20 @@ a chunk is seldom a file of its own where it comes from.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.arrays import Region, Shape
-from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.protocols import NONE_KNOWN, Adoption, Output
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import SinkOptions
 from ckpt_surgery.formats.shared.zarr_arrays import OPEN_ARRAYS
-from ckpt_surgery.formats.shared.zarr_layout import ATTRIBUTES_2, FILE_NAMES, GROUP_2, NODE_3
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import (
     DRIVERS,
@@ -28,10 +28,14 @@ from ckpt_surgery.formats.shared.zarr_writing import (
     put,
     store_errors,
 )
+from ckpt_surgery.formats.zarr.documents import documents, with_record
 from ckpt_surgery.storage.adopting import copy_chunk
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.handles import Handles
-from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
+from ckpt_surgery.storage.record_files import put_record
+
+if TYPE_CHECKING:
+    from ckpt_surgery.formats.zarr.object_sink import ZarrObjectSink
 
 
 class ZarrSink:
@@ -45,27 +49,12 @@ class ZarrSink:
 
     def create(self) -> None:
         """Make every group and every array, without chunks. Raises StorageError."""
-        self._write_group("", self._attributes)
-        for group in {group: None for output in self.outputs for group in _groups(output.leaf.key.text)}:
-            self._write_group(group, {})
-        for output in self.outputs:
-            self._write_file(output.leaf.key.text, FILE_NAMES[self._zarr], definition(output, self._zarr))
-
-    def _write_group(self, group: str, attributes: Mapping[str, Any]) -> None:
-        if self._zarr == 3:
-            self._write_file(group, NODE_3, json.dumps(_group_node(attributes)).encode())
-            return
-        self._write_file(group, GROUP_2, b'{"zarr_format": 2}')
-        if attributes:
-            self._write_file(group, ATTRIBUTES_2, json.dumps(dict(attributes)).encode())
-
-    def _write_file(self, node: str, name: str, data: bytes) -> None:
-        """Write a file of a group or an array, whose directory is made unless it is the root."""
-        path = self._directory / node / name
-        with storage_errors(path):
-            if node:
-                path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
+        for name, data in documents(self._zarr, self._attributes, self.outputs).items():
+            path = self._directory / name
+            with storage_errors(path):
+                if path.parent != self._directory:
+                    path.parent.mkdir(exist_ok=True)
+                path.write_bytes(data)
 
     def attach(self, worker: str) -> "ZarrWriter":
         """A writer of chunks. Each chunk is a file of its own, so workers share none."""
@@ -75,15 +64,9 @@ class ZarrSink:
         """Do nothing: a group has no index and no commit marker."""
 
     def record(self, text: str) -> bool:
-        """Put the record among the group's attributes. Raises StorageError.
-
-        Readers would warn of a file that is no part of a group.
-        """
-        attributes = {**self._attributes, RECORD_NAME: json.loads(text)}
-        if self._zarr == 3:
-            put_record(self._directory / NODE_3, json.dumps(_group_node(attributes)))
-        else:
-            put_record(self._directory / ATTRIBUTES_2, json.dumps(attributes))
+        """Put the record among the group's attributes. Raises StorageError."""
+        name, content = with_record(self._zarr, self._attributes, text)
+        put_record(self._directory / name, content)
         return True
 
 
@@ -150,17 +133,16 @@ class ZarrWriter:
         return opened.result()
 
 
-def _group_node(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a group, version 3."""
-    return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+def open_zarr_sink(
+    directory: PathLike, options: SinkOptions, outputs: Sequence[Output]
+) -> "ZarrSink | ZarrObjectSink":
+    """A sink that writes a group, to a directory or below a URL.
 
+    The custom metadata becomes the group's attributes.
+    """
+    metadata = dict(options.metadata)
+    if urls.is_url(os.fspath(directory)):
+        from ckpt_surgery.formats.zarr.object_sink import ZarrObjectSink  # takes what only stores need
 
-def _groups(text: str) -> Iterator[str]:
-    """The keys of the groups that a leaf is in, except the root."""
-    parts = text.split(SEPARATOR)
-    return (SEPARATOR.join(parts[:i]) for i in range(1, len(parts)))
-
-
-def open_zarr_sink(directory: Path, options: SinkOptions, outputs: Sequence[Output]) -> ZarrSink:
-    """A sink that writes a group. The custom metadata becomes the group's attributes."""
-    return ZarrSink(directory, options.zarr, dict(options.metadata), outputs)
+        return ZarrObjectSink(os.fspath(directory), options.zarr, metadata, outputs)
+    return ZarrSink(Path(directory), options.zarr, metadata, outputs)
