@@ -106,7 +106,7 @@ def publish_file(staging: FileStaging, file: Path, record: Path) -> None:
                 staging.published = _is_there(staging, file)
             if not staging.published and isinstance(error, ConditionFailed):
                 raise _changed(staging) from error
-            if not staging.published or not isinstance(error, SurgeryError):
+            if not staging.published or not isinstance(error, ConditionFailed | StorageError):
                 raise
         forget()
     staging.notices += tuple(f"{_complete(staging)}; {reason}" for reason in notices)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from ckpt_surgery.core.cancellation import Cancelled, cancelled_by
+from ckpt_surgery.engine.signals import deferred
 
 POLL = 0.1
 """Longest wait in seconds; signals are handled between two waits."""
@@ -27,8 +28,10 @@ def carried_out(uploads: Sequence[Callable[[], object]]) -> None:
             upload()
 
     with ThreadPoolExecutor(min(AT_A_TIME, len(uploads)), thread_name_prefix="upload") as pool:
-        futures = [pool.submit(one, upload) for upload in uploads]
+        futures: list[Future[None]] = []
         try:
+            with deferred():  # a thread that is being started would not be waited for
+                futures += [pool.submit(one, upload) for upload in uploads]
             pending = set(futures)
             while pending and not any(map(_failure, futures)):
                 pending = wait(pending, POLL, FIRST_EXCEPTION).not_done

@@ -16,7 +16,7 @@ from ckpt_surgery.formats.shared.zarr_memory import MemoryArray
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import chunk_name, store_errors
 from ckpt_surgery.formats.zarr.documents import documents, with_record
-from ckpt_surgery.storage.copy_sources import read_chunk
+from ckpt_surgery.storage.copy_sources import PIECE, read_chunk, upload_chunk
 from ckpt_surgery.storage.draft import documents_follow
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.record_files import put_record
@@ -82,6 +82,8 @@ class ZarrObjectWriter:
         return Adoption(crcs)
 
     def _copy(self, name: str, chunk: Chunk) -> int:
+        if chunk.inline is None and chunk.length > PIECE:
+            return upload_chunk(chunk, self._store, name)
         data = read_chunk(chunk)
         self._store.put(name, data)
         return bytes_crc(data)

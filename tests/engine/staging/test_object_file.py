@@ -1,0 +1,146 @@
+"""One object as a checkpoint: what is there afterwards, also where answers are lost and signals come."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import DestinationError, Interrupted, StorageError
+from ckpt_surgery.engine.signals import interruptible
+from ckpt_surgery.engine.staging.object_file import FileStaging, file_staged, publish_file
+from ckpt_surgery.storage.store import ConditionFailed, store_of
+from tests.support.key_value import KeyValueStore, key_value
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with key_value(tmp_path / "bucket") as root:
+        yield f"{root}/runs/out.bin"
+
+
+def objects(url: str) -> dict[str, bytes]:
+    store, _ = store_of(url)
+    return {name: store.read(name) for name in store.walk()}
+
+
+def run(
+    url: str, tmp_path: Path, data: bytes, overwrite: bool = False, record: str = "", **more: Any
+) -> FileStaging:
+    """A whole run. `during` is called before the file is published."""
+    file, beside = tmp_path / "out.bin", tmp_path / "record"
+    file.write_bytes(data)
+    beside.unlink(missing_ok=True)
+    if record:
+        beside.write_text(record)
+    with file_staged(url, overwrite, more.get("check", lambda: None)) as staging:
+        more.get("during", lambda: None)()
+        publish_file(staging, file, beside)
+    return staging
+
+
+def test_a_file_and_its_record_are_put(url: str, tmp_path: Path) -> None:
+    staging = run(url, tmp_path, b"new", record="made by me")
+    assert (staging.published, staging.notices) == (True, ())
+    assert objects(url) == {"runs/out.bin": b"new", "runs/out.bin.ckpt_surgery.json": b"made by me"}
+
+
+def test_what_is_there_is_replaced_with_overwrite_only(url: str, tmp_path: Path) -> None:
+    run(url, tmp_path, b"old", record="of the old one")
+    with pytest.raises(DestinationError, match="exists already"):
+        run(url, tmp_path, b"new")
+    assert objects(url)["runs/out.bin"] == b"old"
+    run(url, tmp_path, b"new", overwrite=True)
+    assert objects(url) == {"runs/out.bin": b"new"}
+
+
+def test_the_check_is_made_under_the_lock(url: str, tmp_path: Path) -> None:
+    def check() -> None:
+        assert "runs/.out.bin.ckpt-surgery-lock" in objects(url)
+        raise DestinationError("changed")
+
+    with pytest.raises(DestinationError, match="changed"):
+        run(url, tmp_path, b"new", check=check)
+    assert objects(url) == {}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_another_process_wrote_stays(overwrite: bool, url: str, tmp_path: Path) -> None:
+    if overwrite:
+        run(url, tmp_path, b"old", record="of the old one")
+    store, name = store_of(url)
+    with pytest.raises(DestinationError, match="another process has written it") as caught:
+        run(url, tmp_path, b"new", overwrite, during=lambda: store.put(name, b"another"))
+    assert caught.value.exit_code == 4
+    assert objects(url).pop("runs/out.bin") == b"another"
+    assert ("runs/out.bin.ckpt_surgery.json" in objects(url)) is overwrite
+
+
+def test_objects_below_are_not_replaced(url: str, tmp_path: Path) -> None:
+    store, name = store_of(url)
+    store.put(f"{name}/d/0", b"data")
+    with pytest.raises(DestinationError, match="objects lie below it"):
+        run(url, tmp_path, b"new", overwrite=True)
+    assert objects(url) == {"runs/out.bin/d/0": b"data"}
+
+
+def uploads(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None], first: bool = True) -> None:
+    """Do something after, or instead of, an upload."""
+    real = KeyValueStore.upload
+
+    def upload(self: KeyValueStore, *arguments: Any) -> Any:
+        found = real(self, *arguments) if first else None
+        then()
+        return found
+
+    monkeypatch.setattr(KeyValueStore, "upload", upload)
+
+
+@pytest.mark.parametrize("error", [ConditionFailed("is there"), StorageError("no answer")])
+def test_a_lost_answer_is_no_failure(
+    error: Exception, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose() -> None:
+        raise error
+
+    uploads(monkeypatch, lose)
+    assert run(url, tmp_path, b"new", record="made by me").published
+    assert objects(url).keys() == {"runs/out.bin", "runs/out.bin.ckpt_surgery.json"}
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_signal_tells_what_is_there(
+    before: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        if before:
+            raise StorageError("it was ended")
+
+    uploads(monkeypatch, interrupt, first=not before)
+    with interruptible(), pytest.raises((Interrupted, StorageError)) as caught:
+        run(url, tmp_path, b"new")
+    if before:
+        assert objects(url) == {}
+    else:
+        assert f"{url} is new and complete" in str(caught.value)
+        assert objects(url) == {"runs/out.bin": b"new"}
+
+
+def test_a_record_that_cannot_be_put_is_told(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = KeyValueStore.put
+
+    def put(self: KeyValueStore, name: str, *rest: Any) -> Any:
+        if name.endswith(".json"):
+            raise StorageError("the store is tired")
+        return real(self, name, *rest)
+
+    monkeypatch.setattr(KeyValueStore, "put", put)
+    staging = run(url, tmp_path, b"new", record="made by me")
+    assert staging.published
+    assert "its record" in staging.notices[0]
+    assert "the store is tired" in staging.notices[0]
