@@ -37,9 +37,17 @@ def is_published(directory: str) -> bool:
     if not exists(own):
         return True
     journals = [name for name in directory_names(own).files if name.endswith(".json")]
-    documents = (read_json(os.path.join(own, name)) for name in journals)
+    documents = (_document(os.path.join(own, name)) for name in journals)
     begun = [document for document in documents if document.get("state") == SWITCHING]
     return all(_is_complete(directory, document) for document in begun)
+
+
+def _document(journal: str) -> dict[str, Any]:
+    """A journal; empty where it is gone, for its run has come to its end, or is none."""
+    try:
+        return read_json(journal)
+    except SourceError:
+        return {}
 
 
 def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
