@@ -228,6 +228,11 @@ class StoreBench:
 
         return self.place.run(start, hit)
 
+    def run_from_before(self, *options: str, hit: Hit = NONE) -> Run:
+        """The command, where everything is as it was before any run."""
+        self.prepare()
+        return self.run(*options, hit=hit)
+
     def objects(self) -> dict[str, bytes]:
         """Every object below the destination, by its name there."""
         store, name = store_of(self.url)

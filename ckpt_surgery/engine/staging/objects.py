@@ -121,6 +121,7 @@ def object_staged(
             check()
             staging = _begun(url, store, prefix, lock, identity, resume, overwrite, adopted)
             staging.notices = taken.notices + staging.notices
+            store.put(f"{prefix}/{journal_name(staging.run)}", to_bytes(staging.journal))
             with (
                 giving_signs(partial(_give_sign, staging)),
                 registered(scheme_of_draft(staging.run), lambda _: staging.draft),
@@ -165,7 +166,7 @@ def _begun(
     overwrite: bool,
     adopted: Collection[str],
 ) -> ObjectStaging:
-    """Put in order what ended runs left, and note this run below the destination."""
+    """Put in order what ended runs left; the run that can begin then."""
     found = leftovers.examine(store, prefix)
     notices = _rolled_forward(url, store, prefix, lock, found)
     if notices:
@@ -180,7 +181,6 @@ def _begun(
     run = lock.owner.run if taken_up is None else taken_up.run
     before = {name: stat.version for name, stat in others.items()}
     journal = Journal(run, identity, before, frozenset(adopted))
-    store.put(f"{prefix}/{journal_name(run)}", to_bytes(journal))
     written = {name: stat for name, stat in found.others.items() if name in adopted}
     if taken_up is not None:
         written |= taken_up.data

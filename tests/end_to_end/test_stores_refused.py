@@ -1,0 +1,305 @@
+"""Stores that refuse, forget and change while a command runs: what is told, and what is there then."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DestinationError, SourceError, StorageError, SurgeryError
+from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
+from ckpt_surgery.storage import remote, store, views
+from ckpt_surgery.storage.store import Only, store_of
+from tests.emulators.disturbing import Asked
+from tests.emulators.fixtures import Bucket
+from tests.support.checkpoints import save_pytree
+from tests.support.command_line import run
+
+LOCK = ".ckpt-surgery-lock"
+KEEP = "version: 1\nrules: []\n"
+DOUBLE = "version: 1\nrules: [{match: '.*', value: x * 2}]\n"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    chance = np.random.default_rng(0)
+    save_pytree(tmp_path / "in", {name: chance.random(900) for name in "abc"})
+    (tmp_path / "keep.yaml").write_text(KEEP)
+    (tmp_path / "double.yaml").write_text(DOUBLE)
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, s3_bucket: Bucket) -> Iterator[None]:
+    """A request is repeated once only."""
+    monkeypatch.setattr(remote, "_RETRY", {**remote._RETRY, "max_retries": 1})
+    store._opened.cache_clear()
+    yield
+    store._opened.cache_clear()
+
+
+def objects(bucket: Bucket) -> dict[str, bytes]:
+    """Every object of a bucket."""
+    bucket.server.clear()
+    opened = store_of(f"{bucket.url}/x")[0]
+    return {name: opened.read(name) for name in opened.walk()}
+
+
+def check_told(output: str, *told: str) -> None:
+    """The command ends with one short paragraph, without a traceback, that tells this."""
+    text = " ".join(output.split())
+    assert "Traceback" not in text
+    assert len(re.findall("Error: ", text)) == 1, text
+    for one in told:
+        assert one in text, text
+
+
+# --- stores that refuse -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_knows_no_conditions(source: Path, s3_bucket: Bucket) -> None:
+    s3_bucket.server.refuse = lambda asked, number: 501 if asked.method == "PUT" else None
+    done = run("apply", source.parent / "keep.yaml", source, f"{s3_bucket.url}/out")
+    assert done.exit_code == 5
+    check_told(done.output, "does not know conditional writes", "Use a store that has them")
+    assert objects(s3_bucket) == {}
+
+
+@pytest.mark.parametrize("command", ["inspect", "apply"])
+def test_a_bucket_that_is_not_there(command: str, source: Path, s3_bucket: Bucket) -> None:
+    arguments = {
+        "inspect": ("inspect", "s3://no-such-bucket/run"),
+        "apply": ("apply", source.parent / "keep.yaml", source, "s3://no-such-bucket/run"),
+    }
+    done = run(*arguments[command])
+    assert done.exit_code == 5
+    check_told(done.output, "s3://no-such-bucket/")
+    assert "such bucket" in done.output or "NoSuchBucket" in done.output
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("command", ["inspect", "apply", "verify"])
+def test_credentials_that_are_refused(command: str, source: Path, s3_bucket: Bucket) -> None:
+    s3_bucket.server.refuse = lambda asked, number: 403
+    out = f"{s3_bucket.url}/out"
+    recipe = source.parent / "keep.yaml"
+    arguments = {"inspect": (out,), "apply": (recipe, source, out), "verify": (out,)}
+    done = run(command, *arguments[command])
+    assert done.exit_code == 5
+    check_told(done.output, s3_bucket.url, "the store refuses it", "Check the credentials")
+
+
+@pytest.mark.parametrize("command", ["inspect", "apply", "verify"])
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_cannot_be_reached(
+    command: str, source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    store._opened.cache_clear()
+    out = f"{s3_bucket.url}/out"
+    recipe = source.parent / "keep.yaml"
+    arguments = {"inspect": (out,), "apply": (recipe, source, out), "verify": (out,)}
+    done = run(command, *arguments[command])
+    assert done.exit_code == 5
+    check_told(done.output, s3_bucket.url, "the store cannot be reached", "AWS_ENDPOINT_URL")
+
+
+def test_retries_end_within_a_minute() -> None:
+    """What is between the attempts, and the longest that all of them together may take."""
+    pauses = remote._RETRY["backoff"]
+    longest = sum(
+        min(pauses["init_backoff"] * pauses["base"] ** n, pauses["max_backoff"]).total_seconds()  # type: ignore[index]
+        for n in range(remote._RETRY["max_retries"])  # type: ignore[call-overload]
+    )
+    assert longest < 60
+    assert remote._RETRY["retry_timeout"].total_seconds() <= 60  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_prefix_that_may_only_be_read(source: Path, s3_bucket: Bucket) -> None:
+    ckpt_surgery.apply(None, source, dst=f"{s3_bucket.url}/old")
+    before = objects(s3_bucket)
+    s3_bucket.server.refuse = lambda asked, number: 403 if asked.method in ("PUT", "POST", "DELETE") else None
+    assert run("inspect", f"{s3_bucket.url}/old").exit_code == 0
+    done = run("apply", source.parent / "keep.yaml", f"{s3_bucket.url}/old", f"{s3_bucket.url}/new")
+    assert done.exit_code == 5
+    check_told(done.output, f"{s3_bucket.url}/.new.ckpt-surgery-lock", "the store refuses it")
+    assert objects(s3_bucket) == before
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("part", ["/d/", "_METADATA", COMMIT_FILE])
+def test_a_store_that_stops_in_the_middle(
+    part: str, overwrite: bool, source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses everything from one object on. Once it answers again, the next run puts all in order."""
+    url = f"{s3_bucket.url}/out"
+    if overwrite:
+        ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
+    down = []
+
+    def refuse(asked: Asked, number: int) -> int | None:
+        if (
+            asked.method == "PUT"
+            and asked.path.startswith(f"/{s3_bucket.url[5:]}/out/")
+            and part in asked.path
+        ):
+            down.append(number)
+        return 500 if down else None
+
+    s3_bucket.server.clear()
+    s3_bucket.server.refuse = refuse
+    with pytest.raises(StorageError) as raised:
+        ckpt_surgery.apply(None, source, dst=url, overwrite=overwrite)
+    assert down
+    told = str(raised.value)
+    found = objects(s3_bucket)
+    if part == "/d/":
+        assert (f"out/{COMMIT_FILE}" in found) == overwrite
+    else:
+        assert "commit" in told
+        assert f"out/{COMMIT_FILE}" not in found or overwrite
+    monkeypatch.setattr("ckpt_surgery.engine.staging.object_lock.has_ended", lambda owner: True)
+    ckpt_surgery.apply(None, source, dst=url, overwrite=True)
+    assert not ckpt_surgery.diff(source, url, values=True).different
+    assert not [name for name in objects(s3_bucket) if "ckpt-surgery/" in name or "lock" in name]
+
+
+# --- stores that forget -----------------------------------------------------------------------------------
+
+
+def once(lost: set[tuple[str, str]], which: Callable[[Asked], bool]) -> Callable[[Asked, int], bool]:
+    """Whether a request is the first one of its path and method of this kind; `lost` gets those that are."""
+
+    def is_first(asked: Asked, number: int) -> bool:
+        if (asked.method, asked.path) in lost or not which(asked):
+            return False
+        lost.add((asked.method, asked.path))
+        return True
+
+    return is_first
+
+
+@pytest.mark.parametrize("overwrite", [False, True], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize("name", [COMMIT_FILE, "-lock", ""], ids=["marker", "lock", "everything"])
+def test_lost_answers_are_no_failure(name: str, overwrite: bool, source: Path, s3_bucket: Bucket) -> None:
+    url = f"{s3_bucket.url}/out"
+    if overwrite:
+        ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
+    s3_bucket.server.clear()
+    lost: set[tuple[str, str]] = set()
+    s3_bucket.server.lose = once(lost, lambda asked: asked.method != "GET" and name in asked.path)
+    ckpt_surgery.apply(None, source, dst=url, overwrite=overwrite)
+    path = f"/{url[5:-3]}.out{LOCK}" if name == "-lock" else f"/{url[5:]}/{COMMIT_FILE}"
+    assert ("PUT", path) in lost
+    assert not ckpt_surgery.diff(source, url, values=True).different
+    assert not [name for name in objects(s3_bucket) if "ckpt-surgery/" in name or "lock" in name]
+
+
+# --- what changes while a command runs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["deleted", "written"])
+def test_a_source_that_changes_after_the_plan(written: bool, source: Path, s3_bucket: Bucket) -> None:
+    given = f"{s3_bucket.url}/in"
+    ckpt_surgery.apply(None, source, dst=given)
+    opened, name = store_of(given)
+    data = next(one for one in opened.walk(f"{name}/") if "process" in one and "/d/" in one)
+
+    def act(plan: object) -> None:
+        if written:
+            opened.put(data, bytes(len(opened.read(data))))
+        else:
+            opened.delete([data])
+
+    with pytest.raises(SourceError) as raised:
+        ckpt_surgery.apply(source.parent / "double.yaml", given, dst=f"{s3_bucket.url}/out", on_plan=act)
+    assert raised.value.exit_code == 1
+    assert data in str(raised.value)
+    assert not [one for one in objects(s3_bucket) if "out" in one]
+
+
+def test_an_old_checkpoint_that_changes_is_not_replaced(source: Path, s3_bucket: Bucket) -> None:
+    url = f"{s3_bucket.url}/out"
+    ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
+    opened, name = store_of(url)
+
+    def act(plan: object) -> None:
+        opened.put(f"{name}/_METADATA", opened.read(f"{name}/_METADATA") + b"\n")
+
+    with pytest.raises(DestinationError, match="changed during this run") as raised:
+        ckpt_surgery.apply(None, source, dst=url, overwrite=True, on_plan=act)
+    assert raised.value.exit_code == 4
+    assert len(ckpt_surgery.inspect(url).leaves) == 3
+    assert not [one for one in objects(s3_bucket) if "ckpt-surgery/" in one or "lock" in one]
+
+
+def at_first_data(bucket: Bucket, act: Callable[[], object]) -> Callable[[Asked, int], int | None]:
+    """Do something while the first object of data is put."""
+    done: list[bool] = []
+
+    def refuse(asked: Asked, number: int) -> None:
+        if not done and asked.method == "PUT" and "/d/" in asked.path:
+            done.append(True)
+            act()
+
+    return refuse
+
+
+def test_an_old_checkpoint_that_changes_while_the_new_one_is_written(source: Path, s3_bucket: Bucket) -> None:
+    url = f"{s3_bucket.url}/out"
+    ckpt_surgery.apply(source.parent / "double.yaml", source, dst=url)
+    opened, name = store_of(url)
+    s3_bucket.server.refuse = at_first_data(s3_bucket, lambda: opened.put(f"{name}/_METADATA", b"{}"))
+    with pytest.raises(DestinationError, match="_METADATA: was written or deleted during this run") as raised:
+        ckpt_surgery.apply(None, source, dst=url, overwrite=True)
+    assert raised.value.exit_code == 4
+    found = objects(s3_bucket)
+    assert found[f"{name}/_METADATA"] == b"{}"
+    assert not [one for one in found if "ckpt-surgery/" in one or "lock" in one]
+
+
+def test_a_lock_that_another_run_has_taken(source: Path, s3_bucket: Bucket) -> None:
+    """The other one takes this run for dead: it publishes nothing, and leaves the other one's lock."""
+    opened = store_of(f"{s3_bucket.url}/out")[0]
+    other = b'{"owner": null, "sign": 1}'
+    s3_bucket.server.refuse = at_first_data(
+        s3_bucket, lambda: opened.put(".out.ckpt-surgery-lock", other, Only.ANY)
+    )
+    with pytest.raises(DestinationError, match="has taken over this destination during this run") as raised:
+        ckpt_surgery.apply(None, source, dst=f"{s3_bucket.url}/out")
+    assert raised.value.exit_code == 4
+    found = objects(s3_bucket)
+    assert found[".out.ckpt-surgery-lock"] == other
+    assert f"out/{COMMIT_FILE}" not in found
+    assert "out/_METADATA" not in found
+
+
+def test_another_checkpoint_that_appears_is_not_mixed_with_this_one(source: Path, s3_bucket: Bucket) -> None:
+    opened = store_of(f"{s3_bucket.url}/out")[0]
+    s3_bucket.server.refuse = at_first_data(s3_bucket, lambda: opened.put(f"out/{COMMIT_FILE}", b"mine"))
+    with pytest.raises(SurgeryError) as raised:
+        ckpt_surgery.apply(None, source, dst=f"{s3_bucket.url}/out")
+    assert raised.value.exit_code == 4
+    assert objects(s3_bucket) == {f"out/{COMMIT_FILE}": b"mine"}
+
+
+# --- long listings ----------------------------------------------------------------------------------------
+
+
+def test_listings_of_several_pages(source: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is read, of what is replaced, and of what an ended run has left."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    url = f"{s3_bucket.url}/out"
+    for overwrite in (False, True):
+        ckpt_surgery.apply(None, source, dst=url, overwrite=overwrite)
+        views.forget()
+        assert not ckpt_surgery.diff(source, url, values=True).different
+    s3_bucket.server.clear()
+    assert len(store_of(url)[0].walk("out/")) > 6
+    assert len(s3_bucket.server.asked) > 2
+    assert not [one for one in objects(s3_bucket) if "ckpt-surgery/" in one or "lock" in one]
