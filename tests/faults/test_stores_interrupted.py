@@ -81,3 +81,20 @@ def test_a_publication_is_carried_to_its_end_first(make: Callable[[str], StoreBe
     assert "is new and complete" in flowing(run.err)
     assert not [name for name in bench.objects() if name.startswith(OWN)]
     bench.check_clean()
+
+
+@pytest.mark.parametrize("kind", ["fresh", "overwrite"])
+def test_no_signal_leaves_a_lock_or_anything_that_is_not_told(
+    kind: str, make: Callable[[str], StoreBench]
+) -> None:
+    """At the requests for the lock, where the run notes itself, and in the clean-up after the publication."""
+    bench = make(kind)
+    phases = [request.phase for request in bench.requests]
+    numbers = {1 + phases.index(phase) for phase in ("lock", "journal", "clean-up")}
+    numbers |= {len(phases) - back for back in range(4)}
+    for number in sorted(numbers):
+        run = bench.run_from_before(hit=Hit(number, what=signal.SIGTERM))
+        assert run.code in (0, 143), run
+        assert bench.state() in (("new",) if run.code == 0 else ("old", "uncommitted", "new"))
+        left = [name for name in store_of(bench.url)[0].walk() if "-lock" in name or OWN in name]
+        assert left == [], f"{run}: {number}"

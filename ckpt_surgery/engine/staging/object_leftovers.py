@@ -122,6 +122,16 @@ def remove(store: Store, prefix: str, run: str, objects: Sequence[str]) -> None:
             store.delete([f"{prefix}/{name}" for name in sorted(group)])
 
 
+def forget_run(store: Store, prefix: str, run: str, objects: Mapping[str, Stat]) -> None:
+    """Remove what a run that has published kept for itself. Raises StorageError.
+
+    The journal, from which the next run goes on, comes last.
+    """
+    own = [name for name in objects if name.startswith(own_prefix(run))]
+    store.delete([f"{prefix}/{name}" for name in sorted(own)])
+    store.delete([f"{prefix}/{journal_name(run)}"])
+
+
 def clear(store: Store, prefix: str, attempts: Sequence[Attempt]) -> list[str]:
     """Remove what runs left that never published. Returns a sentence for each. Raises StorageError."""
     notices = []

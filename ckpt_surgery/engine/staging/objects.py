@@ -113,10 +113,11 @@ def object_staged(
     store refuses, or obeys no conditions.
     """
     store, prefix = store_of(url)
-    with deferred():
-        lock, taken = acquire(store, lock_name(prefix), this_process(secrets.token_hex(8)))
+    lock: ObjectLock | None = None
     staging: ObjectStaging | None = None
     try:
+        with deferred():
+            lock, taken = acquire(store, lock_name(prefix), this_process(secrets.token_hex(8)))
         with giving_signs(lock.renew):
             check()
             staging = _begun(url, store, prefix, lock, identity, resume, overwrite, adopted)
@@ -127,10 +128,12 @@ def object_staged(
                 registered(scheme_of_draft(staging.run), lambda _: staging.draft),
             ):
                 yield staging
-        _end(staging)
-    except BaseException as failure:
         with unhindered():
-            _clean_up(staging, lock, failure)
+            _end(staging)
+    except BaseException as failure:
+        if lock is not None:
+            with unhindered():
+                _clean_up(staging, lock, failure)
         raise
 
 
@@ -142,15 +145,17 @@ def roll_forward(url: str) -> tuple[str, ...]:
     store, prefix = store_of(url)
     if not any(attempt.switching for attempt in leftovers.examine(store, prefix).attempts):
         return ()
-    with deferred():
-        lock, taken = acquire(store, lock_name(prefix), this_process(secrets.token_hex(8)))
+    lock: ObjectLock | None = None
     try:
+        with deferred():
+            lock, taken = acquire(store, lock_name(prefix), this_process(secrets.token_hex(8)))
         with giving_signs(lock.renew):
             found = leftovers.examine(store, prefix)
             return taken.notices + tuple(_rolled_forward(url, store, prefix, lock, found))
     finally:
         forget()
-        lock.release()
+        if lock is not None:
+            lock.release()
 
 
 # --- the beginning --------------------------------------------------------------------------------
@@ -197,7 +202,7 @@ def _rolled_forward(
             switch = Switch(store, prefix, attempt.switching, lock.confirm)
             switch.carry_out()
             switch.clear()
-            _forget_run(store, prefix, attempt.run, attempt.objects)
+            leftovers.forget_run(store, prefix, attempt.run, attempt.objects)
             notices.append(f"completed {shown(url)}, which a run had begun to publish before it ended")
     return notices
 
@@ -324,7 +329,7 @@ def _removed(staging: ObjectStaging) -> list[str]:
         listed = store.walk(f"{prefix}/{own_prefix(run)}")
         objects = own | {name[len(prefix) + 1 :]: stat for name, stat in listed.items()}
         if staging.published:
-            _forget_run(store, prefix, run, objects)
+            leftovers.forget_run(store, prefix, run, objects)
         else:
             places = staging.draft.places.values()
             data = [place for place in places if place not in staging.journal.adopted]
@@ -334,13 +339,6 @@ def _removed(staging: ObjectStaging) -> list[str]:
         where = shown(f"{staging.url}/{own_prefix(run)}")
         return [f"objects are left at {where} ({told(error)}); the next run removes them"]
     return []
-
-
-def _forget_run(store: Store, prefix: str, run: str, objects: Mapping[str, Stat]) -> None:
-    """Remove what a run kept for itself; the journal, from which the next run goes on, comes last."""
-    own = [name for name in objects if name.startswith(own_prefix(run))]
-    store.delete([f"{prefix}/{name}" for name in sorted(own)])
-    store.delete([f"{prefix}/{journal_name(run)}"])
 
 
 def _released(lock: ObjectLock) -> list[str]:
