@@ -1,0 +1,114 @@
+"""Directories that are uploaded: in which order, and what a run that ends in between leaves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpt_surgery.core.errors import StorageError, VerificationError
+from ckpt_surgery.engine.staging.object_directory import is_document, publish_directory
+from ckpt_surgery.engine.staging.objects import object_staged, roll_forward
+from ckpt_surgery.storage.store import store_of
+from tests.support.key_value import KeyValueStore, key_value
+
+SHARDS = {"model-1.safetensors": b"one", "model-2.safetensors": b"two", "model.safetensors.index.json": b"{}"}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    with key_value(tmp_path / "bucket") as root:
+        yield f"{root}/runs/out"
+
+
+def run(url: str, tmp_path: Path, files: dict[str, bytes], overwrite: bool = False, record: str = "") -> None:
+    directory = tmp_path / f"work{len(list(tmp_path.iterdir()))}"
+    directory.mkdir()
+    for name, data in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(data)
+    beside = tmp_path / "record"
+    beside.unlink(missing_ok=True)
+    if record:
+        beside.write_text(record)
+    with object_staged(url, overwrite=overwrite) as staging:
+        publish_directory(staging, directory, beside)
+    assert staging.published
+
+
+def objects(url: str) -> dict[str, bytes]:
+    store, _ = store_of(url)
+    return {name.removeprefix("runs/"): store.read(name) for name in store.walk()}
+
+
+def below(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {f"out/{name}": data for name, data in files.items()}
+
+
+def test_data_comes_first_and_the_index_last(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, put = KeyValueStore.put, []
+
+    def noted(self: KeyValueStore, name: str, *rest: Any) -> Any:
+        put.append(name)
+        return real(self, name, *rest)
+
+    monkeypatch.setattr(KeyValueStore, "put", noted)
+    run(url, tmp_path, {**SHARDS, "ckpt_surgery.json": b"[]"})
+    assert objects(url) == below({**SHARDS, "ckpt_surgery.json": b"[]"})
+    order = [name for name in put if "ckpt-surgery" not in name]
+    assert sorted(order[:2]) == ["runs/out/model-1.safetensors", "runs/out/model-2.safetensors"]
+    assert order[2:] == ["runs/out/ckpt_surgery.json", "runs/out/model.safetensors.index.json"]
+
+
+def test_the_only_file_is_put_on_the_condition_that_there_is_none(url: str, tmp_path: Path) -> None:
+    run(url, tmp_path, {"model.safetensors": b"all"}, record="made by me")
+    assert objects(url) == {"out/model.safetensors": b"all", "out.ckpt_surgery.json": b"made by me"}
+    run(url, tmp_path, SHARDS, overwrite=True)
+    assert objects(url) == below(SHARDS)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+@pytest.mark.parametrize("old", [SHARDS, {"model.safetensors": b"old"}, {"a": b"1", "b": b"2"}])
+def test_an_older_one_is_replaced_by_one_file(
+    old: dict[str, bytes], copies: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the store cannot copy an object of this size by itself."""
+    run(url, tmp_path, old)
+    if not copies:
+        monkeypatch.setattr(KeyValueStore, "copies", lambda *arguments: False)
+    run(url, tmp_path, {"model.safetensors": b"new"}, overwrite=True)
+    assert objects(url) == {"out/model.safetensors": b"new"}
+
+
+@pytest.mark.parametrize("old", [SHARDS, {"model.safetensors": b"old"}])
+def test_what_was_begun_is_completed(
+    old: dict[str, bytes], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(url, tmp_path, old)
+    real = KeyValueStore.copy
+
+    def fail(*arguments: Any) -> bool:
+        raise StorageError("the store is tired")
+
+    monkeypatch.setattr(KeyValueStore, "copy", fail)
+    with pytest.raises(StorageError, match="completes what was begun"):
+        run(url, tmp_path, {"model.safetensors": b"new"}, overwrite=True)
+    assert "out/model.safetensors" not in objects(url)
+    assert "out/model.safetensors.index.json" not in objects(url)
+    monkeypatch.setattr(KeyValueStore, "copy", real)
+    assert "completed" in roll_forward(url)[0]
+    assert objects(url) == {"out/model.safetensors": b"new"}
+
+
+def test_nothing_is_no_checkpoint(url: str, tmp_path: Path) -> None:
+    with pytest.raises(VerificationError, match="nothing was written"):
+        run(url, tmp_path, {})
+    assert objects(url) == {}
+
+
+def test_what_describes_others_is_a_document() -> None:
+    names = ["a/.zarray", ".zgroup", "x/zarr.json", "model.safetensors.index.json", "c/0/1", "0.1", "m.npz"]
+    assert [name for name in names if is_document(name, 9)] == names[:4]
+    assert not is_document("large.json", 1 << 30)
