@@ -64,7 +64,8 @@ def destination(
     if options.path is not None:
         place = options.path if urls.is_url(options.path) else Path(options.path)
         formats.check_destination(options.format, place, sink_options)
-    links = options.link_mode is not LinkMode.COPY and chosen.links
+    spooled = not chosen.stores and options.path is not None and urls.is_url(options.path)
+    links = options.link_mode is not LinkMode.COPY and chosen.links and not spooled
     linkable = _linkable(options, sources, sink_options.replaced) if links else None
     return Destination(
         encoder=encoder,

@@ -18,6 +18,7 @@ from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.transfers import Linkable
 from ckpt_surgery.requests import Request
 from ckpt_surgery.storage.listing import data_file
+from tests.support.key_value import key_value
 from tests.support.writing import leaf_of, output_of, write_all
 
 
@@ -190,3 +191,15 @@ def test_the_encoder_is_the_formats_own() -> None:
     leaf = leaf_of("x", np.ones((2, 4)))
     assert found.encoder.unsupported([leaf]) == []
     assert found.encoder.grid(leaf, (1, 3)) == (1, 3)
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_what_is_uploaded_takes_over_no_objects(
+    stores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A format that is written to a local directory first cannot have the store copy an object there."""
+    orbax = replace(formats.named("orbax"), stores=stores)
+    monkeypatch.setattr(formats, "named", lambda name: orbax)
+    with key_value(tmp_path / "bucket") as bucket:
+        linkable = destination(options(f"{bucket}/out"), {}, []).linkable
+    assert (linkable is not None) == stores
