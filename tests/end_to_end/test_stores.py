@@ -1,11 +1,13 @@
 """Checkpoints in an object store: what is read of every format, and with how many requests."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
@@ -208,3 +210,43 @@ def test_values_come_from_a_bucket(origin: str, tmp_path: Path, bucket_of: Bucke
     url = uploaded(path, f"{bucket_of.url}/run/{path.name}")
     bucket_of.server.refuse = lambda request, number: 503 if number % 7 == 0 else None
     check_same(str(path), url)
+
+
+def test_of_what_is_kept_little_more_is_read(tmp_path: Path, bucket_of: Bucket) -> None:
+    """Partial `apply` reads a fifth more than what is kept at most, and 2 MiB."""
+    arrays = {f"layer_{i}": np.full((512, 1024), i, np.float32) for i in range(12)}
+    safetensors.numpy.save_file(arrays, tmp_path / "in.safetensors")
+    url = uploaded(tmp_path / "in.safetensors", f"{bucket_of.url}/in.safetensors")
+    kept = {f"layer_{i}": arrays[f"layer_{i}"] for i in (2, 3, 7)}
+    nbytes = sum(array.nbytes for array in kept.values())
+    recipe = {"version": 1, "rules": [{"match": "layer_[237]"}, {"match": ".*", "drop": True}]}
+    server = bucket_of.server
+    server.clear()
+    ckpt_surgery.inspect(url)
+    opening = len(server.asked)
+    server.clear()
+    ckpt_surgery.apply(recipe, url, dst=tmp_path / "out.npz")
+    # One for each leaf that is read, and the listing that tells whether something has changed.
+    assert len(server.asked) <= opening + len(kept) + 2
+    ranges = [re.fullmatch(r"bytes=(\d+)-(\d+)", one.range) for one in server.asked if one.range]
+    read = sum(int(found[2]) + 1 - int(found[1]) for found in ranges if found)
+    assert nbytes <= read <= 1.2 * nbytes + (2 << 20)
+    found = np.load(tmp_path / "out.npz")
+    for key, array in kept.items():
+        np.testing.assert_array_equal(found[key], array)
+
+
+@pytest.mark.parametrize("files", [1, 5])
+def test_headers_of_shards_are_few_requests(files: int, tmp_path: Path, bucket_of: Bucket) -> None:
+    arrays = {f"layer_{i}": np.full((64, 64), i, np.float32) for i in range(10)}
+    size = -(-len(arrays) // files) * arrays["layer_0"].nbytes
+    safetensors.numpy.save_file(arrays, tmp_path / "one.safetensors")
+    shard_size = {"shard_size": size} if files > 1 else {}
+    ckpt_surgery.convert(tmp_path / "one.safetensors", tmp_path / "in", format="safetensors", **shard_size)  # type: ignore[arg-type]
+    count = len(list((tmp_path / "in").glob("*.safetensors")))
+    url = uploaded(tmp_path / "in", f"{bucket_of.url}/in")
+    bucket_of.server.clear()
+    bucket_of.server.latency = 0.05
+    assert len(ckpt_surgery.inspect(url).leaves) == 10
+    assert len(bucket_of.server.asked) <= 3 + 3 * count
+    assert bucket_of.server.most_active >= min(2, count)

@@ -234,3 +234,31 @@ def test_what_an_ended_run_has_left_is_no_hindrance_to_overwriting(
 
 def failing(*of_sink: object) -> None:
     raise StorageError("the process has ended")
+
+
+def test_commit_completes_what_a_run_had_begun_to_publish(
+    tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_pytree(tmp_path / "old", {"a": np.arange(5.0)})
+    save_pytree(tmp_path / "new", {"b": np.arange(7.0)})
+    ckpt_surgery.apply(None, tmp_path / "old", dst=f"{bucket}/out")
+
+    class Killed(BaseException):
+        pass
+
+    put = KeyValueStore.put
+
+    def killed(self: KeyValueStore, name: str, *rest: Any) -> Any:
+        if name == "out/manifest.ocdbt":
+            raise Killed
+        return put(self, name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyValueStore, "put", killed)
+        with pytest.raises(Killed):
+            ckpt_surgery.apply(None, tmp_path / "new", dst=f"{bucket}/out", overwrite=True)
+    assert run("inspect", f"{bucket}/out").exit_code == 1
+    done = run("commit", f"{bucket}/out")
+    assert done.exit_code == 0, done.output
+    assert not ckpt_surgery.diff(tmp_path / "new", f"{bucket}/out", values=True).different
+    assert not [name for name in names(f"{bucket}/out") if "ckpt-surgery/" in name or "lock" in name]

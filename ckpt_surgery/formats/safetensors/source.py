@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core import urls
 from ckpt_surgery.core.arrays import (
     ArraySpec,
     Region,
@@ -41,6 +42,7 @@ from ckpt_surgery.storage.failures import about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened, read_region, stat_file
 from ckpt_surgery.storage.record_files import RECORD_NAME, read_record
+from ckpt_surgery.storage.views import prefetch
 
 PACKED_NAME = "packed"
 """Name of the codec of tensors with two elements per byte."""
@@ -81,7 +83,10 @@ def read_shards(directory: str, files: Mapping[str, str]) -> list[Shard]:
 
     Raises SourceError where files and index differ, and for links that leave the directory.
     """
-    shards = [read_shard(directory, name) for name in shard_names(directory, files)]
+    names = shard_names(directory, files)
+    if urls.is_url(directory):
+        prefetch(os.path.join(directory, name) for name in names)
+    shards = [read_shard(directory, name) for name in names]
     check_shards(directory, files, {s.name: [t.name for t in s.header.tensors] for s in shards})
     return shards
 
