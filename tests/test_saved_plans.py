@@ -243,13 +243,14 @@ def test_what_was_to_be_linked_is_copied_to_another_file_system(
     saved = plan_document.read_plan_file(tmp_path / "plan.json")
     assert saved is not None
     source = formats.open_source(str(checkpoint("standard")))
-    here = os.stat(checkpoint("standard")).st_dev
-    for device, transfer in ((here, Transfer.LINK), (here + 1, Transfer.COPY), (None, Transfer.COPY)):
+    device = os.stat(checkpoint("standard")).st_dev
+    here, elsewhere = f"device:{device}", f"device:{device + 1}"
+    for domain, transfer in ((here, Transfer.LINK), (elsewhere, Transfer.COPY), (None, Transfer.COPY)):
         destination = replace(
             COMPUTED,
             encoder=MemoryEncoder(adopting=lambda leaf, manifest: True),
             data_file=data_file,
-            linkable=links_on(device),
+            linkable=links_on(domain),
         )
         listings = {"source": source.leaves()}
         again = restored("plan.json", saved, listings, destination, None, saved.memory, saved.workers)

@@ -42,15 +42,15 @@ COMPUTED = Destination(
 """A destination that can link or copy no stored bytes."""
 
 
-def links_on(device: str | None, rewritten: Collection[str] = ()) -> Callable[[DataFile], Linkable] | None:
+def links_on(domain: str | None, rewritten: Collection[str] = ()) -> Callable[[DataFile], Linkable] | None:
     """Files can be linked on this file system, but for those that may be `rewritten` in place, by path."""
 
     def linkable(file: DataFile) -> Linkable:
-        if file.domain != device:
+        if file.domain != domain:
             return Linkable.NO
         return Linkable.IF_NEVER_REWRITTEN if file.path in rewritten else Linkable.YES
 
-    return None if device is None else linkable
+    return None if domain is None else linkable
 
 
 def plan_of(
