@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from ckpt_surgery.api import Result, apply, convert, plan
+    from ckpt_surgery.api import apply, convert, plan
     from ckpt_surgery.checking import lint
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.inspecting import diff, inspect
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
     from ckpt_surgery.restoring import restore
+    from ckpt_surgery.results import Result
     from ckpt_surgery.sharded import apply_shard, commit
     from ckpt_surgery.verifying import verify
 
 _MODULES = {
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
-    "Result": "api",
+    "Result": "results",
     "SurgeryError": "core.errors",
     "apply": "api",
     "apply_shard": "sharded",

@@ -32,8 +32,9 @@ from ckpt_surgery.preparing import check_values, prepare, prepared_for, with_rec
 from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.records import room_for_record
 from ckpt_surgery.remarks import without_checksums
-from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun, Verify
+from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.requests import ConvertOptions, PlanOptions, Request, is_plan_file, requested, takes
+from ckpt_surgery.results import Result
 from ckpt_surgery.stages import staged
 
 interruptible = signals.interruptible
@@ -43,25 +44,6 @@ interruptible = signals.interruptible
 LOCAL = "local"
 ENGINES = (LOCAL, "dask")
 """What carries out a plan."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `apply` and `convert` did."""
-
-    plan: Plan
-    """The plan as it was carried out: what could not be linked counts as copied."""
-    seconds: float
-    """Wall time of planning, writing, and verification."""
-    destination: str
-    """Path of the result, as the caller gave it."""
-    notices: tuple[str, ...] = ()
-    """Sentences about leftovers of earlier runs that were put in order, and about files that were copied
-    because no link was possible."""
-    shared: tuple[AdoptedFile, ...] = ()
-    """Files of the result that are hard links to files of sources: rewriting one in place changes both."""
-    verified: VerifiedRun = NOT_VERIFIED
-    """What was read back before the result was published."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery import shard_places
-from ckpt_surgery.api import Result
 from ckpt_surgery.core.errors import Problem, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import Progress
@@ -29,6 +28,7 @@ from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import Request, is_plan_file
+from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import identity_of
 from ckpt_surgery.saved_plans import SavedRequest, opened_again, saved_request
 from ckpt_surgery.shard_jobs import Job, carried_out, joined_job, opened, published, saved_plan

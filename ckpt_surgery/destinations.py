@@ -23,7 +23,7 @@ from ckpt_surgery.storage.linking import ReplacedFiles, can_reflink
 from ckpt_surgery.storage.listing import data_file, domain_of, is_directory, real_path
 from ckpt_surgery.storage.listing import is_file as is_file_at
 from ckpt_surgery.storage.paths import path_text
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 
 DEFAULT_FORMAT = "orbax"
 

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery import shard_places, sharing
-from ckpt_surgery.api import Result
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, VerificationError
 from ckpt_surgery.core.memory import memory_errors
@@ -34,6 +33,7 @@ from ckpt_surgery.records import Shards, room_for_record
 from ckpt_surgery.remarks import without_checksums
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import requested
+from ckpt_surgery.results import Result
 from ckpt_surgery.resuming import digest_of, identity_of
 from ckpt_surgery.saved_plans import SavedRequest, SourcesChanged, opened_again, saved_request
 

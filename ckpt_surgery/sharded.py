@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Unpack
 
 from ckpt_surgery import shard_places
-from ckpt_surgery.api import Result
 from ckpt_surgery.core.arguments import PathLike, Size
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
@@ -30,6 +29,7 @@ from ckpt_surgery.prepublication import verify_mode
 from ckpt_surgery.report.shards import ShardResult
 from ckpt_surgery.report.verification import Verify
 from ckpt_surgery.requests import PlanOptions, place, requested, takes
+from ckpt_surgery.results import Result
 from ckpt_surgery.saved_plans import saved_request
 from ckpt_surgery.shard_jobs import Job, carried_out, check_head, joined_job, opened, published, saved_plan
 

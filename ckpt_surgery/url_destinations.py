@@ -9,7 +9,7 @@ from ckpt_surgery.engine.staging import object_leftovers as leftovers
 from ckpt_surgery.replacing import check_one
 from ckpt_surgery.storage.listing import digest, exists, is_directory, walk
 from ckpt_surgery.storage.reading import stat_file
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import forget
 
 

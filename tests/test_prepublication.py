@@ -12,10 +12,10 @@ import tensorstore as ts
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery import api
 from ckpt_surgery.core.errors import SourceError, StorageError, SurgeryError, UsageError, VerificationError
 from ckpt_surgery.prepublication import verify_written
 from ckpt_surgery.report.verification import Verify
+from ckpt_surgery.results import Result
 from tests.support.directories import names
 
 ARRAYS: dict[str, np.ndarray] = {
@@ -41,7 +41,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def doubled(source: Path) -> Callable[..., api.Result]:
+def doubled(source: Path) -> Callable[..., Result]:
     """`doubled(name)`: writes twice the values of the source there, all of them computed."""
     recipe = source.with_name("recipe.yaml")
     recipe.write_text(DOUBLE)
@@ -99,7 +99,7 @@ def test_damage_is_never_published(
     harm: str,
     computed: bool,
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     def damage(product: Path) -> None:
@@ -126,7 +126,7 @@ def test_damage_is_never_published(
 def test_a_flipped_bit_is_told_with_leaf_and_chunk(
     format: str,
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     before_verification(
@@ -141,7 +141,7 @@ def test_a_flipped_bit_is_told_with_leaf_and_chunk(
 @pytest.mark.parametrize("format", NAMES)
 @pytest.mark.parametrize("mode", ["fast", "full"])
 def test_what_is_whole_is_published(
-    format: str, mode: str, source: Path, doubled: Callable[..., api.Result]
+    format: str, mode: str, source: Path, doubled: Callable[..., Result]
 ) -> None:
     total = sum(array.nbytes for array in ARRAYS.values())
     result = doubled(NAMES[format], verify=mode)
@@ -151,7 +151,7 @@ def test_what_is_whole_is_published(
 
 def test_nothing_is_read_where_nothing_is_asked_for(
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     before_verification(lambda product: flip(data_files(product)[0], 2000))
@@ -163,7 +163,7 @@ def test_nothing_is_read_where_nothing_is_asked_for(
 
 def test_two_chunks_that_changed_places(
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     """Each is whole in itself, so that only the checksums of values tell."""
@@ -186,7 +186,7 @@ def test_two_chunks_that_changed_places(
 
 def test_an_array_of_another_shape(
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     def replace(product: Path) -> None:
@@ -202,7 +202,7 @@ def test_an_array_of_another_shape(
 
 def test_a_leaf_that_is_missing(
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     before_verification(lambda product: shutil.rmtree(product / "b"))
@@ -212,7 +212,7 @@ def test_a_leaf_that_is_missing(
 
 def test_a_chunk_without_bytes_is_not_the_fill_value(
     source: Path,
-    doubled: Callable[..., api.Result],
+    doubled: Callable[..., Result],
     before_verification: Callable[[Callable[[Path], None]], None],
 ) -> None:
     before_verification(lambda product: (product / "b" / "c" / "0" / "0").unlink())
@@ -309,7 +309,7 @@ def test_full_reads_linked_values(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_when_the_record_is_written(
-    source: Path, doubled: Callable[..., api.Result], monkeypatch: pytest.MonkeyPatch
+    source: Path, doubled: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: object, text: str) -> bool:
         raise StorageError("no space")

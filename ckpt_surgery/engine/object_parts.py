@@ -13,7 +13,8 @@ from ckpt_surgery.engine.parts import HEAD, Head, head_bytes
 from ckpt_surgery.engine.signals import deferred
 from ckpt_surgery.engine.staging.object_lock import acquire, giving_signs
 from ckpt_surgery.engine.staging.owners import this_process
-from ckpt_surgery.storage.store import ConditionFailed, Only, store_of
+from ckpt_surgery.storage.store import ConditionFailed, Only
+from ckpt_surgery.storage.stores import store_of
 
 
 class ObjectParts:

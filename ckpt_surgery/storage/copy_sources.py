@@ -15,7 +15,8 @@ from ckpt_surgery.core.manifests import Chunk
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, storage_errors, unreadable
 from ckpt_surgery.storage.reading import opened, stat_file
-from ckpt_surgery.storage.store import Store, store_of
+from ckpt_surgery.storage.store import Store
+from ckpt_surgery.storage.stores import store_of
 
 
 class Reader(Protocol):

@@ -8,7 +8,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from ckpt_surgery.storage.store import Range, Stat, store_of
+from ckpt_surgery.storage.store import Range, Stat
+from ckpt_surgery.storage.stores import store_of
 
 HEAD_BYTES = 64 << 10
 """Number of bytes at the beginning of an object that are read together."""

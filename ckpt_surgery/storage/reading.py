@@ -23,7 +23,8 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.storage.failures import DAMAGED, LINKS, unreadable
 from ckpt_surgery.storage.heads import HEADS
 from ckpt_surgery.storage.listing import FileStat, missing, object_stat
-from ckpt_surgery.storage.store import Stat, store_of
+from ckpt_surgery.storage.store import Stat
+from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
 
 SPAN_BYTES = 2**20

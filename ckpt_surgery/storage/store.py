@@ -1,18 +1,15 @@
 """Stores of objects: flat names and bytes, without directories, links, or writing in place.
 
-`store_of` gives the store of a URL. An object is written whole, is replaced whole, and has a version that
-changes when it does; conditions on versions take the place of locks and renames.
+`storage.stores` gives the store of a URL. An object is written whole, is replaced whole, and has a version
+that changes when it does; conditions on versions take the place of locks and renames.
 """
 
 import enum
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SurgeryError
 
 Buffer = bytes | bytearray | memoryview
@@ -142,44 +139,3 @@ class Store(Protocol):
         """End uploads that were begun below a prefix and never completed; returns how many, as far as the
         store tells."""
         ...
-
-
-# --- finding the store of a URL ---------------------------------------------------------------------------
-
-_REGISTERED: dict[str, Callable[[str], Store]] = {}
-"""What opens the store at a root, by scheme, for schemes besides those of the object stores."""
-
-
-def store_of(url: str) -> tuple[Store, str]:
-    """The store that a URL lies in, and the URL's name in it. Raises UsageError, StorageError."""
-    root, name = urls.split(url)
-    return _opened(root), name
-
-
-@functools.lru_cache(maxsize=64)
-def _opened(root: str) -> Store:
-    scheme = urls.scheme_of(root)
-    assert scheme is not None
-    if scheme in _REGISTERED:
-        return _REGISTERED[scheme](root)
-    from ckpt_surgery.storage.remote import open_store  # imports what only object stores need
-
-    return open_store(root)
-
-
-@contextmanager
-def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
-    """Within this context, URLs of this scheme open the store that `opener` gives for their root."""
-    before = _REGISTERED.get(scheme)
-    _REGISTERED[scheme] = opener
-    urls.REGISTERED.add(scheme)
-    _opened.cache_clear()
-    try:
-        yield
-    finally:
-        if before is not None:
-            _REGISTERED[scheme] = before
-        else:
-            del _REGISTERED[scheme]
-            urls.REGISTERED.discard(scheme)
-        _opened.cache_clear()

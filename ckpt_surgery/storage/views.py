@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from ckpt_surgery.storage.draft import OWN
 from ckpt_surgery.storage.heads import HEADS
-from ckpt_surgery.storage.store import Stat, store_of
+from ckpt_surgery.storage.store import Stat
+from ckpt_surgery.storage.stores import store_of
 
 T = TypeVar("T")
 

@@ -30,6 +30,7 @@ from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
 from ckpt_surgery.report.verification import VerifiedRun, Verify
+from ckpt_surgery.results import Result
 from tests.support.command_line import run
 
 ONE = "version: 1\nparams: {n: 0, m: a}\nrules: []\n"
@@ -85,7 +86,7 @@ def result_of(plan, **told):
             progress(Progress(1, 2))
         notices = ("the lock of a dead process was removed",)
         verified = VerifiedRun(Verify.FAST, 1 << 20, 2 << 30)
-        return api.Result(plan, 0.25, "/out", notices, verified=verified, **told)
+        return Result(plan, 0.25, "/out", notices, verified=verified, **told)
 
     return apply
 

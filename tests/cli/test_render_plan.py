@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from ckpt_surgery.api import Result
 from ckpt_surgery.cli import render_plan
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Costs, Fate, Transfer
 from ckpt_surgery.report.plan import totals
+from ckpt_surgery.results import Result
 
 
 def shown(lines) -> str:

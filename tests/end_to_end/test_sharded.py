@@ -31,7 +31,7 @@ from ckpt_surgery.engine.parts import part_of
 from ckpt_surgery.engine.tasks import Task
 from ckpt_surgery.formats.shared.orbax_layout import COMMIT_FILE
 from ckpt_surgery.storage import views
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 from tests.support.checkpoints import restored, save_pytree
 from tests.support.command_line import run
 from tests.support.comparing import assert_same

@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.storage import views
 from ckpt_surgery.storage.heads import HEADS
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import (
     save_composite,

@@ -22,8 +22,8 @@ from ckpt_surgery.engine.staging import object_lock
 from ckpt_surgery.engine.staging.object_file import file_staged
 from ckpt_surgery.engine.staging.spooled import spool_of
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.storage import store as stores
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage import stores
+from ckpt_surgery.storage.stores import store_of
 from tests.emulators.disturbing import Asked
 from tests.emulators.fixtures import Bucket
 from tests.support.checkpoints import restored

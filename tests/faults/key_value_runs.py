@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ckpt_surgery.core import urls
 from ckpt_surgery.engine import journal
 from ckpt_surgery.formats.orbax import object_writer
-from ckpt_surgery.storage import store as stores
+from ckpt_surgery.storage import stores
 from ckpt_surgery.storage.store import Buffer, Condition, Only, Range, Stat
 from tests.support.key_value import KeyValueStore
 

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ckpt_surgery.engine.staging.objects import ObjectStaging, object_staged, publish
-from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat, store_of
+from ckpt_surgery.storage.store import Buffer, Condition, Only, Stat
+from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import KeyValueStore
 
 IDENTITY = {"version": "1.0", "plan": "abc", "sources": "def"}

@@ -20,7 +20,8 @@ from ckpt_surgery.engine.staging.outcomes import add, told
 from ckpt_surgery.engine.staging.owners import this_process
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.record_files import beside_text
-from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version, store_of
+from ckpt_surgery.storage.store import ConditionFailed, Only, Stat, Store, Version
+from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import forget
 
 _PIECE = 16 << 20

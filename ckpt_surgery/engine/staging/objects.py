@@ -42,7 +42,8 @@ from ckpt_surgery.engine.staging.owners import this_process
 from ckpt_surgery.engine.staging.uploading import carried_out
 from ckpt_surgery.storage.draft import Draft, scheme_of_draft
 from ckpt_surgery.storage.publications import SWITCHING
-from ckpt_surgery.storage.store import Stat, Store, registered, store_of
+from ckpt_surgery.storage.store import Stat, Store
+from ckpt_surgery.storage.stores import registered, store_of
 from ckpt_surgery.storage.views import forget
 
 

@@ -23,7 +23,7 @@ from ckpt_surgery.formats.shared.zarr_layout import FILE_NAMES
 from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.storage.draft import documents_follow
 from ckpt_surgery.storage.record_files import RECORD_NAME, put_record
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 
 NODES = "d"
 """The directory of an item that the nodes of its index are in; before that is put, of an earlier attempt."""

@@ -29,7 +29,8 @@ from ckpt_surgery.formats.shared.zarr_outputs import definition
 from ckpt_surgery.formats.shared.zarr_writing import chunk_name, store_errors
 from ckpt_surgery.storage.copy_sources import copy_object, read_chunk, upload_chunk
 from ckpt_surgery.storage.failures import DAMAGED
-from ckpt_surgery.storage.store import Range, store_of
+from ckpt_surgery.storage.store import Range
+from ckpt_surgery.storage.stores import store_of
 
 INLINE_BYTES = 1024
 """Values up to this size are in the index itself, as Orbax writes them."""

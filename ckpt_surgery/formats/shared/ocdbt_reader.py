@@ -20,7 +20,8 @@ from ckpt_surgery.formats.shared.store_failures import store_access_error
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.listing import missing
 from ckpt_surgery.storage.reading import read_file
-from ckpt_surgery.storage.store import Range, store_of
+from ckpt_surgery.storage.store import Range
+from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
 
 MANIFEST = "manifest.ocdbt"

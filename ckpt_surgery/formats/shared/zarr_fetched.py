@@ -10,7 +10,8 @@ from ckpt_surgery.core.manifests import Chunk, Manifest
 from ckpt_surgery.formats.shared.zarr_files import StoredArray
 from ckpt_surgery.formats.shared.zarr_writing import DRIVERS
 from ckpt_surgery.storage.listing import missing
-from ckpt_surgery.storage.store import Range, store_of
+from ckpt_surgery.storage.store import Range
+from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import VIEW
 
 

@@ -20,7 +20,8 @@ from ckpt_surgery.storage.copy_sources import PIECE, read_chunk, upload_chunk
 from ckpt_surgery.storage.draft import documents_follow
 from ckpt_surgery.storage.failures import DAMAGED
 from ckpt_surgery.storage.record_files import put_record
-from ckpt_surgery.storage.store import Range, store_of
+from ckpt_surgery.storage.store import Range
+from ckpt_surgery.storage.stores import store_of
 
 AT_A_TIME = 8
 """Largest number of chunks that a thread puts, or copies, at a time."""

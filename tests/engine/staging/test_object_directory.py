@@ -9,7 +9,7 @@ import pytest
 from ckpt_surgery.core.errors import StorageError, VerificationError
 from ckpt_surgery.engine.staging.object_directory import is_document, publish_directory
 from ckpt_surgery.engine.staging.objects import object_staged, roll_forward
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import KeyValueStore, key_value
 
 SHARDS = {"model-1.safetensors": b"one", "model-2.safetensors": b"two", "model.safetensors.index.json": b"{}"}

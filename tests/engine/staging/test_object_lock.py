@@ -12,7 +12,8 @@ from ckpt_surgery.engine.staging import object_lock
 from ckpt_surgery.engine.staging.object_lock import LEASE, acquire, check_free, giving_signs, lock_name
 from ckpt_surgery.engine.staging.objects import object_staged, publish
 from ckpt_surgery.engine.staging.owners import Owner, this_process, to_json
-from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat, registered, store_of
+from ckpt_surgery.storage.store import Buffer, Condition, ConditionFailed, Only, Stat
+from ckpt_surgery.storage.stores import registered, store_of
 from tests.support.key_value import KeyValueStore, key_value
 from tests.support.object_runs import IDENTITY, at, run, state, write
 

@@ -16,7 +16,7 @@ from ckpt_surgery.core.errors import (
 )
 from ckpt_surgery.engine.staging import object_leftovers
 from ckpt_surgery.engine.staging.objects import object_staged, publish, roll_forward
-from ckpt_surgery.storage.store import store_of
+from ckpt_surgery.storage.stores import store_of
 from tests.support.key_value import key_value
 from tests.support.object_runs import IDENTITY, MARKER, at, run, state, whole, write
 

@@ -11,7 +11,7 @@ import pytest
 from ckpt_surgery.core.errors import DestinationError
 from ckpt_surgery.engine.staging import object_lock
 from ckpt_surgery.engine.staging.objects import roll_forward
-from ckpt_surgery.storage import store as stores
+from ckpt_surgery.storage import stores
 from tests.support.key_value import KeyValueStore, key_value
 from tests.support.object_runs import MARKER, Dying, Killed, at, run, state, whole
 
