@@ -5,6 +5,7 @@ seconds for a conversion. The store is a directory with a file for each object, 
 is its requests.
 """
 
+import os
 import resource
 import tempfile
 import time
@@ -21,15 +22,18 @@ import ckpt_surgery
 from benchmarks.machine import machine
 from ckpt_surgery.storage.stores import store_of
 from ckpt_surgery.storage.views import forget
+from tests.emulators import s3
 from tests.support.key_value import KeyValueStore, key_value
 
-CHUNKS = (1_000, 10_000, 40_000)
+CHUNKS = (1_000, 10_000)
 """Numbers of chunks, each of which is a leaf: an index knows no difference."""
 SHARDS = 64
 ELEMENTS = 512
 """Float32 numbers of a leaf in the tables of requests: enough that its bytes are not in the index."""
 CONVERTED = 1 << 30
 """Bytes of the conversion of which processor seconds are measured."""
+LATENCY = 0.05
+"""Seconds that each request to S3's emulator takes longer."""
 
 
 @dataclass
@@ -64,7 +68,9 @@ def main() -> None:
             with key_value(directory / str(chunks)) as bucket:
                 for name, cost in _commands(chunks, bucket, directory):
                     print(f"| {chunks:,} | {name} | {cost.requests:,} | {cost.puts:,} | {cost.seconds:.2f} |")
-        print(f"\nprocessor seconds per GiB of float32, to bfloat16: {_processor_seconds(directory):.2f}")
+        print("\nFor each GiB of float32 that is cast to bfloat16:", *_conversion(directory), sep="\n")
+        seconds = _at_a_distance(directory)
+        print(f"\ninspect 10,000 leaves, {LATENCY * 1000:.0f} ms for each request: {seconds:.2f} s")
 
 
 def _commands(chunks: int, bucket: str, directory: Path) -> Iterator[tuple[str, Cost]]:
@@ -103,17 +109,43 @@ def _of(url: str, work: Callable[[], Any]) -> Cost:
     return cost
 
 
-def _processor_seconds(directory: Path) -> float:
-    """Processor seconds per GiB that is read, of a cast from a bucket to a bucket."""
+def _conversion(directory: Path) -> Iterator[str]:
+    """What a cast from a bucket to a bucket takes for each GiB that is read, in lines."""
     generator = np.random.default_rng(0)
     arrays = {f"w{n}": generator.standard_normal((4096, 4096), np.float32) for n in range(CONVERTED >> 26)}
     _save(directory / "large.npz", arrays)
     with key_value(directory / "large") as bucket:
+        store = store_of(bucket + "/in")[0]
+        assert isinstance(store, KeyValueStore)
         ckpt_surgery.convert(directory / "large.npz", f"{bucket}/in", verify="none")
-        before = _used()
         recipe = {"version": 1, "rules": [{"match": ".*", "value": "cast(x, 'bfloat16')"}]}
-        ckpt_surgery.apply(recipe, f"{bucket}/in", dst=f"{bucket}/out", workers=2)
-        return (_used() - before) / (CONVERTED / 2**30)
+        for verify in ("none", "fast"):
+            read, put, before = len(store.read_sizes), len(store.put_sizes), _used()
+            with counted(bucket + "/in") as cost:
+                ckpt_surgery.apply(recipe, f"{bucket}/in", dst=f"{bucket}/{verify}", workers=2, verify=verify)
+            moved = (sum(store.read_sizes[read:]), sum(store.put_sizes[put:]))
+            yield (
+                f"--verify {verify}: {_used() - before:.2f} processor seconds, {cost.requests} requests, "
+                f"{cost.puts} of them writes, {moved[0] / 2**30:.2f} GiB read, {moved[1] / 2**30:.2f} written"
+            )
+
+
+def _at_a_distance(directory: Path) -> float:
+    """Seconds of `inspect` of 10,000 leaves in S3's emulator, where each request takes `LATENCY`."""
+    arrays = {f"layers/{n}/kernel": np.full(ELEMENTS, n, np.float32) for n in range(10_000)}
+    _save(directory / "far.npz", arrays)
+    with s3.emulator() as server:
+        os.environ.update(s3.ENVIRONMENT | {"AWS_ENDPOINT_URL": server.endpoint})
+        url = f"{server.bucket()}/in"
+        ckpt_surgery.convert(directory / "far.npz", url, verify="none")
+        server.disturbance.latency = LATENCY
+        seconds = []
+        for _ in range(3):
+            forget()
+            started = time.monotonic()
+            ckpt_surgery.inspect(url)
+            seconds.append(time.monotonic() - started)
+    return sorted(seconds)[1]
 
 
 def _used() -> float:

@@ -51,6 +51,13 @@ def _document(journal: str) -> dict[str, Any]:
 
 
 def _is_complete(directory: str, journal: dict[str, Any]) -> bool:
-    """Whether the last of the documents is there; without documents, nothing tells."""
-    documents = journal.get("documents") or []
-    return bool(documents) and exists(os.path.join(directory, str(documents[-1][0])))
+    """Whether the last of the documents is there; without documents, the last of the data that waited.
+
+    That can be the older checkpoint's until the place where the new one waited is empty.
+    """
+    documents, waiting = journal.get("documents") or [], journal.get("waiting") or {}
+    if documents:
+        return exists(os.path.join(directory, str(documents[-1][0])))
+    name, place = list(waiting.items())[-1] if waiting else ("", "")
+    there, waits = (exists(os.path.join(directory, str(one))) for one in (name, place))
+    return bool(waiting) and there and not waits

@@ -14,15 +14,11 @@ _REGISTERED: dict[str, Callable[[str], Store]] = {}
 def store_of(url: str) -> tuple[Store, str]:
     """The store that a URL lies in, and the URL's name in it. Raises UsageError, StorageError."""
     root, name = urls.split(url)
-    return _opened(root), name
+    return _REGISTERED.get(urls.scheme_of(root) or "", _opened)(root), name
 
 
 @functools.lru_cache(maxsize=64)
 def _opened(root: str) -> Store:
-    scheme = urls.scheme_of(root)
-    assert scheme is not None
-    if scheme in _REGISTERED:
-        return _REGISTERED[scheme](root)
     from ckpt_surgery.storage.remote import open_store  # imports what only object stores need
 
     return open_store(root)
@@ -32,9 +28,8 @@ def _opened(root: str) -> Store:
 def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
     """Within this context, URLs of this scheme open the store that `opener` gives for their root."""
     before = _REGISTERED.get(scheme)
-    _REGISTERED[scheme] = opener
+    _REGISTERED[scheme] = functools.cache(opener)
     urls.REGISTERED.add(scheme)
-    _opened.cache_clear()
     try:
         yield
     finally:
@@ -43,4 +38,3 @@ def registered(scheme: str, opener: Callable[[str], Store]) -> Iterator[None]:
         else:
             del _REGISTERED[scheme]
             urls.REGISTERED.discard(scheme)
-        _opened.cache_clear()

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -286,6 +286,36 @@ def test_a_run_that_ends_at_any_request(older: bool, form: Written, tmp_path: Pa
     assert seen == sorted(seen, key=order.index)
     assert seen[0] == order[0]
     assert number > 5
+
+
+class DyingAtTheEnd(KeyValueStore):
+    """A store whose process ends before it deletes the journal of a publication."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            if "/.ckpt-surgery/" in name and name.endswith(".json"):
+                raise Killed
+            super().delete([name])
+
+
+@pytest.mark.usefixtures("dead")
+@pytest.mark.parametrize("older", [False, True])
+def test_a_run_that_ends_before_it_deletes_its_journal(
+    older: bool, form: Written, tmp_path: Path, bucket: str
+) -> None:
+    url = f"{bucket}/runs/{form.name}"
+    if older:
+        write(form, tmp_path, 1, url)
+    dying = DyingAtTheEnd("kv://bucket", tmp_path / "bucket")
+    with stores.registered("kv", lambda root: dying):
+        try:
+            write(form, tmp_path, 2, url, overwrite=older)
+        except Killed:
+            assert any("/.ckpt-surgery/" in name for name in names(url))
+    assert state(url) == 2
+    write(form, tmp_path, 3, url, overwrite=True)
+    assert state(url) == 3
+    assert not [name for name in names(url) if "/.ckpt-surgery/" in name]
 
 
 def killed(form: Written, tmp_path: Path, url: str, number: int, overwrite: bool) -> bool:

@@ -26,6 +26,10 @@ class KeyValueStore:
         self._directory = directory
         self.requests: list[str] = []
         """What was asked, in order: `read d/0`, `put a`, …"""
+        self.read_sizes: list[int] = []
+        """Bytes of each object or range that was read."""
+        self.put_sizes: list[int] = []
+        """Bytes of each object that was put."""
 
     def walk(self, prefix: str = "") -> Mapping[str, Stat]:
         self.requests.append(f"walk {prefix}")
@@ -55,15 +59,14 @@ class KeyValueStore:
 
     def put(self, name: str, data: Buffer, only: Condition = Only.ANY) -> Stat:
         self.requests.append(f"put {name}")
+        self.put_sizes.append(len(data))
         with self._locked():
             there = self._stat(name)
             if only is not Only.ANY and (None if there is None else there.version) != (
                 None if only is Only.ABSENT else getattr(only, "version", None)
             ):
                 raise ConditionFailed(f"{self.url}/{name} is not as it should be")
-            new = self._file(name).with_suffix(".new")
-            new.write_bytes(bytes(data))
-            new.rename(self._file(name))
+            self._write(name, data)
             found = self._stat(name)
         assert found is not None
         return found
@@ -76,8 +79,8 @@ class KeyValueStore:
 
     def copy(self, source: str, name: str) -> None:
         self.requests.append(f"copy {name}")
-        self.put(name, self._read(source[len(self.url) + 1 :], 0, None, None))
-        self.requests.pop()
+        with self._locked():
+            self._write(name, self._file(source[len(self.url) + 1 :]).read_bytes())
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -98,10 +101,18 @@ class KeyValueStore:
             raise SourceError(f"{self.url}/{name} is missing")
         if version is not None and version != found.version:
             raise SourceError(f"{self.url}/{name} has changed")
-        data = self._file(name).read_bytes()
-        if stop is not None and stop > len(data):
-            raise SourceError(f"{self.url}/{name} ends at byte {len(data)}")
-        return data[start:stop]
+        if stop is not None and stop > found.size:
+            raise SourceError(f"{self.url}/{name} ends at byte {found.size}")
+        with open(self._file(name), "rb") as file:
+            file.seek(start)
+            data = file.read(found.size - start if stop is None else stop - start)
+        self.read_sizes.append(len(data))
+        return data
+
+    def _write(self, name: str, data: Buffer) -> None:
+        new = self._file(name).with_suffix(".new")
+        new.write_bytes(bytes(data))
+        new.rename(self._file(name))
 
     def _stat(self, name: str) -> Stat | None:
         try:

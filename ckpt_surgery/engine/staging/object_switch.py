@@ -105,7 +105,7 @@ class Switch:
         if marker in self._journal.documents:
             return self._holds(marker, self._journal.documents[marker], found)
         waiting = self._store.stat(self._name(self._journal.waiting[marker]))
-        return waiting is not None and waiting.size == found.size
+        return waiting is None or waiting.size == found.size  # what waited is deleted after it was brought
 
     def _retire(self) -> None:
         """Delete the older checkpoint's marker, and nothing that another process has put in its place.
