@@ -12,6 +12,9 @@ VERSIONS_lowest := -c constraints-lowest.txt
 VERSIONS_newest := --upgrade
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(VERSIONS_$(DEPENDENCIES))
 
+# Tests start hundreds of processes, each of which would compile the package once more.
+unexport PYTHONDONTWRITEBYTECODE
+
 STAMP := .venv/.installed
 INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 
@@ -40,7 +43,7 @@ demo: .venv/.demo
 
 # Where tests marked `faults` count what they have tried, for the table in docs/reliability.md.
 COUNTS := .faults
-COUNTING := FAULTS_TALLY=$(abspath $(COUNTS))
+COUNTING := EXAMPLES=random FAULTS_TALLY=$(abspath $(COUNTS))
 TABLE := $(BIN)/python -m tests.faults.tally $(COUNTS)
 
 # Tests marked `machine` measure a whole process, so they run alone, after the others. Without TESTS only
@@ -66,7 +69,7 @@ faults: $(STAMP)
 # Random damage to the files of every format, and random recipes, for this long in seconds per target.
 SECONDS ?= 60
 fuzz: $(STAMP)
-	FUZZ_SECONDS=$(SECONDS) $(PYTEST) -n $(JOBS) tests/fuzz $(TESTS)
+	EXAMPLES=random FUZZ_SECONDS=$(SECONDS) $(PYTEST) -n $(JOBS) tests/fuzz $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

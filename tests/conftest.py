@@ -25,8 +25,14 @@ from tests.support.recipes import write_recipe
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says more of the machine than of what is tested.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says more of the machine than of what is tested. `make test` tries the same
+# examples every time; `make test-all` sets EXAMPLES=random and tries others.
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("EXAMPLES") != "random",
+)
 settings.load_profile("unhurried")
 
 __all__ = ["bucket_of", "gcs_bucket", "gcs_emulator", "s3_bucket", "s3_emulator"]

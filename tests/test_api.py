@@ -708,7 +708,11 @@ KILLED = """
 
 
 @pytest.mark.parametrize("call", [9, 11, 13, 14, 15, 16, 18, 20])
-@pytest.mark.parametrize("before", [None, save({"old": np.ones(3)})], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize(
+    "before",
+    [pytest.param(None, marks=pytest.mark.slow), save({"old": np.ones(3)})],
+    ids=["fresh", "overwrite"],
+)
 def test_a_file_is_there_whole_or_not_at_all_when_the_process_is_killed(
     model: Path, tmp_path: Path, call: int, before: bytes | None
 ) -> None:

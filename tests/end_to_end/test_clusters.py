@@ -146,6 +146,7 @@ def test_processes_of_this_machine(tmp_path: Path, recipe: Path) -> None:
     assert entries(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_shard_whose_workers_are_always_killed(tmp_path: Path, recipe: Path) -> None:
     dst = tmp_path / "out"
     plugin = _plugin(Ending(tmp_path, {"0": 0}, every_time=True))

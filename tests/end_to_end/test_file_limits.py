@@ -50,7 +50,11 @@ def limited(arguments: list[object], here: Path) -> subprocess.CompletedProcess[
 @pytest.mark.parametrize("name", DESTINATIONS)
 @pytest.mark.parametrize(
     ("origin", "recipe"),
-    [("m.safetensors", "twice.yaml"), ("m.safetensors", None), ("orbax", None)],
+    [
+        ("m.safetensors", "twice.yaml"),
+        pytest.param("m.safetensors", None, marks=pytest.mark.slow),
+        ("orbax", None),
+    ],
     ids=["computed", "copied", "copied from a database"],
 )
 def test_the_destination_is_blamed(

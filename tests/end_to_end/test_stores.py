@@ -178,13 +178,13 @@ def test_what_is_not_there_is_told(bucket: str) -> None:
         ckpt_surgery.inspect(Path("s3://bucket/run"))
 
 
-def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, bucket_of: Bucket) -> None:
+def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
     """The budget of requests: the metadata alone is read, and each object once."""
     arrays = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(10_000)}
     np.savez(tmp_path / "in.npz", **arrays)
     ckpt_surgery.convert(tmp_path / "in.npz", tmp_path / "in")
-    url = uploaded(tmp_path / "in", f"{bucket_of.url}/run")
-    server = bucket_of.server
+    url = uploaded(tmp_path / "in", f"{s3_bucket.url}/run")
+    server = s3_bucket.server
     server.clear()
     assert len(ckpt_surgery.inspect(url).leaves) == 10_000
     assert len(server.asked) <= 24, server.asked

@@ -424,7 +424,9 @@ def test_another_file_that_comes_meanwhile_stays(
     assert not spool_of(url).exists()
 
 
-@pytest.mark.parametrize("name", ["out.safetensors", "out.zarr", "out.msgpack"])
+@pytest.mark.parametrize(
+    "name", ["out.safetensors", "out.zarr", pytest.param("out.msgpack", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_lost_answers_and_refusals_make_no_difference(
     overwrite: bool, name: str, tmp_path: Path, bucket_of: Bucket

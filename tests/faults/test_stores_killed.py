@@ -65,7 +65,7 @@ def test_killed_at_any_request(store: str, kind: str, options: list[str], make: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("store", ["kv", "s3"])
+@pytest.mark.parametrize("store", ["kv", pytest.param("s3", marks=pytest.mark.slow)])
 def test_killed_at_a_random_request(store: str, kind: str, make: Make, tally: Tally) -> None:
     bench, chance = make(store, kind), random.Random(random.random())
     for options in (["--resume"], []):
