@@ -429,9 +429,9 @@ def test_another_file_that_comes_meanwhile_stays(
 )
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_lost_answers_and_refusals_make_no_difference(
-    overwrite: bool, name: str, tmp_path: Path, bucket_of: Bucket
+    overwrite: bool, name: str, tmp_path: Path, s3_bucket: Bucket
 ) -> None:
-    url = f"{bucket_of.url}/{name}"
+    url = f"{s3_bucket.url}/{name}"
     if overwrite:
         ckpt_surgery.apply(None, saved(tmp_path, 1), dst=url)
     lost: list[Asked] = []
@@ -442,8 +442,8 @@ def test_lost_answers_and_refusals_make_no_difference(
         lost.append(request)
         return True
 
-    bucket_of.server.lose = lose
-    bucket_of.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
+    s3_bucket.server.lose = lose
+    s3_bucket.server.refuse = lambda request, number: 503 if number % 9 == 0 else None
     ckpt_surgery.apply(None, saved(tmp_path, 2), dst=url, overwrite=overwrite)
     assert lost
     assert state(url) == 2

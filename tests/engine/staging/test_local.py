@@ -265,7 +265,9 @@ def abandon(destination: Path) -> None:
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("before", [None, OLD], ids=["fresh", "overwrite"])
-@pytest.mark.parametrize("stepwise", [False, True], ids=["one step", "plain rename"])
+@pytest.mark.parametrize(
+    "stepwise", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["one step", "plain rename"]
+)
 @pytest.mark.parametrize("one_file", [False, True], ids=["directory", "file"])
 def test_a_fault_at_every_system_call(
     tmp_path: Path,
