@@ -204,6 +204,14 @@ def recipe_options(function: F) -> F:
     """Options of `apply` and `plan` that concern the recipe."""
     options = (
         click.option(
+            "-e",
+            "rules",
+            multiple=True,
+            metavar="RULE",
+            help="A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|`, `drop:REGEX`, "
+            "`KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`.",
+        ),
+        click.option(
             "--target", metavar="PATH", help="Checkpoint or listing whose structure the result must have."
         ),
         click.option(

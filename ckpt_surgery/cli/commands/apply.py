@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
+from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
     Command,
     check_documents,
@@ -52,18 +53,22 @@ def command(
     engine: str,
     scheduler: str | None,
     shard: str | None,
+    rules: tuple[str, ...],
     **options: "Unpack[PlanOptions]",
 ) -> int:
     """Write the checkpoint that RECIPE makes of SRC to DST.
 
     A recipe takes one SRC unless it names several `sources`. The diff is printed before any data is read.
-    A plan saved with `plan --out` replaces RECIPE and its sources: `apply plan.json DST`.
+    A plan saved with `plan --out` replaces RECIPE and its sources: `apply plan.json DST`. So do rules: `apply
+    -e 's|old/(.*)|new/\\1|' SRC DST`.
     """
     from ckpt_surgery import api
-    from ckpt_surgery.checking import read_recipe
     from ckpt_surgery.requests import is_plan_file
 
-    loaded = None if is_plan_file(recipe) else read_recipe(recipe, options.pop("set", None) or ())
+    paths = (recipe, *paths) if rules else paths
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    given = options.pop("set", None) or ()
+    loaded = None if is_plan_file(recipe) and not rules else given_recipe(recipe, rules, given, terminal)
     if loaded is not None:
         sources, dst = split_paths(loaded.recipe.sources, paths)
         if dst is None:
@@ -76,7 +81,7 @@ def command(
     if shard is not None:
         _check_shard(sources, dry_run, resume, engine)
         return _shard(ctx, recipe, dst, shard, json_to, overwrite, verify, options)
-    report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
+    report = Report(terminal, full, json_to, detailed_exitcode)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
     run = partial(api.apply, loaded or recipe, *sources, dst=dst, engine=engine, scheduler=scheduler)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ckpt_surgery.cli.console import open_terminal
+from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
     Command,
     check_documents,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command("plan", cls=Command, short_help="Show what a recipe would do, from metadata alone.")
 @click.argument("recipe", metavar="RECIPE")
-@click.argument("paths", metavar="SRC... [DST]", nargs=-1, required=True)
+@click.argument("paths", metavar="SRC... [DST]", nargs=-1)
 @recipe_options
 @plan_options
 @overwrite_option
@@ -41,6 +42,7 @@ def command(
     detailed_exitcode: bool,
     overwrite: bool,
     out: str | None,
+    rules: tuple[str, ...],
     **options: "Unpack[PlanOptions]",
 ) -> int:
     """Show what RECIPE would do to SRC: every key's fate, and what it costs. Reads metadata only.
@@ -49,10 +51,13 @@ def command(
     would refuse there, with --overwrite or without; nothing is created.
     """
     from ckpt_surgery import api
-    from ckpt_surgery.checking import read_recipe
 
-    loaded = read_recipe(recipe, options.pop("set", None) or ())
+    if not (paths or rules):
+        raise click.MissingParameter(param_hint="'SRC... [DST]'", param_type="argument")
+    paths = (recipe, *paths) if rules else paths
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(loaded.recipe.sources, paths)
     check_documents([json_to, out], loaded, sources, dst, options)
-    report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
+    report = Report(terminal, full, json_to, detailed_exitcode)
     return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options))

@@ -1,0 +1,61 @@
+"""Rules that are given on the command line, without a file: `-e`."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+
+FORMS = "`s|REGEX|TEMPLATE|`, `drop:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
+_ASSIGNMENT = re.compile(r"(?:(?P<add>add:)|(?!add:))(?P<key>[^=]*[^=\s])\s+=\s+(?P<value>.*\S)\s*", re.DOTALL)
+"""A key, an equals sign between blanks, an expression."""
+_SUBSTITUTION = re.compile(r"s(?P<sign>[^\w\s\\]).*", re.DOTALL)
+
+
+def document_of(rules: Sequence[str]) -> dict[str, Any]:
+    """The recipe that consists of these rules, in their order, as data.
+
+    `s|REGEX|TEMPLATE|` renames, with any sign in place of `|`, and a backslash before that sign where it is
+    meant itself; `drop:REGEX` leaves leaves out; `KEY = EXPRESSION` gives a leaf another value, and
+    `add:TEMPLATE = EXPRESSION` adds one. Raises UsageError for anything else.
+    """
+    return {"version": 1, "rules": [_rule(rule) for rule in rules]}
+
+
+def _rule(text: str) -> dict[str, Any]:
+    if text.startswith("drop:"):
+        return {"match": _given(text, text.removeprefix("drop:"), "regular expression"), "drop": True}
+    found, substitution = _ASSIGNMENT.fullmatch(text), _SUBSTITUTION.fullmatch(text)
+    if substitution and (found is None or text.endswith(substitution["sign"])):
+        return _substitution(text, substitution["sign"])
+    if found is None:
+        raise UsageError(f"`-e {shown(text)}` is no rule", hint=f"Write {FORMS}.")
+    if found["add"]:
+        return {"add": found["key"].strip(), "value": found["value"]}
+    return {"match": _literal(found["key"].strip()), "value": found["value"]}
+
+
+def _substitution(text: str, sign: str) -> dict[str, Any]:
+    parts = re.split(rf"(?<!\\){re.escape(sign)}", text[2:])
+    if len(parts) != 3 or parts[2]:
+        form = f"s{sign}REGEX{sign}TEMPLATE{sign}"
+        raise UsageError(
+            f"`-e {shown(text)}` is not of the form `{form}`",
+            hint=f"It has {len(parts)} times the sign `{sign}` after the `s` instead of 3, or something "
+            f"after the last. Where `{sign}` is part of the regular expression take another sign, as in "
+            "`s,REGEX,TEMPLATE,`.",
+        )
+    pattern, template = (part.replace(f"\\{sign}", sign) for part in parts[:2])
+    return {"match": _given(text, pattern, "regular expression"), "to": _given(text, template, "template")}
+
+
+def _given(text: str, part: str, what: str) -> str:
+    if not part:
+        raise UsageError(f"`-e {shown(text)}`: the {what} is empty", hint=f"Write {FORMS}.")
+    return part
+
+
+def _literal(key: str) -> str:
+    """A regular expression for this very key, as a person would write it."""
+    return re.sub(r"[\\.^$*+?{}\[\]|()]", r"\\\g<0>", key)
