@@ -10,9 +10,14 @@ from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.hook_functions import HookFunctions
 from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recipe
 from ckpt_surgery.language.models import Recipe
+from ckpt_surgery.language.one_liners import document_of
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
 from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.migration.yaml_text import yaml_text
 from ckpt_surgery.offers import readable_formats, writable_formats
+
+SCHEMA_LINE = "# yaml-language-server: $schema=recipe.schema.json"
+"""Tells editors where the schema is that `ckpt-surgery schema > recipe.schema.json` writes."""
 
 
 def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
@@ -53,6 +58,14 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> L
             f"a recipe cannot be of type {kind}", hint="Give a path, `@name`, a text or a mapping."
         )
     return load_recipe(os.fspath(recipe), given, format_findings)
+
+
+def recipe_of_rules(rules: Iterable[str]) -> str:
+    """The text of the recipe that rules of the command line are, such as `s|REGEX|TEMPLATE|`.
+
+    Raises UsageError for what is no rule.
+    """
+    return f"{SCHEMA_LINE}\n{yaml_text(document_of(tuple(rules)))}"
 
 
 def format_findings(recipe: Recipe) -> Iterator[Finding]:

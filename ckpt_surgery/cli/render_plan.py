@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from ckpt_surgery.cli.render import (
     WORD,
-    aligned,
     chosen_text,
     key_width,
     number_of,
     seconds_text,
     start_of,
-    tails_of,
 )
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.report.plan import (
@@ -42,6 +41,9 @@ STYLES = {
 LOUD = frozenset({"defaulted", "dropped"})
 """Fates that are written in capitals, so that they stand out without colour too."""
 
+ARROW = " → "
+"""Between what a leaf was and what it is."""
+
 MOST_SOURCES = 3
 """Number of patterns of sources that one line of the diff shows without `--full`."""
 
@@ -57,7 +59,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     kept = [row for row in rows if row.fate == "kept"]
     if kept and not (full or verbose):
         rows = rows[len(kept) :]
-        text = f"{number_of(sum(r.count for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
+        text = f"{number_of(sum(r.total for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
         yield _word("kept").append(text, "dim")
     yield from _row_lines(rows, width, full)
     if kept or rows:
@@ -129,12 +131,61 @@ def _word(fate: str) -> Text:
 
 
 def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
-    tails = tails_of([(row.count, row.spec, _reason(row)) for row in rows])
-    column = key_width([row.key for row in rows], tails, width)
-    for row, tail in zip(rows, tails, strict=True):
-        yield from aligned(_word(row.fate), Text(row.key), Text(tail, "dim"), column)
-        if sources := _sources(row, full):
-            yield Text(" " * WORD).append(f"← {sources}", "dim")
+    """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
+    cells = [(_keys(row, full), _held(row), _reason(row)) for row in rows]
+    held = max((cell_len(held) for _, held, _ in cells), default=0)
+    rule = max((cell_len(reason) for _, _, reason in cells), default=0)
+    column = key_width([keys for keys, _, _ in cells], [" " * (held + 2 + rule)], width)
+    for row, (keys, what, reason) in zip(rows, cells, strict=True):
+        columns = f"{what}{' ' * (held - cell_len(what))}  {reason}".rstrip()
+        tails = (f"{' ' * (max(column - cell_len(keys), 0) + 2)}{columns}", f"  {what}  {reason}".rstrip())
+        tail = next((one for one in tails if WORD + cell_len(keys) + cell_len(one) <= width), None)
+        if tail is not None:
+            yield _word(row.fate).append(keys).append(tail, "dim")
+            continue
+        first, *others = _within(keys, ARROW, width - WORD)
+        yield _word(row.fate).append(first)
+        others += _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
+        yield from (Text(" " * WORD).append(other, "dim" if n else "") for n, other in enumerate(others))
+
+
+def _within(text: str, sign: str, width: int) -> list[str]:
+    """A text on one line or, where that is too long, on two: before the sign, and from it on."""
+    before, found, after = text.rpartition(sign)
+    if cell_len(text) <= width or not found:
+        return [text]
+    return [before, f"{found.lstrip()}{after}"]
+
+
+def _keys(row: Row, full: bool) -> str:
+    """`old → new`, or the key alone where it stays."""
+    if row.sources in ((), (row.key,), (f"target:{row.key}",)):
+        return row.key
+    most = len(row.sources) if full else MOST_SOURCES
+    listed = ", ".join(row.sources[:most])
+    more = f" and {len(row.sources) - most} more" if len(row.sources) > most else ""
+    return f"{listed}{more}{ARROW}{row.key}"
+
+
+def _held(row: Row) -> str:
+    """`48 × bf16[2048,8192]`, `16 leaves, f32, also in mu and nu`, `36 leaves, f32, 1.2 GiB`."""
+    if row.leaves > 1:
+        size = [bytes_text(row.nbytes)] if row.fate == "dropped" else []
+        text = ", ".join([number_of(row.count * row.leaves, "leaf"), row.spec, *size])
+    else:
+        text = row.spec if row.gathers < 2 else f"{row.gathers:,} × {row.spec}"
+        if row.gathers > 1 and ARROW not in row.spec:
+            text = f"{row.spec}  ({row.gathers:,}{ARROW}1)"
+        elif row.gathers > 1 and row.count > 1:
+            text = f"({text})"
+        text = f"{row.count:,} × {text}" if row.count > 1 else text
+    return f"{text}, also in {_listed(row.also)}" if row.also else text
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`mu and nu`: the last components, where they tell the subtrees apart."""
+    ends = [name.rpartition("/")[2] for name in names]
+    return " and ".join(ends if len(set(ends)) == len(ends) else names)
 
 
 def _reason(row: Row) -> str:
@@ -142,16 +193,6 @@ def _reason(row: Row) -> str:
     if row.rule is None:
         return "the target's value" if row.fate == "defaulted" else shown(row.why)
     return f"{shown(row.rule.path)}, line {row.rule.line}"
-
-
-def _sources(row: Row, full: bool) -> str:
-    """Patterns of the keys that leaves are made from; empty where these are the leaves' own keys."""
-    if row.sources in ((), (row.key,), (f"target:{row.key}",)):
-        return ""
-    most = len(row.sources) if full else MOST_SOURCES
-    listed = ", ".join(row.sources[:most])
-    more = f" and {len(row.sources) - most} more" if len(row.sources) > most else ""
-    return f"{listed}{more}{f'  ({row.gathers} → 1)' if row.gathers > 1 else ''}"
 
 
 def _totals(plan: "Plan") -> Text:

@@ -8,7 +8,9 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
 FORMS = "`s|REGEX|TEMPLATE|`, `drop:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
-_ASSIGNMENT = re.compile(r"(?:(?P<add>add:)|(?!add:))(?P<key>[^=]*[^=\s])\s+=\s+(?P<value>.*\S)\s*", re.DOTALL)
+_ASSIGNMENT = re.compile(
+    r"(?:(?P<add>add:)|(?!add:))(?P<key>[^=]*[^=\s])\s+=\s+(?P<value>.*\S)\s*", re.DOTALL
+)
 """A key, an equals sign between blanks, an expression."""
 _SUBSTITUTION = re.compile(r"s(?P<sign>[^\w\s\\]).*", re.DOTALL)
 

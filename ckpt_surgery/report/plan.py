@@ -1,16 +1,20 @@
 """A plan as rows, totals and a JSON document: what `plan` and `apply` show."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.folding import Fold, ShownKey
+from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import AdoptedFile
 from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.origins import origins
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import DROPPED, counts, plan_json
 from ckpt_surgery.planner.target import TARGET
-from ckpt_surgery.report.leaves import describe, folded
+from ckpt_surgery.report.leaves import describe
+from ckpt_surgery.report.moves import Move, Subtree, mirrored, subtrees
 
 
 @dataclass(frozen=True)
@@ -20,21 +24,32 @@ class Row:
     fate: str
     """One of `Fate`, or `dropped`."""
     key: str
-    """Pattern of the output keys, or of the source keys where the leaves are dropped; printable."""
+    """Pattern of the output keys, or of the source keys where the leaves are dropped; printable. A pattern
+    that ends with `/…` stands for subtrees, all leaves of which are in this row."""
     sources: tuple[str, ...]
     """Patterns of the source keys that are read; with the source's name if there are several sources."""
     count: int
-    """Number of leaves."""
+    """Number of keys, or of subtrees, that the pattern stands for."""
+    leaves: int
+    """Number of leaves of each of them: 1, unless they are subtrees."""
     gathers: int
-    """Number of source leaves that each of them is made from."""
+    """Number of source leaves that each leaf is made from."""
     spec: str
-    """Dtype and shape, or kind, of each leaf: `bf16[2048,8192]`."""
+    """Dtype and shape, or kind, of each leaf: `bf16[2048,8192]`, or `f32[8] → bf16[8]` where that of the
+    source leaf differs; of subtrees the dtypes alone."""
     nbytes: int
     """Size of all the leaves together: shape × itemsize."""
     rule: RuleRef | None
     """The rule that decided; None where a policy or the target did."""
     why: str = ""
     """The reason why leaves are dropped: `drop`, `not in target`, …; empty for other fates."""
+    also: tuple[str, ...] = ()
+    """Subtrees in which the same has happened below the same keys."""
+
+    @property
+    def total(self) -> int:
+        """Number of leaves."""
+        return self.count * self.leaves * (1 + len(self.also))
 
 
 @dataclass(frozen=True)
@@ -67,12 +82,19 @@ def plan_rows(plan: Plan, *, full: bool = False) -> list[Row]:
     Rows are in the plan's own order, dropped leaves last. With `full` each leaf has a row to itself.
     """
     several = len({i.name for i in plan.inputs} - {TARGET}) > 1
-    steps = folded([_step_entry(step, several) for step in plan.steps], full)
-    dropped = folded([_dropped_entry(gone, several) for gone in plan.dropped], full)
-    return [
-        *(_step_row(plan.steps[f.first], f) for f in steps),
-        *(_dropped_row(plan.dropped[f.first], f) for f in dropped),
+    changes = [
+        *(_of_step(step, several) for step in plan.steps),
+        *(_of_dropped(gone, several) for gone in plan.dropped),
     ]
+    if full:
+        alone = [Subtree(c.key, c.source, (n,), ((),)) for n, c in enumerate(changes)]
+        return [_row(changes, alone[f.first], f) for f in unfolded([_entry(changes, one) for one in alone])]
+    read = dict.fromkeys(source for change in changes for source in change.sources)
+    found = subtrees([change.move for change in changes], [tuple(key.split("/")) for key in read])
+    entries = [_entry(changes, one) for one in found]
+    folds = fold(entries)
+    pairs = [(f.key, f.sources[0] if len(f.sources) == 1 else f.key, entries[f.first].like) for f in folds]
+    return [_row(changes, found[folds[n].first], folds[n], also) for n, also in mirrored(pairs)]
 
 
 def param_rows(plan: Plan) -> list[ParamsRow]:
@@ -124,30 +146,94 @@ def version_text(versions: Mapping[str, str]) -> str:
     return " and ".join(f"{package} ≥ {version}" for package, version in versions.items())
 
 
-def _step_entry(step: Step, several: bool) -> ShownKey:
+@frozen()
+class _Change:
+    """One leaf of the result, or one that is dropped, as the diff shows it."""
+
+    fate: str
+    key: str | None
+    """Key in the result; None if the leaf is dropped."""
+    sources: tuple[str, ...]
+    """Keys in the sources; its own if it is dropped."""
+    leaf: Leaf
+    before: str
+    """Description of the source leaf, where there is one kind of them."""
+    rule: RuleRef | None
+    why: str = ""
+
+    @property
+    def source(self) -> str | None:
+        return self.sources[0] if len(self.sources) == 1 else None
+
+    @property
+    def decided(self) -> tuple[str, str, str]:
+        return (self.fate, "" if self.rule is None else self.rule.path, self.why)
+
+    @property
+    def spec(self) -> str:
+        after = describe(self.leaf)
+        return after if self.before in ("", after) else f"{self.before} → {after}"
+
+    @property
+    def dtypes(self) -> str:
+        """The dtypes alone."""
+        return " → ".join(part.partition("[")[0] for part in self.spec.split(" → "))
+
+    @property
+    def move(self) -> Move:
+        """As part of subtrees, if it can be shown as one: where its shape stays, and it is no surprise."""
+        key, source = (None if one is None else tuple(one.split("/")) for one in (self.key, self.source))
+        whole = self.source is not None and self.fate not in (Fate.DEFAULTED, Fate.ADDED)
+        same = self.before.partition("[")[2] == describe(self.leaf).partition("[")[2]
+        return Move(key, source, self.decided if whole and same else None)
+
+
+def _of_step(step: Step, several: bool) -> _Change:
     sources = tuple([_named(source, key, several) for source, key in step.sources])
-    return ShownKey(step.leaf.key.text, sources, (step.fate, describe(step.leaf), _path(step.rule)))
-
-
-def _step_row(step: Step, f: Fold) -> Row:
-    nbytes = step.leaf.nbytes * f.count
-    return Row(step.fate.value, f.key, f.sources, f.count, f.gathers, describe(step.leaf), nbytes, step.rule)
-
-
-def _dropped_entry(gone: Dropped, several: bool) -> ShownKey:
-    key = _named(gone.source, gone.leaf.key.text, several)
-    return ShownKey(key, (), (describe(gone.leaf), _path(gone.rule), gone.why))
-
-
-def _dropped_row(gone: Dropped, f: Fold) -> Row:
-    nbytes = gone.leaf.nbytes * f.count
-    return Row(
-        DROPPED, f.key, f.sources, f.count, f.gathers, describe(gone.leaf), nbytes, gone.rule, gone.why
+    before = {describe(leaf) for leaf in origins(step).values()}
+    return _Change(
+        step.fate.value,
+        step.leaf.key.text,
+        sources,
+        step.leaf,
+        next(iter(before)) if len(before) == 1 else "",
+        step.rule,
     )
 
 
-def _path(rule: RuleRef | None) -> str:
-    return "" if rule is None else rule.path
+def _of_dropped(gone: Dropped, several: bool) -> _Change:
+    key = _named(gone.source, gone.leaf.key.text, several)
+    return _Change(DROPPED, None, (key,), gone.leaf, describe(gone.leaf), gone.rule, gone.why)
+
+
+def _entry(changes: Sequence[_Change], found: Subtree) -> ShownKey:
+    """What is folded: a key and its sources, and what its row says besides."""
+    one = changes[found.members[0]]
+    looks = tuple([(rest, changes[n].spec) for rest, n in zip(found.rests, found.members, strict=True)])
+    if one.key is None:
+        return ShownKey(found.source or "", (), (one.decided, looks))
+    sources = one.sources if len(found.members) == 1 else (found.source or "",)
+    return ShownKey(found.key or one.key, sources, (one.decided, looks))
+
+
+def _row(changes: Sequence[_Change], found: Subtree, f: Fold, also: tuple[str, ...] = ()) -> Row:
+    members = [changes[n] for n in found.members]
+    one, whole = members[0], len(members) > 1
+    spec = ", ".join(dict.fromkeys(member.dtypes for member in members)) if whole else one.spec
+    end = "/…" if whole else ""
+    return Row(
+        one.fate,
+        f.key + end,
+        tuple([source + end for source in f.sources]),
+        f.count,
+        len(members),
+        f.gathers,
+        spec,
+        sum(member.leaf.nbytes for member in members) * f.count * (1 + len(also)),
+        one.rule,
+        one.why,
+        also,
+    )
 
 
 def _named(source: str, key: str, several: bool) -> str:

@@ -41,7 +41,7 @@ def values(arguments: list[str], *decorators: Any) -> dict[str, Any]:
 
 def test_options_have_the_names_of_the_library() -> None:
     """So that commands hand them on as they are."""
-    told = {"json_to", "full", "detailed_exitcode"}  # by the command itself
+    told = {"json_to", "full", "detailed_exitcode", "rules"}  # by the command itself
     assert set(values([], plan_options, recipe_options)) - told == set(PlanOptions.__annotations__)
     for name, options in (("apply", PlanOptions), ("convert", ConvertOptions)):
         command = cli.get_command(None, name)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ckpt_surgery.cli import render_plan
+from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.plan import Costs, Fate, Transfer
@@ -26,24 +27,38 @@ source       /ckpt/source  (orbax, 100 leaves)
 target       /ckpt/target  (orbax, 100 leaves)
 
 kept         1 leaf, 4 B
-renamed      model/block_{0..47}/mlp/wi/kernel  48 × bf16[2048,8192]  rules[0], line 4
-             ← params/layer_{0..47}/mlp/wi
-transformed  model/stacked/scale                 1 × f32[48,2048]     rules[1], line 8
-             ← params/layer_{0..47}/ln  (48 → 1)
-added        fusion/kernel                       1 × bf16[512,256]    rules[2], line 12
-DEFAULTED    model/head/kernel                   1 × f32[2048,10]     the target's value
-DROPPED      opt_state/{0..2}/mu                 3 × f32[2048]        rules[3], line 20
-DROPPED      ema                                 1 × f32[2048]        not in target
+renamed      params/layer_{0..47}/mlp/wi → model/block_{0..47}/mlp/wi/kernel
+             48 × bf16[2048,8192]  rules[0], line 4
+transformed  params/layer_{0..47}/ln → model/stacked/scale  f32[48,2048]  (48 → 1)  rules[1], line 8
+added        fusion/kernel                               bf16[512,256]            rules[2], line 12
+DEFAULTED    model/head/kernel                           f32[2048,10]             the target's value
+DROPPED      opt_state/…                                 3 leaves, f32, 24.0 KiB  rules[3], line 20
+DROPPED      ema                                         f32[2048]                not in target
 
 100 leaves → 52: 1 kept, 48 renamed, 1 transformed, 1 added, 1 DEFAULTED, 4 DROPPED
 1.50 GiB out (1.50 GiB computed), 1.50 GiB to read, peak memory 64.0 MiB"""
 
 
 NARROW = """\
-renamed      model/block_{0..47}/mlp/wi/kernel
-                                       48 × bf16[2048,8192]  rules[0], line 4
-             ← params/layer_{0..47}/mlp/wi
-transformed  model/stacked/scale        1 × f32[48,2048]     rules[1], line 8"""
+renamed      params/layer_{0..47}/mlp/wi
+             → model/block_{0..47}/mlp/wi/kernel
+             48 × bf16[2048,8192]
+             rules[0], line 4
+transformed  params/layer_{0..47}/ln
+             → model/stacked/scale
+             f32[48,2048]  (48 → 1)
+             rules[1], line 8
+added        fusion/kernel
+             bf16[512,256]  rules[2], line 12"""
+
+WIDE = (
+    "renamed      params/layer_{0..47}/mlp/wi → model/block_{0..47}/mlp/wi/kernel  48 × bf16[2048,8192]     "
+    "rules[0], line 4\n"
+    "transformed  params/layer_{0..47}/ln → model/stacked/scale                    f32[48,2048]  (48 → 1)   "
+    "rules[1], line 8\n"
+    "added        fusion/kernel                                                    bf16[512,256]            "
+    "rules[2], line 12\n"
+)
 
 
 def test_a_diff(tower):
@@ -55,19 +70,47 @@ def test_the_step_and_the_item_of_a_source_are_shown(plain):
     assert "source       /ckpt/source  (orbax, step 10, item st\\x1bate, 100 leaves)" in diff(chosen)
 
 
-def test_a_key_too_long_for_its_column_has_a_line_to_itself(tower):
-    assert NARROW in diff(tower, width=70)
+def test_what_is_too_long_for_a_line_is_parted_between_its_columns(tower):
+    text = diff(tower, width=50)
+    assert NARROW in text
+    rows = text.split("\n\n")[1].split("\n")
+    assert max(map(len, rows)) <= 50
+
+
+def test_where_there_is_room_each_row_is_one_line(tower):
+    assert WIDE in diff(tower, width=160)
+
+
+def test_subtrees(make_plan, tower):
+    model = next(step for step in tower.steps if step.fate is Fate.RENAMED)
+    steps = [
+        replace(
+            model,
+            leaf=replace(model.leaf, key=Key.parse(f"{tree}/h_{i}/{name}")),
+            sources=(("source", f"{tree}/b_{i}/{name}"),),
+        )
+        for tree in ("opt/mu", "opt/nu", "params")
+        for i in range(2)
+        for name in "vw"
+    ]
+    text = diff(make_plan(steps), width=120).split("\n\n")[1]
+    assert text == (
+        "renamed      params/b_{0,1}/… → params/h_{0,1}/…  4 leaves, bf16, also in mu and nu  "
+        "rules[0], line 4"
+    )
 
 
 def test_verbose_lists_what_is_kept(tower):
     lines = diff(tower, verbose=True).split("\n")
-    assert "kept         step                                1 × f32[]" in lines
+    assert [line for line in lines if line.startswith("kept")] == [
+        "kept         step                                        f32[]"
+    ]
     assert "kept         1 leaf, 4 B" not in lines
 
 
 def test_full_lists_every_key(tower):
     text = diff(tower, full=True)
-    assert "renamed      model/block_17/mlp/wi/kernel" in text
+    assert "renamed      params/layer_17/mlp/wi → model/block_17/mlp/wi/kernel\n" in text
     assert "{0..47}/mlp" not in text
     assert text.count("renamed      ") == 48
 
@@ -93,7 +136,7 @@ def test_losses_stand_out(tower, fate, style):
 def test_hostile_keys_stay_on_their_line(hostile):
     text = diff(hostile)
     assert "[red]a[/red]" in text
-    assert "← \\x1b[31mb" in text
+    assert "\\x1b[31mb → [red]a[/red]" in text
     assert "c\\nDROPPED  d" in text
     assert "\x1b" not in text
     assert not any(line.startswith("DROPPED") for line in text.split("\n"))
@@ -102,8 +145,8 @@ def test_hostile_keys_stay_on_their_line(hostile):
 def test_many_sources_are_cut_short_without_full(make_plan, tower):
     many = replace(tower.steps[0], sources=tuple(("source", f"{c}") for c in "abcde"))
     plan = make_plan([replace(many, fate=tower.steps[-1].fate)])
-    assert "← a, b, c and 2 more  (5 → 1)" in diff(plan)
-    assert "← a, b, c, d, e  (5 → 1)" in diff(plan, full=True)
+    assert "a, b, c and 2 more → step  f32[]  (5 → 1)" in diff(plan)
+    assert "a, b, c, d, e → step      f32[]  (5 → 1)" in diff(plan, full=True)
 
 
 def test_the_last_line_of_apply(tower):

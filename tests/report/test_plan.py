@@ -248,3 +248,55 @@ def test_plan_json_is_as_documented():
         "warnings": ["mind this"],
         "restorable_by": {},
     }
+
+
+# --- subtrees -----------------------------------------------------------------------------------------
+
+
+def cast_of(key: str, shape=(2, 3)) -> Step:
+    before = array_leaf(key, shape)
+    return replace(
+        step(key, Fate.TRANSFORMED, [("source", key)], FIRST, array_leaf(key, shape, BF16)),
+        value=Read("source", before),
+    )
+
+
+def test_a_subtree_that_is_dropped_is_one_row():
+    gone = [Dropped("source", array_leaf(f"opt/mu/{name}"), SECOND, "drop") for name in "abc"]
+    (row,) = plan_rows(a_plan([], gone))
+    assert (row.key, row.sources, row.count, row.leaves, row.total) == ("opt/…", (), 1, 3, 3)
+    assert (row.spec, row.nbytes) == ("f32", 3 * 24)
+
+
+def test_renamed_subtrees_and_their_mirrors_are_one_row():
+    steps = [
+        step(f"{tree}/h_{i + 1}/{name}", Fate.RENAMED, [("source", f"{tree}/b_{i}/{name}")], FIRST)
+        for tree in ("opt/mu", "opt/nu", "params")
+        for i in range(4)
+        for name in ("w", "v")
+    ]
+    (row,) = plan_rows(a_plan(steps))
+    assert (row.key, row.sources) == ("params/h_{1..4}/…", ("params/b_{0..3}/…",))
+    assert (row.also, row.count, row.leaves, row.total) == (("opt/mu", "opt/nu"), 4, 2, 24)
+    assert (row.spec, row.nbytes) == ("f32", 24 * 24)
+
+
+def test_a_cast_of_a_subtree_shows_its_dtypes():
+    (row,) = plan_rows(a_plan([cast_of("p/a"), cast_of("p/b", (4,))]))
+    assert (row.key, row.spec, row.leaves) == ("p/…", "f32 → bf16", 2)
+    (row,) = plan_rows(a_plan([cast_of("p/a")]))
+    assert (row.key, row.spec, row.leaves) == ("p/a", "f32[2,3] → bf16[2,3]", 1)
+
+
+def test_leaves_whose_shapes_change_have_rows_of_their_own():
+    turned = [replace(cast_of(f"p/{name}"), leaf=array_leaf(f"p/{name}", (3, 2))) for name in "ab"]
+    assert [(row.key, row.spec) for row in plan_rows(a_plan(turned))] == [
+        ("p/a", "f32[2,3] → f32[3,2]"),
+        ("p/b", "f32[2,3] → f32[3,2]"),
+    ]
+
+
+@pytest.mark.parametrize("fate", [Fate.DEFAULTED, Fate.ADDED])
+def test_surprises_are_shown_leaf_by_leaf(fate):
+    steps = [step(f"p/{name}", fate, [("target", f"p/{name}")]) for name in "ab"]
+    assert [row.key for row in plan_rows(a_plan(steps))] == ["p/a", "p/b"]

@@ -1,0 +1,106 @@
+"""Subtrees that moved, stayed or went as a whole, and those that mirror one another."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.report.moves import Move, Subtree, mirrored, subtrees
+
+NAMES = st.sampled_from(["a", "b", "c"])
+KEYS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+
+
+def parts(key: str | None) -> tuple[str, ...] | None:
+    return None if key is None else tuple(key.split("/"))
+
+
+def found(*moves: tuple[str | None, str | None, str | None]) -> list[Subtree]:
+    sources = dict.fromkeys(source for _, source, _ in moves if source is not None)
+    made = [Move(parts(key), parts(source), like) for key, source, like in moves]
+    return subtrees(made, [tuple(source.split("/")) for source in sources])
+
+
+def test_a_renamed_subtree() -> None:
+    assert found(("h/1/q", "x/0/q", "r"), ("h/1/k/w", "x/0/k/w", "r"), ("z", "z", "k")) == [
+        Subtree("h/1", "x/0", (0, 1), (("q",), ("k", "w"))),
+        Subtree("z", "z", (2,), ((),)),
+    ]
+
+
+def test_what_was_dropped_and_what_stayed() -> None:
+    assert found(
+        (None, "opt/mu", "d"), (None, "opt/nu/w", "d"), ("p/a", "p/a", "k"), ("p/b", "p/b", "k")
+    ) == [
+        Subtree(None, "opt", (0, 1), (("mu",), ("nu", "w"))),
+        Subtree("p", "p", (2, 3), (("a",), ("b",))),
+    ]
+
+
+def test_one_leaf_is_no_subtree() -> None:
+    assert found((None, "opt/mu", "d")) == [Subtree(None, "opt/mu", (0,), ((),))]
+
+
+def test_a_leaf_that_went_elsewhere_parts_a_subtree() -> None:
+    moves = [("h/a/x", "o/a/x", "r"), ("h/a/y", "o/a/y", "r"), ("h/b/x", "o/b/x", "r"), (None, "o/b/y", "d")]
+    assert [(one.key, one.source) for one in found(*moves)] == [
+        ("h/a", "o/a"),
+        ("h/b/x", "o/b/x"),
+        (None, "o/b/y"),
+    ]
+
+
+def test_a_leaf_that_came_from_elsewhere_parts_a_subtree() -> None:
+    moves = [("h/x", "o/x", "r"), ("h/y", "o/y", "r"), ("h/z", "z", "r")]
+    assert [one.key for one in found(*moves)] == ["h/x", "h/y", "h/z"]
+
+
+def test_another_rule_parts_a_subtree() -> None:
+    assert [one.key for one in found(("h/x", "o/x", "r"), ("h/y", "o/y", "s"))] == ["h/x", "h/y"]
+
+
+def test_what_is_shown_leaf_by_leaf_is_in_no_subtree() -> None:
+    assert [one.key for one in found(("h/x", "o/x", None), ("h/y", "o/y", None))] == ["h/x", "h/y"]
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(KEYS, st.none() | KEYS, st.sampled_from("rs")), max_size=12, unique_by=lambda t: t[0])
+)
+def test_every_line_is_exact(drawn: list[tuple[str, str | None, str]]) -> None:
+    """Each leaf is in one subtree; what is below a subtree's keys is what it has, and nothing else."""
+    results = Counter(key for _, key, _ in drawn if key is not None)
+    moves = [(key if key is None or results[key] == 1 else None, source, like) for source, key, like in drawn]
+    lines = found(*moves)
+    assert sorted(n for line in lines for n in line.members) == list(range(len(moves)))
+    for line in lines:
+        for n, rest in zip(line.members, line.rests, strict=True):
+            ends = (None if one is None else "/".join((one, *rest)) for one in (line.key, line.source))
+            assert tuple(ends) == moves[n][:2]
+        if line.rests != ((),):
+            for place, head in ((0, line.key), (1, line.source)):
+                below = {n for n, move in enumerate(moves) if (move[place] or "").startswith(f"{head}/")}
+                assert head is None or below == set(line.members)
+            assert len({moves[n][2] for n in line.members}) == 1
+
+
+def test_mirrors_of_a_rename() -> None:
+    pairs = [
+        ("opt/mu/h/{0..3}", "opt/mu/x/{1..4}", "r"),
+        ("params/h/{0..3}", "params/x/{1..4}", "r"),
+        ("opt/nu/h/{0..3}", "opt/nu/x/{1..4}", "r"),
+        ("opt/nu/h/{0..3}", "opt/nu/x/{0..3}", "r"),
+        ("ema/h/{0..3}", "ema/x/{1..4}", "another"),
+    ]
+    assert mirrored(pairs) == [(1, ("opt/mu", "opt/nu")), (3, ()), (4, ())]
+
+
+def test_what_keeps_its_key_is_mirrored_where_a_rename_is() -> None:
+    rename = [("p/b", "p/a", "r"), ("opt/mu/b", "opt/mu/a", "r")]
+    same = [("p/w", "p/w", "t"), ("opt/mu/w", "opt/mu/w", "t"), ("opt/mu/v", "opt/mu/v", "t")]
+    assert mirrored([*same, *rename]) == [(0, ("opt/mu",)), (2, ()), (3, ("opt/mu",))]
+    assert mirrored(same) == [(0, ()), (1, ()), (2, ())]
+
+
+def test_keys_without_a_common_beginning_are_no_mirrors() -> None:
+    assert mirrored([("a", "b", "r"), ("c", "b", "r"), ("a", "b", "r")]) == [(0, ()), (1, ()), (2, ())]
