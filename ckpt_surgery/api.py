@@ -258,5 +258,7 @@ def _carry_out(
             manner.progress,
             journal=stage.journal(HERE),
         )
-        verified = completed(prepared, sink, stage, written, manner.verify, where.step_only)
+        verified = completed(
+            prepared, sink, stage, written, manner.verify, where.step_only, progress=manner.progress
+        )
     return written.files, stage.notices, verified

@@ -1,5 +1,8 @@
 """The end of a run: the record, the verification of all that was written, and the publication."""
 
+from collections.abc import Callable
+
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Sink
 from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.tracking import Written
@@ -19,11 +22,13 @@ def completed(
     mode: Verify,
     step_only: bool,
     shards: Shards | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> VerifiedRun:
     """Verify a checkpoint whose sink has finished, and publish it; says what was read back.
 
     `step_only`: it is one step, for a CheckpointManager directory that exists. `shards`: which machines have
-    written it, and have read back what they wrote; None where this process has done so alone.
+    written it, and have read back what they wrote; None where this process has done so alone. `progress` is
+    told what is read back.
 
     Raises SourceError where a source has changed, VerificationError, DestinationError, StorageError.
     """
@@ -31,7 +36,7 @@ def completed(
     check_unchanged(plan, prepared.sources, "Nothing was published; run again when nothing writes to it.")
     release_memory()  # reading back begins with the whole budget
     inside = sink.record(record_text(plan, written.digests, written.files, shards=shards))
-    found = verify_written(prepared, stage.product, written, mode, step_only, shards is not None)
+    found = verify_written(prepared, stage.product, written, mode, step_only, shards is not None, progress)
     text = record_text(plan, {**written.digests, **found.digests}, written.files, found.structure, shards)
     if not inside:
         stage.put_beside(text)

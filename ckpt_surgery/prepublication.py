@@ -4,12 +4,13 @@ The checkpoint is opened again through its format's own reader, as whoever resto
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import Problem, SourceError, UsageError, VerificationError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.engine.tracking import Written
@@ -56,12 +57,13 @@ def verify_written(
     mode: Verify,
     step_only: bool,
     reread: bool = False,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Verification:
     """Check a checkpoint that is not published yet; `product` is its temporary directory or file.
 
     `step_only`: it is one step, for a CheckpointManager directory that exists. `reread`: each worker has read
     back what it computed; in formats whose workers write files of their own nothing else can have changed
-    that, and only `full` reads it again.
+    that, and only `full` reads it again. `progress` is called from any thread.
 
     Raises VerificationError, which names leaf and chunk, and SourceError where a chunk of a source is cut
     short.
@@ -86,7 +88,9 @@ def verify_written(
     _raise(findings.flaws, prepared)
     unknown = linked if mode is Verify.FULL else {}
     known = [(leaf, digests) for leaf, digests in known if leaf.key.text not in trusted]
-    found = read_leaves(source, known, unknown.values(), findings, prepared.memory, prepared.workers)
+    found = read_leaves(
+        source, known, unknown.values(), findings, prepared.memory, prepared.workers, progress
+    )
     _raise(findings.flaws, prepared)
     skipped = sum(leaf.nbytes for leaf in linked.values() if leaf.key.text not in unknown)
     keys = {step.leaf.key.text: number for number, step in enumerate(plan.steps)}

@@ -16,7 +16,7 @@ from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Chunk, Manifest
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import CHECKING, Progress
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.tasks import batches
@@ -61,7 +61,7 @@ class Findings:
         with self._lock:
             self._done += nbytes
             if self._progress is not None:
-                self._progress(Progress(self._done, self._total))
+                self._progress(Progress(self._done, self._total, CHECKING))
 
 
 # --- what is to be read -----------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_a_checkpoint_of_another_program(tmp_path: Path) -> None:
 def test_progress_ends_with_everything(written: Callable[..., Path]) -> None:
     seen: list[Progress] = []
     ckpt_surgery.verify(written("out"), progress=seen.append)
-    assert seen[-1] == Progress(TOTAL, TOTAL)
+    assert seen[-1] == Progress(TOTAL, TOTAL, "checking")
     assert [one.done_bytes for one in seen] == sorted(one.done_bytes for one in seen)
 
 

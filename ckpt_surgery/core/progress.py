@@ -2,12 +2,19 @@
 
 from dataclasses import dataclass
 
+WRITING = "writing"
+CHECKING = "checking"
+"""Reading back what was written."""
+READING = "reading"
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How many of a run's output bytes are written."""
+    """How much of one part of a run is done."""
 
     done_bytes: int
-    """Bytes of the output regions that are written."""
+    """Bytes of the arrays, or of their regions, that are done."""
     total_bytes: int
-    """Bytes of all output arrays: shape × itemsize."""
+    """Bytes of all arrays that this part of the run is about: shape × itemsize."""
+    doing: str = WRITING
+    """What is being done: `writing`; `checking`, for reading back what was written; `reading`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import READING, Progress
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.resources import release_memory
 from ckpt_surgery.engine.step_errors import about
@@ -121,4 +121,4 @@ class _Count:
         with self._lock:
             self._done += nbytes
             if self._progress is not None:
-                self._progress(Progress(self._done, self._total))
+                self._progress(Progress(self._done, self._total, READING))

@@ -26,8 +26,20 @@ def test_progress_without_a_terminal_is_a_line_every_ten_seconds():
         now[0] = 100.0 + second
         report(Progress(int(done), 1000 << 20))
     assert console.printed == [
-        "250 MiB of 0.98 GiB, 25.0 MiB/s, 30.0 s left",
-        "500 MiB of 0.98 GiB, 24.4 MiB/s, 20.5 s left",
+        "writing 250 MiB of 0.98 GiB, 25.0 MiB/s, 30 s left",
+        "writing 500 MiB of 0.98 GiB, 24.4 MiB/s, 20 s left",
+    ]
+
+
+def test_what_follows_has_a_speed_of_its_own():
+    now, console = [0.0], Lines()
+    report = progress.lines(console, lambda: now[0])
+    for second, done, doing in ((99, 99, "writing"), (100, 0, "checking"), (110, 20, "checking")):
+        now[0] = float(second)
+        report(Progress(done << 20, 100 << 20, doing))
+    assert console.printed == [
+        "writing 99.0 MiB of 100 MiB, 1.00 MiB/s, 1 s left",
+        "checking 20.0 MiB of 100 MiB, 2.00 MiB/s, 40 s left",
     ]
 
 
@@ -38,7 +50,7 @@ def test_a_terminal_gets_a_bar_once_there_is_something_to_tell():
         assert out.getvalue() == ""
         report(Progress(1 << 30, 4 << 30))
         report(Progress(2 << 30, 4 << 30))
-    assert "2.00 GiB of 4.00 GiB, " in out.getvalue()
+    assert "writing 2.00 GiB of 4.00 GiB, " in out.getvalue()
 
 
 def test_what_is_no_terminal_gets_no_animation():
@@ -54,4 +66,4 @@ def test_quiet_runs_report_nothing():
 
 
 def test_progress_before_anything_is_done():
-    assert progress.progress_text(Progress(0, 2048), 3.0) == "0 B of 2.00 KiB"
+    assert progress.progress_text(Progress(0, 2048), 3.0) == "writing 0 B of 2.00 KiB"

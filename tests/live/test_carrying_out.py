@@ -606,5 +606,5 @@ def test_progress_counts_the_bytes_of_this_process_up_to_all(
     carried_out(
         PLAIN, TreeSource(live_tree(tree), "(tree)"), tree | {"b": jnp.ones(10)}, progress=seen.append
     )
-    assert seen[-1] == Progress(40_048, 40_048)
+    assert seen[-1] == Progress(40_048, 40_048, "reading")
     assert [p.done_bytes for p in seen] == sorted(p.done_bytes for p in seen)
