@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, assignments_of
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.hook_functions import HookFunctions
@@ -78,7 +79,8 @@ def format_findings(recipe: Recipe) -> Iterator[Finding]:
         guess = did_you_mean(name, writable)
         wrong = "can be read but not written" if name in readable_formats() else f"is not known{guess}"
         hint = f"Formats to write: {', '.join(writable)}."
-        yield Finding(("output", "format"), f"the format `{name}` {wrong}", hint=hint)
+        message = f"the format `{name}` {wrong}"
+        yield Finding(("output", "format"), message, hint=hint, code=Code.WRONG_VALUE)
     elif output.structure_file and not _has_structure_file(name):
         message = f"{name} checkpoints have no structure file"
         yield Finding(("output", "structure_file"), message, hint="Leave it out.")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import PlanError, UsageError
 from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import LinkMode, Source
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.destinations import destination
@@ -137,5 +138,6 @@ def _hooks(request: SavedRequest) -> HookFile | None:
         raise PlanError(
             f"{shown(request.path)} has hooks: Python code, in {shown(hooks.file)}",
             hint="Read that file; then allow it to run: `allow_hooks=True`.",
+            code=Code.HOOKS,
         )
     return HookFile(Path(hooks.file), hooks.sha256)

@@ -46,6 +46,10 @@ class Terminal:
         """Print lines of any length. Only the terminal wraps them, so that long keys can be copied."""
         _print(self.text, lines)
 
+    def wrapped(self, lines: Iterable["Text"]) -> None:
+        """Print sentences, wrapped at words to the width of the terminal."""
+        self.text.print(*lines, sep="\n")
+
     def warn(self, lines: Iterable["Text"]) -> None:
         """Print even with `--quiet`."""
         _print(self.notes if self.settings.quiet else self.text, lines)
@@ -136,9 +140,16 @@ def _option(argument: str, value: str) -> str:
 
 
 def problem_text(problem: Problem) -> str:
-    """A problem as it is printed. No text of a recipe or a checkpoint can end a line or move the cursor."""
+    """A problem as it is printed, with its code after its place.
+
+    No text of a recipe or a checkpoint can end a line or move the cursor.
+    """
     hint = None if problem.hint is None else shown(as_options(problem.hint))
-    return str(Problem(shown(problem.message), _shown_place(problem.place), hint))
+    text = str(Problem(shown(problem.message), _shown_place(problem.place), hint))
+    if problem.place is None or problem.code is None:
+        return text
+    where, rest = text.split("\n", 1)
+    return f"{where}  {problem.code}\n{rest}"
 
 
 def _shown_place(place: Place | None) -> Place | None:

@@ -4,8 +4,10 @@ The function that finds a problem says in one sentence what is wrong. The caller
 line and the key adds them. Nothing here prints.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+from ckpt_surgery.core.problem_codes import Code
 
 WINDOW = 200
 """Limit on the characters that are shown of a recipe's line with a problem."""
@@ -39,6 +41,8 @@ class Problem:
     """Where in the recipe; None where it is not about a place of one."""
     hint: str | None = None
     """What the user can do about it, as a sentence of its own."""
+    code: Code | None = None
+    """What kind of mistake it is; an error gives its own to problems that have none."""
 
     def __str__(self) -> str:
         message = self.message if self.hint is None else f"{self.message}\n  {self.hint}"
@@ -58,11 +62,14 @@ class SurgeryError(Exception):
 
     exit_code: ClassVar[int] = 1
     """Exit code of the command line."""
+    code: ClassVar[Code] = Code.INTERNAL
+    """Code of the problems that are given none of their own."""
     problems: tuple[Problem, ...]
     """Everything that is wrong, each with its place in the recipe. `str(error)` is all of it."""
 
-    def __init__(self, *problems: Problem | str, hint: str | None = None):
-        self.problems = tuple(p if isinstance(p, Problem) else Problem(p, hint=hint) for p in problems)
+    def __init__(self, *problems: Problem | str, hint: str | None = None, code: Code | None = None):
+        given = (p if isinstance(p, Problem) else Problem(p, hint=hint) for p in problems)
+        self.problems = tuple(p if p.code else replace(p, code=code or self.code) for p in given)
         super().__init__("\n\n".join(map(str, self.problems)))
 
 
@@ -71,64 +78,76 @@ class FunctionError(SurgeryError):
     later."""
 
     exit_code = 2
+    code = Code.ARGUMENTS
 
 
 class UsageError(SurgeryError):
     """The arguments of the command line or of the Python call are wrong."""
 
     exit_code = 2
+    code = Code.USAGE
 
 
 class RecipeError(SurgeryError):
     """The recipe is wrong, for any checkpoint."""
 
     exit_code = 2
+    code = Code.WRONG_VALUE
 
 
 class PlanError(SurgeryError):
     """Recipe, checkpoint and target do not fit together."""
 
     exit_code = 2
+    code = Code.CHANGED
 
 
 class SourceError(SurgeryError):
     """A checkpoint is missing or damaged, or its format is not supported."""
 
     exit_code = 1
+    code = Code.SOURCE
 
 
 class DataError(SurgeryError):
     """An error that depends on the values of an array, such as an overflow in a cast."""
 
     exit_code = 1
+    code = Code.DATA
 
 
 class OutOfMemoryError(SurgeryError):
     """The system gave no more memory."""
 
     exit_code = 1
+    code = Code.NO_MEMORY
 
 
 class VerificationError(SurgeryError):
     """A checkpoint that was written reads back differently."""
 
     exit_code = 3
+    code = Code.VERIFICATION
 
 
 class DestinationError(SurgeryError):
     """The destination already exists, or another process is writing to it."""
 
     exit_code = 4
+    code = Code.DESTINATION
 
 
 class StorageError(SurgeryError):
     """There is no space or no permission, or an I/O error occurred."""
 
     exit_code = 5
+    code = Code.STORAGE
 
 
 class Interrupted(SurgeryError):
     """A signal, such as that of Ctrl-C, ended the run. The command line exits with 128 and its number."""
+
+    code = Code.INTERRUPTED
 
     def __init__(self, signal_number: int, message: str):
         super().__init__(message)

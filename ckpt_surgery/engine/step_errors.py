@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ckpt_surgery.core.errors import Problem, SurgeryError
 from ckpt_surgery.planner.plan import Step
@@ -18,4 +19,4 @@ def about(step: Step) -> Iterator[None]:
 
 def _with_key(problems: Sequence[Problem], step: Step) -> list[Problem]:
     place = None if step.rule is None else step.rule.value
-    return [Problem(f"`{step.leaf.key}`: {p.message}", p.place or place, p.hint) for p in problems]
+    return [replace(p, message=f"`{step.leaf.key}`: {p.message}", place=p.place or place) for p in problems]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import spec_flaw
 from ckpt_surgery.language.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.models import ANY_MORE, Pass, Recipe, ShardingPolicy
@@ -49,14 +50,18 @@ def _header(subject: Subject) -> Iterator[Finding]:
         not hooks.endswith(".py") or "/" in hooks or "\\" in hooks or hooks.startswith(".")
     ):
         yield Finding(
-            ("hooks",), f"hooks are a Python file beside the recipe, such as my_hooks.py, not {hooks!r}"
+            ("hooks",),
+            f"hooks are a Python file beside the recipe, such as my_hooks.py, not {hooks!r}",
+            code=Code.HOOKS,
         )
     sources = subject.recipe.sources
     if not subject.recipe.named_sources:
-        yield Finding(("sources",), "a recipe needs at least one source with a name")
+        yield Finding(
+            ("sources",), "a recipe needs at least one source with a name", code=Code.UNKNOWN_SOURCE
+        )
     if ANY_MORE in sources[:-1]:
         message = f"`{ANY_MORE}` stands for any number of further sources; it must come last"
-        yield Finding(("sources", sources.index(ANY_MORE)), message)
+        yield Finding(("sources", sources.index(ANY_MORE)), message, code=Code.UNKNOWN_SOURCE)
     yield from _output(subject)
     yield from empty_fields(written, ())
     output = subject.recipe.output
@@ -69,12 +74,14 @@ def _sharding(subject: Subject, policy: ShardingPolicy, path: DocumentPath) -> I
         return
     if not policy.mesh:
         yield Finding(
-            path, "`sharding` needs a `mesh`: its axes with their lengths, such as {data: 2, model: 4}"
+            path,
+            "`sharding` needs a `mesh`: its axes with their lengths, such as {data: 2, model: 4}",
+            code=Code.SHARDING,
         )
         return
     for pattern, spec in policy.specs.items():
         if (flaw := spec_flaw(policy.mesh, spec)) is not None:
-            yield Finding((*path, "specs", pattern.pattern), flaw)
+            yield Finding((*path, "specs", pattern.pattern), flaw, code=Code.SHARDING)
 
 
 def _output(subject: Subject) -> Iterator[Finding]:
@@ -103,7 +110,7 @@ def _names(subject: Subject) -> Iterator[Finding]:
         if problem is None and further is not None and int(further[1]) > len(recipe.named_sources):
             problem = f"`{name}` is the name of a further source; choose another name"
         if problem is not None:
-            yield Finding(path, problem, at_key=at_key)
+            yield Finding(path, problem, at_key=at_key, code=Code.NAME)
         owners.setdefault(name, f"a {kind}")
 
 
@@ -112,7 +119,7 @@ def _params(subject: Subject) -> Iterator[Finding]:
     for name, param in subject.recipe.params.items():
         if param.config and isinstance(param.default, tuple):
             message = "`config` can give text, a number, true or false, but this default is a list"
-            yield Finding(("params", name, "config"), message, at_key=True)
+            yield Finding(("params", name, "config"), message, at_key=True, code=Code.PARAM)
 
 
 # --- passes -----------------------------------------------------------------------------------
@@ -149,10 +156,13 @@ def _mirror(pass_: Pass, path: DocumentPath) -> Iterator[Finding]:
     for where, prefix, at_key in prefixes:
         if not all(prefix.split(SEPARATOR)):
             message = f"a mirrored tree is given by its key, such as opt_state/0/mu, not {prefix!r}"
-            yield Finding(where, message, at_key=at_key)
+            yield Finding(where, message, at_key=at_key, code=Code.MIRROR)
         elif (other := next((s for s in seen if _overlap(s, prefix)), None)) is not None:
             yield Finding(
-                where, f"`{prefix}` and `{other}` overlap; mirrored trees must lie apart", at_key=at_key
+                where,
+                f"`{prefix}` and `{other}` overlap; mirrored trees must lie apart",
+                at_key=at_key,
+                code=Code.MIRROR,
             )
         seen.append(prefix)
 

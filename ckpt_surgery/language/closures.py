@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.base import Function, Plain
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.language.calls import called
@@ -23,7 +24,7 @@ Evaluator = Callable[[Scope], Any]
 
 def _pointing(error: SurgeryError, span: Span) -> ExpressionError:
     problem = error.problems[0]
-    return ExpressionError(problem.message, *span, problem.hint)
+    return ExpressionError(problem.message, *span, problem.hint, problem.code)
 
 
 def located(action: Callable[..., Any], span: Span, *parts: Evaluator) -> Evaluator:
@@ -60,11 +61,12 @@ def named(name: str, span: Span, metadata_only: bool) -> Evaluator:
         try:
             value = scope.names[name]
         except KeyError:
-            raise ExpressionError(unknown_name(name, scope.names), *span) from None
+            message = unknown_name(name, scope.names)
+            raise ExpressionError(message, *span, code=Code.UNKNOWN_NAME) from None
         if type(value) is Unavailable:
             if metadata_only and value.listed is not None:
                 return value.listed
-            raise ExpressionError(value.message, *span, value.hint)
+            raise ExpressionError(value.message, *span, value.hint, value.code)
         return value
 
     return run

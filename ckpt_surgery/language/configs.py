@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.scope import Lookup
 
@@ -46,6 +47,7 @@ class Entries(Lookup):
             raise FunctionError(
                 f"{self.about or f'`{self.name}`'} has no entry {key!r}{did_you_mean(key, self.values)}",
                 hint="has(…) tells whether there is one; get(…, default) gives the default if there is none.",
+                code=Code.NO_ENTRY,
             )
         return _seen(self.values[key], f"{self.name}[{key!r}]")
 
@@ -182,7 +184,7 @@ class Configs(Lookup):
         if isinstance(key, str) and key in self.by_source:
             return self.by_source[key]
         guess = did_you_mean(key, self.by_source) if isinstance(key, str) else ""
-        raise FunctionError(f"there is no source {key!r}, so it has no config{guess}")
+        raise FunctionError(f"there is no source {key!r}, so it has no config{guess}", code=Code.NO_ENTRY)
 
     def has(self, key: object) -> bool:
         """Whether this source has a config."""

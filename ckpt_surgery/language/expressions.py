@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.closures import Evaluator
 from ckpt_surgery.language.compiler import Compiler
 from ckpt_surgery.language.scope import (
@@ -121,7 +122,7 @@ def check(expression: Expression, known: Iterable[str]) -> list[Flaw]:
     """Flaws that show without values: unknown names, unknown functions, calls with wrong arguments."""
     names = frozenset(known)
     flaws = [
-        Flaw(unknown_name(use.name, names), use.start, use.end)
+        Flaw(unknown_name(use.name, names), use.start, use.end, Code.UNKNOWN_NAME)
         for use in expression.name_uses
         if use.name not in names
     ]
@@ -129,5 +130,6 @@ def check(expression: Expression, known: Iterable[str]) -> list[Flaw]:
         problem = call_problem(call.name, call.positional, call.keywords)
         if problem is not None:
             unknown = call.name not in function_names()
-            flaws.append(Flaw(problem, call.start, call.name_end if unknown else call.end))
+            code = Code.UNKNOWN_FUNCTION if unknown else Code.CALL
+            flaws.append(Flaw(problem, call.start, call.name_end if unknown else call.end, code))
     return sorted(flaws, key=lambda flaw: flaw.start)

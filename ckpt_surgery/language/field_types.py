@@ -42,6 +42,7 @@ def _parsed_with_params(parse_text: Callable[[str, ValidationInfo], Any], wanted
             return parse_text(value, info)
         except ExpressionError as error:
             context = {"message": error.message, "start": error.start, "end": error.end, "hint": error.hint}
+            context["code"] = error.problems[0].code
             raise PydanticCustomError(SYNTAX, "{message}", context) from None
 
     return PlainValidator(validate)

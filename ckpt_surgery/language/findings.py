@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.naming import EVERYWHERE
 from ckpt_surgery.language.scope import HOOKS
@@ -22,6 +23,7 @@ class Finding:
     at_key: bool = False
     """Whether the problem is with the key of the value."""
     hint: str | None = None
+    code: Code = Code.FIELDS_DISAGREE
 
 
 @dataclass(frozen=True)
@@ -52,5 +54,8 @@ def empty_fields(written: Mapping[str | int, Any], path: DocumentPath) -> Iterat
     for name, value in written.items():
         if value is None and name not in ("params", "tables"):
             yield Finding(
-                (*path, name), f"`{name}` has no value; write one, or leave the field out", at_key=True
+                (*path, name),
+                f"`{name}` has no value; write one, or leave the field out",
+                at_key=True,
+                code=Code.MISSING_FIELD,
             )

@@ -25,6 +25,7 @@ from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import DataError, FunctionError, Interrupted, PlanError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 from ckpt_surgery.graph.nodes import Array, Series, applied
@@ -154,7 +155,7 @@ class HookSet:
         """The function of this name. Raises FunctionError if there is none."""
         if name not in self.functions:
             guess = did_you_mean(name, (n for n in self.functions if not n.startswith(INFER)))
-            raise FunctionError(f"{self.name} has no function `{name}`{guess}")
+            raise FunctionError(f"{self.name} has no function `{name}`{guess}", code=Code.HOOKS)
         return self.functions[name]
 
     def _result(self, name: str, template: ArgumentTemplate, inputs: Sequence[Array]) -> ArraySpec:
@@ -170,7 +171,7 @@ class HookSet:
         except (Interrupted, MemoryError):
             raise
         except (Exception, SystemExit) as error:
-            raise FunctionError(_failure(name, self.file, error)) from error
+            raise FunctionError(_failure(name, self.file, error), code=Code.HOOKS) from error
 
 
 class HookFile(HookSet):
@@ -199,7 +200,9 @@ class HookFile(HookSet):
         except (Interrupted, MemoryError):
             raise
         except (Exception, SystemExit) as error:
-            raise PlanError(f"the hooks do not load: {_load_failure(self.file, error)}") from error
+            raise PlanError(
+                f"the hooks do not load: {_load_failure(self.file, error)}", code=Code.HOOKS
+            ) from error
         self.functions = {
             name: value
             for name, value in vars(module).items()
@@ -212,7 +215,8 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         refused = access_error(str(path), error)
-        raise refused or PlanError(f"the hooks {path} cannot be read: {error.strerror or error}") from None
+        message = f"the hooks {path} cannot be read: {error.strerror or error}"
+        raise refused or PlanError(message, code=Code.HOOKS) from None
 
 
 def _load_failure(file: str, error: BaseException) -> str:
@@ -248,6 +252,7 @@ def _constant(name: str, value: Any) -> Any:
     raise FunctionError(
         f"`hooks.{name}` was given no array and gave a {type(value).__name__}, not text or a number",
         hint=f"For an array, add `{INFER}{name}`, which gives its shape and dtype.",
+        code=Code.HOOKS,
     )
 
 
@@ -263,4 +268,5 @@ def _spec(name: str, value: Any) -> ArraySpec:
         lengths = tuple(operator.index(n) for n in shape)
         return ArraySpec(lengths, dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype))
     except (TypeError, ValueError):
-        raise FunctionError(f"`{INFER}{name}` has to give (shape, dtype), not {abridged(value)}") from None
+        message = f"`{INFER}{name}` has to give (shape, dtype), not {abridged(value)}"
+        raise FunctionError(message, code=Code.HOOKS) from None

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.patterns import MAX_PATTERN
 from ckpt_surgery.language.scope import Constant, ExpressionError
@@ -42,6 +43,12 @@ def with_params(text: str, params: Mapping[str, Constant | None]) -> tuple[str, 
     return "".join(part.inserted for part in parts), Origins(parts)
 
 
+class _InsertionError(ExpressionError):
+    """A param cannot be inserted into a pattern."""
+
+    code = Code.INSERTED_PARAM
+
+
 class Origins:
     """Where the characters of a pattern with params come from in the written one."""
 
@@ -52,7 +59,7 @@ class Origins:
         """The same error, pointing at the written pattern."""
         spans = list(self._spans(error.start, max(error.start + 1, error.end)))
         start, end = (spans[0][0], spans[-1][1]) if spans else (error.start, error.end)
-        return ExpressionError(error.message, start, end, error.hint)
+        return error.at(start, end)
 
     def _spans(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The written characters, part by part, that characters of the whole pattern come from."""
@@ -74,17 +81,17 @@ def _literal(match: re.Match[str], params: Mapping[str, Constant | None], left: 
     name, span = match["name"], match.span("param")
     if name not in params:
         guess = did_you_mean(name, params) or "; a pattern can insert params only"
-        raise ExpressionError(f"unknown param `{name}`{guess}", *span)
+        raise _InsertionError(f"unknown param `{name}`{guess}", *span)
     value = params[name]
     if value is None:
         message = f"the config may give `{name}`, and patterns are read before any config"
-        raise ExpressionError(message, *span, hint="Insert a param without `config:`, or compare in `when:`.")
+        raise _InsertionError(message, *span, "Insert a param without `config:`, or compare in `when:`.")
     values = value if isinstance(value, tuple) else (value,)
     length = 0
     for one in values:
         if isinstance(one, bool) or not isinstance(one, str | int):
-            raise ExpressionError(f"a pattern takes text and integers, not {told(one)}", *span)
+            raise _InsertionError(f"a pattern takes text and integers, not {told(one)}", *span)
         length += len(one) if isinstance(one, str) else one.bit_length() // 4  # digits, or fewer
     if length > left:
-        raise ExpressionError(f"with `{name}` the pattern has more than {MAX_PATTERN} characters", *span)
+        raise _InsertionError(f"with `{name}` the pattern has more than {MAX_PATTERN} characters", *span)
     return f"(?:{'|'.join(re.escape(str(one)) for one in values)})"

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ckpt_surgery.core.errors import FunctionError, Place, PlanError, Problem, RecipeError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean
 from ckpt_surgery.language.checks import findings
 from ckpt_surgery.language.configs import NO_CONFIGS, Configs
@@ -62,7 +63,7 @@ class LoadedRecipe:
                 values.append(resolved(name, param, self.given, self.configs.first))
             except FunctionError as error:
                 place = self.document.place(("params", name))
-                problems += [Problem(p.message, place, p.hint) for p in error.problems]
+                problems += [replace(p, place=place) for p in error.problems]
         if problems:
             raise PlanError(*problems)
         return tuple(values)
@@ -176,7 +177,7 @@ def _checked(
     problems = list(document.problems)
     if not isinstance(document.value, dict):
         message = "a recipe is a mapping that starts with `version: 1`"
-        return None, [*problems, Problem(message, document.place(()))]
+        return None, [*problems, Problem(message, document.place(()), code=Code.UNREADABLE)]
     recipe, broken = _parsed(document.value, given)
     found = [*broken, *findings(recipe, document.value, [f.path for f in broken], with_hooks), *check(recipe)]
     told = {_spot(problem.place) for problem in problems}
@@ -260,14 +261,15 @@ def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
     context = details.get("ctx") or {}
     if details["type"] == SYNTAX:
         start, end = context["start"], context["end"]
-        return Finding(path, context["message"], start, end, at_key, context["hint"])
+        return Finding(path, context["message"], start, end, at_key, context["hint"], context["code"])
     if details["type"] == "extra_forbidden":
         known = _known_fields(path[:-1])
-        return Finding(path, f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}", at_key=True)
+        message = f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}"
+        return Finding(path, message, at_key=True, code=Code.UNKNOWN_FIELD)
     if details["type"] == "missing":
         hint = "A recipe starts with `version: 1`." if path == ("version",) else None
-        return Finding(path, f"`{path[-1]}` is missing", hint=hint)
-    return Finding(path, _wrong_value(path, details, context), at_key=at_key)
+        return Finding(path, f"`{path[-1]}` is missing", hint=hint, code=Code.MISSING_FIELD)
+    return Finding(path, _wrong_value(path, details, context), at_key=at_key, code=Code.WRONG_VALUE)
 
 
 def _document_path(location: Sequence[str | int], value: Any) -> tuple[DocumentPath, bool]:
@@ -344,7 +346,8 @@ def _known_fields(path: DocumentPath) -> list[str]:
 
 def _problem(document: Document, finding: Finding) -> Problem:
     locate = document.key_place if finding.at_key else document.place
-    return Problem(finding.message, locate(finding.path, finding.start, finding.end), finding.hint)
+    place = locate(finding.path, finding.start, finding.end)
+    return Problem(finding.message, place, finding.hint, finding.code)
 
 
 def _in_order(problems: Iterable[Problem]) -> list[Problem]:
@@ -352,4 +355,7 @@ def _in_order(problems: Iterable[Problem]) -> list[Problem]:
     unique = dict.fromkeys(problems)
     ordered = sorted(unique, key=lambda problem: _spot(problem.place))
     more = len(ordered) - MAX_PROBLEMS
-    return [*ordered[:MAX_PROBLEMS], *([Problem(f"and {more} more problems")] if more > 0 else [])]
+    return [
+        *ordered[:MAX_PROBLEMS],
+        *([Problem(f"and {more} more problems", code=ordered[-1].code)] if more > 0 else []),
+    ]

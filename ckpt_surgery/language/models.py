@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.field_types import (
     ClaimField,
@@ -307,7 +308,8 @@ class Recipe(_Model):
         if count < len(named) or (count > len(named) and not self.takes_more):
             more = " or more" if self.takes_more else ""
             wanted = f"{len(named)}{more} source{'s' if more or len(named) > 1 else ''} ({', '.join(named)})"
-            raise UsageError(f"the recipe takes {wanted}; {count} {'was' if count == 1 else 'were'} given")
+            given = f"{count} {'was' if count == 1 else 'were'} given"
+            raise UsageError(f"the recipe takes {wanted}; {given}", code=Code.UNKNOWN_SOURCE)
         return (*named, *(f"source_{i}" for i in range(len(named) + 1, count + 1)))
 
     @cached_property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 
 PREFIX = "@"
@@ -58,5 +59,6 @@ def recipe_path(recipe: str) -> str:
         raise UsageError(
             f"no recipe `{recipe}` comes with the package{guess}",
             hint=f"`ckpt-surgery recipes` lists them; a file of that name is `./{recipe}`.",
+            code=Code.UNREADABLE,
         )
     return str(packaged_recipes()[name].path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, Problem, RecipeError, UsageError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.configs import Config
 from ckpt_surgery.language.models import Param
@@ -69,7 +70,7 @@ def _typed(name: str, value: Any, default: Constant, where: str) -> Constant:
         return float(bounded(value))
     if type(value) is not type(default):
         hint = f'Set the value yourself: `set={{"{name}": VALUE}}`.'
-        raise FunctionError(f"{where} is {told(value)}, not {type_name(default)}", hint=hint)
+        raise FunctionError(f"{where} is {told(value)}, not {type_name(default)}", hint=hint, code=Code.PARAM)
     return bounded(value)  # type: ignore[no-any-return]
 
 
@@ -103,7 +104,7 @@ def overridden(params: Mapping[str, Param], overrides: Iterable[str]) -> dict[st
         else:
             values[name] = value
     if problems:
-        raise UsageError(*problems)
+        raise UsageError(*problems, code=Code.PARAM)
     return values
 
 

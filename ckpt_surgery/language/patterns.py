@@ -13,9 +13,10 @@ from collections.abc import Callable
 import regex
 
 from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.prefilters import quick_length
-from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.language.scope import PatternError
 
 REGEX_SECONDS = 1.0
 """Limit on the processor time of all matches: of one pattern, and of all patterns of a plan together."""
@@ -38,17 +39,17 @@ MAX_REPEATS = 100_000
 
 @functools.lru_cache(maxsize=1024)
 def compile_pattern(text: str) -> regex.Pattern[str]:
-    """The compiled pattern. Raises ExpressionError, with the offset in the pattern, if it is refused."""
+    """The compiled pattern. Raises PatternError, with the offset in the pattern, if it is refused."""
     if len(text) > MAX_PATTERN:
         message = f"a regular expression of {len(text)} characters; the limit is {MAX_PATTERN}"
-        raise ExpressionError(message, 0, 1)
+        raise PatternError(message, 0, 1)
     _check_size(text)
     _check_with_python(text)
     try:
         return regex.compile(text)
     except (regex.error, OverflowError, RecursionError, MemoryError) as error:
         start = getattr(error, "pos", None) or 0
-        raise ExpressionError(f"not a regular expression: {_sentence(error)}", start, start + 1) from None
+        raise PatternError(f"not a regular expression: {_sentence(error)}", start, start + 1) from None
 
 
 def _check_with_python(text: str) -> None:
@@ -59,9 +60,9 @@ def _check_with_python(text: str) -> None:
             re.compile(text)
     except re.error as error:
         start = min(error.pos or 0, max(0, len(text) - 1))
-        raise ExpressionError(f"not a regular expression: {error.msg}", start, start + 1) from None
+        raise PatternError(f"not a regular expression: {error.msg}", start, start + 1) from None
     except (Warning, OverflowError, RecursionError) as error:
-        raise ExpressionError(f"not a regular expression: {_sentence(error)}", 0, len(text)) from None
+        raise PatternError(f"not a regular expression: {_sentence(error)}", 0, len(text)) from None
 
 
 def _sentence(error: BaseException) -> str:
@@ -98,24 +99,24 @@ def _check_size(text: str) -> None:
                 others += count
             if groups * others > MAX_REPEATS:
                 message = f"the counts in braces multiply to more than {MAX_REPEATS} repeats"
-                raise ExpressionError(message, *match.span())
+                raise PatternError(message, *match.span())
         last = match[0]
         nesting += (last == "(") - (last == ")")
         if nesting > MAX_NESTING:
-            raise ExpressionError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
+            raise PatternError(f"groups are nested deeper than {MAX_NESTING} levels", *match.span())
 
 
 def _count_of(match: re.Match[str]) -> int:
     low, high = match["low"], match["high"]
     if match["count"] is None or not (low or high):
-        raise ExpressionError(
+        raise PatternError(
             "`{` stands for a count such as {3} or {2,5}; for the character itself write `\\{`",
             match.start(),
             match.start() + 1,
         )
     digits = high or low
     if len(digits) > math.ceil(math.log10(MAX_REPEATS)) + 1:
-        raise ExpressionError(f"the count {{{digits}}} is too large", *match.span())
+        raise PatternError(f"the count {{{digits}}} is too large", *match.span())
     return int(digits)
 
 
@@ -224,12 +225,16 @@ class Watch:
         """Raise RecipeError if the matches take too long with one more that takes this long."""
         if self._seconds + seconds > self._limit():
             took = f"took more than {self._limit():.2g} s of processor time"
-            raise RecipeError(f"the regular expression {took} {self._on(text)}", hint=_NESTED)
+            raise RecipeError(
+                f"the regular expression {took} {self._on(text)}", hint=_NESTED, code=Code.SLOW_PATTERN
+            )
         limit = self._matching.limit
         if self._matching.seconds + seconds > limit:
             took = f"took more than {limit:.2g} s of processor time"
             this = f"this one {self._on(text)}"
-            raise RecipeError(f"the regular expressions together {took}, {this}", hint=_NESTED)
+            raise RecipeError(
+                f"the regular expressions together {took}, {this}", hint=_NESTED, code=Code.SLOW_PATTERN
+            )
 
     def _on(self, text: str) -> str:
         keys = f"{self._matches} keys, the last of them " if self._matches > 1 else ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import regex
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.findings import Finding, Subject, empty_fields
@@ -89,7 +90,8 @@ class RuleCheck:
 
     def _missing(self, claim: str, given: Sequence[str]) -> Iterator[Finding]:
         if claim == "add" and "value" not in given:
-            yield Finding(self.path, "an `add` rule needs a `value`, because it claims no leaf that has one")
+            message = "an `add` rule needs a `value`, because it claims no leaf that has one"
+            yield Finding(self.path, message, code=Code.MISSING_FIELD)
         if isinstance(self.written.get("to"), Mapping) and "value" in given:
             message = "`value` does not go with a mapping in `to`, which has an expression for each output"
             yield Finding(self._field("value"), message, at_key=True)
@@ -98,7 +100,8 @@ class RuleCheck:
             yield Finding(self._field("mirror_value"), message, at_key=True)
         for name in ("to", "for"):
             if self.written.get(name) == {}:
-                yield Finding(self._field(name), f"`{name}` is an empty mapping", at_key=True)
+                message = f"`{name}` is an empty mapping"
+                yield Finding(self._field(name), message, at_key=True, code=Code.MISSING_FIELD)
         if "mirror_value" in given and not self.pass_.mirror:
             yield Finding(
                 self._field("mirror_value"), "`mirror_value` needs a `mirror` on the pass", at_key=True
@@ -133,9 +136,10 @@ class RuleCheck:
         )
         for name, path in names:
             if name not in known and not self.subject.is_broken(("sources",)):
-                yield Finding(path, f"unknown source `{name}`{did_you_mean(name, known)}")
+                message = f"unknown source `{name}`{did_you_mean(name, known)}"
+                yield Finding(path, message, code=Code.UNKNOWN_SOURCE)
         if not names:
-            yield Finding(self._field("source"), "the list of sources is empty")
+            yield Finding(self._field("source"), "the list of sources is empty", code=Code.UNKNOWN_SOURCE)
 
     # --- names ---
 
@@ -160,12 +164,13 @@ class RuleCheck:
                 problem = name_problem(name, owners)
                 if problem is not None:
                     start = str(self.written[field]).find(f"(?P<{name}>") + 4
-                    yield Finding(self._field(field), f"the group {problem}", start, start + len(name))
+                    end, message = start + len(name), f"the group {problem}"
+                    yield Finding(self._field(field), message, start, end, code=Code.NAME)
             owners |= dict.fromkeys(pattern.groupindex, "a named group")
         for name in self._variables:
             problem = name_problem(name, owners)
             if problem is not None:
-                yield Finding(self._field("for", name), problem, at_key=True)
+                yield Finding(self._field("for", name), problem, at_key=True, code=Code.NAME)
 
     def _texts(self, claim: str) -> Iterator[Finding]:
         """Flaws of every expression and template of the rule, with the names that it can use."""
@@ -233,7 +238,7 @@ class RuleCheck:
             return
         known, explained = explained_names(template.names, known)
         for flaw in check_template(template, known, self._pattern):
-            yield Finding(path, flaw.message, flaw.start, flaw.end, at_key)
+            yield Finding(path, flaw.message, flaw.start, flaw.end, at_key, code=flaw.code)
         for name in explained:
             start = template.text.find(name)
-            yield Finding(path, MEANINGS[name], start, start + len(name), at_key)
+            yield Finding(path, MEANINGS[name], start, start + len(name), at_key, code=Code.UNKNOWN_NAME)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import regex
 
 from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Array
 
@@ -25,14 +26,18 @@ CONFIG = "config"
 CONFIGS = "configs"
 """Name of the JSON beside each source: `configs['lora']`."""
 
+_AS_INTEGER = "Look up int(…), or write the table's keys in quotes."
+_AS_TEXT = "Look up str(…), or write the table's keys without quotes."
+
 
 class ExpressionError(SurgeryError):
     """An expression or a template is refused, or fails. Points at characters of its text."""
 
     exit_code = 2
+    code = Code.EXPRESSION
 
-    def __init__(self, message: str, start: int, end: int, hint: str | None = None):
-        super().__init__(Problem(message, hint=hint))
+    def __init__(self, message: str, start: int, end: int, hint: str | None = None, code: Code | None = None):
+        super().__init__(Problem(message, hint=hint), code=code)
         self.message = message
         self.start = start
         """Offset of the first character in the text of the expression or template."""
@@ -42,7 +47,23 @@ class ExpressionError(SurgeryError):
 
     def shifted(self, by: int) -> "ExpressionError":
         """The same error for a text in which the expression starts at offset `by`."""
-        return ExpressionError(self.message, self.start + by, self.end + by, self.hint)
+        return self.at(self.start + by, self.end + by)
+
+    def at(self, start: int, end: int) -> "ExpressionError":
+        """The same error, pointing at other characters."""
+        return ExpressionError(self.message, start, end, self.hint, self.problems[0].code)
+
+
+class PatternError(ExpressionError):
+    """A regular expression is refused."""
+
+    code = Code.PATTERN
+
+
+class TemplateError(ExpressionError):
+    """A template is refused, or gives no key."""
+
+    code = Code.TEMPLATE
 
 
 class Flaw(NamedTuple):
@@ -51,6 +72,7 @@ class Flaw(NamedTuple):
     message: str
     start: int
     end: int
+    code: Code
 
 
 @dataclass(frozen=True)
@@ -96,6 +118,7 @@ class Unavailable:
     hint: str | None = None
     listed: "Leaves | None" = None
     """Leaves without values, if known: expressions can ask for their presence, kind, shape and dtype."""
+    code: Code = Code.NO_TARGET
 
 
 class Lookup(ABC):
@@ -139,6 +162,7 @@ class Table(Lookup):
         raise FunctionError(
             f"table `{self.name}` has no entry {key!r}{guess}",
             hint="Add it to the table, or add an entry `_` that stands for all others.",
+            code=Code.NO_ENTRY,
         )
 
     def has(self, key: str | int) -> bool:
@@ -154,9 +178,9 @@ class Table(Lookup):
             return False
         if isinstance(key, str):
             message = f"table `{self.name}` has the entry {other!r} as an integer, and {key!r} is text"
-            raise FunctionError(message, hint="Look up int(…), or write the table's keys in quotes.")
+            raise FunctionError(message, hint=_AS_INTEGER, code=Code.NO_ENTRY)
         message = f"table `{self.name}` has the entry {other!r} as text, and {key!r} is an integer"
-        raise FunctionError(message, hint="Look up str(…), or write the table's keys without quotes.")
+        raise FunctionError(message, hint=_AS_TEXT, code=Code.NO_ENTRY)
 
     @cached_property
     def _by_text(self) -> Mapping[str, str | int]:
@@ -173,11 +197,11 @@ class Groups:
         """The text of a group. Raises FunctionError if the regular expression has no such group."""
         problem = f"the regular expression has no group {key!r}"
         if not isinstance(key, str | int) or isinstance(key, bool):
-            raise FunctionError(problem)
+            raise FunctionError(problem, code=Code.NO_GROUP)
         try:
             return self.match[key] or ""
         except IndexError:
-            raise FunctionError(problem) from None
+            raise FunctionError(problem, code=Code.NO_GROUP) from None
 
 
 class Leaves(ABC):
@@ -239,4 +263,5 @@ def kind_of(name: str, leaves: Leaves, key: str) -> str:
 
 
 def _no_leaf(name: str, leaves: Leaves, key: str) -> FunctionError:
-    return FunctionError(f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}")
+    message = f"`{name}` has no leaf {key!r}{did_you_mean(key, leaves.keys())}"
+    return FunctionError(message, code=Code.NO_ENTRY)

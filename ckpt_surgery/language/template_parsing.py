@@ -5,9 +5,10 @@ from collections.abc import Iterable
 
 import regex
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.expressions import Expression, check, parse
-from ckpt_surgery.language.scope import ExpressionError, Flaw
+from ckpt_surgery.language.scope import ExpressionError, Flaw, TemplateError
 from ckpt_surgery.language.templates import GroupReference, Inserted, Piece, PlainText, Slash, Template
 
 MAX_TEXT = 4096
@@ -25,7 +26,7 @@ _TOKEN = re.compile(
 def parse_template(text: str) -> Template:
     """Parse a template. Raises ExpressionError with offsets in its text."""
     if len(text) > MAX_TEXT:
-        raise ExpressionError(f"a template of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
+        raise TemplateError(f"a template of {len(text)} characters; the limit is {MAX_TEXT}", 0, 1)
     pieces: list[Piece] = []
     at = 0
     while at < len(text):
@@ -48,9 +49,9 @@ def parse_template(text: str) -> Template:
 
 def _stray(text: str, at: int) -> ExpressionError:
     if text[at] == "$":
-        return ExpressionError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
+        return TemplateError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
     escape = text[at : at + 2]
-    return ExpressionError(
+    return TemplateError(
         f"`{escape}` means nothing in a template; a backslash is written `\\\\`", at, at + len(escape)
     )
 
@@ -70,7 +71,7 @@ def _named_group(name: str, start: int, end: int) -> GroupReference:
     if name.isascii() and name.isdigit() and len(name) <= 4:
         return GroupReference(int(name), start, end)
     if not name.isidentifier():
-        raise ExpressionError(f"`\\g<{name}>` names no group", start, end)
+        raise TemplateError(f"`\\g<{name}>` names no group", start, end)
     return GroupReference(name, start, end)
 
 
@@ -96,7 +97,7 @@ def _closing_brace(text: str, start: int) -> int:
         elif character in ")]}":
             depth -= 1
         at += 1
-    raise ExpressionError("`${` is not closed by `}`", start - 2, start)
+    raise TemplateError("`${` is not closed by `}`", start - 2, start)
 
 
 def _closing_quote(text: str, at: int) -> int:
@@ -105,7 +106,7 @@ def _closing_quote(text: str, at: int) -> int:
     while at < len(text) and text[at] != quote:
         at += 2 if text[at] == "\\" else 1
     if at >= len(text):
-        raise ExpressionError("the text is not closed by a quote", start, start + 1)
+        raise TemplateError("the text is not closed by a quote", start, start + 1)
     return at
 
 
@@ -114,11 +115,11 @@ def _refuse_empty_components(text: str, pieces: Iterable[Piece]) -> None:
     before_is_slash, last = True, -1
     for piece in pieces:
         if isinstance(piece, Slash) and before_is_slash:
-            raise ExpressionError("the key has an empty component here", piece.start, piece.start + 1)
+            raise TemplateError("the key has an empty component here", piece.start, piece.start + 1)
         before_is_slash = isinstance(piece, Slash)
         last = piece.start
     if before_is_slash:
-        raise ExpressionError("the key has an empty component here", max(last, 0), max(last, 0) + 1)
+        raise TemplateError("the key has an empty component here", max(last, 0), max(last, 0) + 1)
 
 
 def check_template(
@@ -135,7 +136,7 @@ def check_template(
             flaws += _group_flaws(piece.group, pattern, piece.start, piece.end)
         elif isinstance(piece, Inserted):
             inner = [*check(piece.expression, names), *check_groups(piece.expression, pattern)]
-            flaws += [Flaw(f.message, f.start + piece.start, f.end + piece.start) for f in inner]
+            flaws += [f._replace(start=f.start + piece.start, end=f.end + piece.start) for f in inner]
     return flaws
 
 
@@ -146,8 +147,9 @@ def check_groups(expression: Expression, pattern: regex.Pattern[str] | None) -> 
 
 def _group_flaws(group: int | str, pattern: regex.Pattern[str] | None, start: int, end: int) -> list[Flaw]:
     if pattern is None:
-        return [Flaw(f"there is no regular expression here that could have a group {group!r}", start, end)]
+        message = f"there is no regular expression here that could have a group {group!r}"
+        return [Flaw(message, start, end, Code.NO_GROUP)]
     if group in pattern.groupindex or (isinstance(group, int) and 0 <= group <= pattern.groups):
         return []
     guess = did_you_mean(str(group), pattern.groupindex)
-    return [Flaw(f"the regular expression has no group {group!r}{guess}", start, end)]
+    return [Flaw(f"the regular expression has no group {group!r}{guess}", start, end, Code.NO_GROUP)]

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import regex
 
 from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import Expression
-from ckpt_surgery.language.scope import ExpressionError, Scope
+from ckpt_surgery.language.scope import ExpressionError, Scope, TemplateError
 from ckpt_surgery.language.values import MAX_STRING, told
 
 _BRACED = re.compile(r"\{(\w+)\}")
@@ -111,7 +112,7 @@ class Template:
             else:
                 components.extend(_spelled(segment, match, scope))
         if sum(len(component.name) for component in components) > MAX_STRING:
-            raise ExpressionError(f"the key is longer than {MAX_STRING} characters", 0, len(self.text))
+            raise TemplateError(f"the key is longer than {MAX_STRING} characters", 0, len(self.text))
         return tuple(components)
 
     def names_of(self, match: regex.Match[str]) -> tuple[str, ...] | None:
@@ -188,7 +189,7 @@ def _spelled(segment: Sequence[TextPiece], match: regex.Match[str] | None, scope
         components = [_component(parts, segment[0].start) for parts in _cut(runs)]
     if not all(component.name for component in components):
         start, end = segment[0].start, segment[-1].end
-        raise ExpressionError("the key would have an empty component", start, end)
+        raise TemplateError("the key would have an empty component", start, end)
     return components
 
 
@@ -229,7 +230,7 @@ def _bracketed(name: str, start: int) -> Component:
     if not (digits.isascii() and digits.isdigit()):
         return Component(name, False, None)
     if digits[0] == "0" and digits != "0":
-        raise ExpressionError(f"the list index {name} has leading zeros", start, start + 1)
+        raise TemplateError(f"the list index {name} has leading zeros", start, start + 1)
     return Component(digits, True, None)
 
 
@@ -247,17 +248,17 @@ def _expanded(piece: TextPiece, match: regex.Match[str] | None, scope: Scope) ->
         raise error.shifted(piece.start) from None
     if isinstance(value, bool) or not isinstance(value, str | int):
         message = f"a key is made of text and integers, not {told(value)}"
-        raise ExpressionError(message, piece.start, piece.end)
+        raise TemplateError(message, piece.start, piece.end)
     return _Run(str(value), None, splits=True, literal=False)
 
 
 def _of_group(group: int | str, match: regex.Match[str] | None, piece: GroupReference | Inserted) -> _Run:
     if match is None:
         message = f"there is no match that could have a group {group!r}"
-        raise ExpressionError(message, piece.start, piece.end)
+        raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP)
     try:
         text, origin = match[group], match.start(group)
     except IndexError:
         message = f"the regular expression has no group {group!r}"
-        raise ExpressionError(message, piece.start, piece.end) from None
+        raise TemplateError(message, piece.start, piece.end, code=Code.NO_GROUP) from None
     return _Run(text or "", origin, splits=True, literal=False)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import regex
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.expressions import Expression, check
 from ckpt_surgery.language.findings import Finding
 from ckpt_surgery.language.naming import MEANINGS
@@ -34,10 +35,12 @@ def expression_findings(
     if groups and "g" not in explained:
         flaws += check_groups(expression, pattern)
     flaws += [
-        Flaw(MEANINGS[use.name], use.start, use.end) for use in expression.name_uses if use.name in explained
+        Flaw(MEANINGS[use.name], use.start, use.end, Code.UNKNOWN_NAME)
+        for use in expression.name_uses
+        if use.name in explained
     ]
     for flaw in flaws:
-        yield Finding(path, flaw.message, flaw.start, flaw.end)
+        yield Finding(path, flaw.message, flaw.start, flaw.end, code=flaw.code)
 
 
 def _pattern_flaws(expression: Expression) -> Iterator[Flaw]:
@@ -47,4 +50,4 @@ def _pattern_flaws(expression: Expression) -> Iterator[Flaw]:
             try:
                 compile_pattern(call.literal)
             except ExpressionError as error:
-                yield Flaw(error.message, call.start, call.end)
+                yield Flaw(error.message, call.start, call.end, Code.PATTERN)

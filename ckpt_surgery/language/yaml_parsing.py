@@ -16,6 +16,7 @@ import yaml
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.access import access_error
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
@@ -44,9 +45,11 @@ class _Builder:
         value = self._root()
         return Document(self.path, self.text, value, self.marks, self.key_marks, tuple(self.problems))
 
-    def report(self, message: str, start: int, stop: int, path: DocumentPath) -> None:
+    def report(
+        self, message: str, start: int, stop: int, path: DocumentPath, code: Code = Code.YAML_FEATURE
+    ) -> None:
         place = Document(self.path, self.text, None, {}, {}).at(start, stop, path_text(path))
-        self.problems.append(Problem(message, place))
+        self.problems.append(Problem(message, place, code=code))
         if len(self.problems) >= MAX_PROBLEMS:
             raise _Abandoned
 
@@ -99,7 +102,7 @@ class _Builder:
             return text
         value = plain_value(text)
         if isinstance(value, Disputed):
-            self.report(value.message, start, stop, path)
+            self.report(value.message, start, stop, path, Code.UNCLEAR_VALUE)
             return text
         return value
 
@@ -127,7 +130,8 @@ class _Builder:
             return False
         line = self.text.count("\n", 0, self.key_marks[*path, key].start) + 1
         start, stop = event.start_mark.index, event.end_mark.index
-        self.report(f"`{key}` appears twice; the first is on line {line}", start, stop, (*path, key))
+        message = f"`{key}` appears twice; the first is on line {line}"
+        self.report(message, start, stop, (*path, key), Code.REPEATED_FIELD)
         return True
 
     def _key(self, event: Any, path: DocumentPath) -> str | int | None:
@@ -144,7 +148,9 @@ class _Builder:
         key = self._scalar(event, path)
         if isinstance(key, str) or type(key) is int:
             return key
-        self.report(f"the key `{event.value}` must be text; write it in quotes", start, stop, path)
+        self.report(
+            f"the key `{event.value}` must be text; write it in quotes", start, stop, path, Code.UNCLEAR_VALUE
+        )
         return None
 
 
@@ -178,14 +184,14 @@ def parse_document(text: str, path: str) -> Document:
     """
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise RecipeError(Problem(f"{path} is larger than {MAX_BYTES >> 20} MiB"))
+        raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
     builder = _Builder(path, text, yaml.parse(_without_tabs(text), Loader=yaml.SafeLoader))
     try:
         return builder.document()
     except _Abandoned:
-        raise RecipeError(*builder.problems) from None
+        raise RecipeError(*builder.problems, code=Code.YAML) from None
     except yaml.YAMLError as error:
-        raise RecipeError(*builder.problems, _syntax_problem(error, path, text)) from None
+        raise RecipeError(*builder.problems, _syntax_problem(error, path, text), code=Code.YAML) from None
 
 
 def _syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
@@ -207,25 +213,31 @@ def read_text(path: str | Path) -> str:
     is not UTF-8.
     """
     if urls.is_url(str(path)):
-        raise UsageError(f"{shown(str(path))}: recipes are files of this machine", hint="Copy it here first.")
+        raise UsageError(
+            f"{shown(str(path))}: recipes are files of this machine",
+            hint="Copy it here first.",
+            code=Code.UNREADABLE,
+        )
     try:
         if Path(path).is_dir():
-            raise UsageError(f"{path} is a directory; a recipe is a YAML file")
+            raise UsageError(f"{path} is a directory; a recipe is a YAML file", code=Code.UNREADABLE)
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError(f"there is no recipe {path}") from None
+        raise UsageError(f"there is no recipe {path}", code=Code.UNREADABLE) from None
     except (OSError, ValueError) as error:
         refused = access_error(str(path), error) if isinstance(error, OSError) else None
         reason = getattr(error, "strerror", None) or error
-        raise refused or UsageError(f"the recipe {path} cannot be read: {reason}") from None
+        message = f"the recipe {path} cannot be read: {reason}"
+        raise refused or UsageError(message, code=Code.UNREADABLE) from None
     if len(data) > MAX_BYTES:
-        raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB")
+        raise RecipeError(f"{path} is larger than {MAX_BYTES >> 20} MiB", code=Code.UNREADABLE)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = data[error.start]
-        raise RecipeError(f"{path} is not UTF-8 text: byte {error.start} is 0x{byte:02x}") from None
+        message = f"{path} is not UTF-8 text: byte {error.start} is 0x{byte:02x}"
+        raise RecipeError(message, code=Code.UNREADABLE) from None
 
 
 def load_document(path: str | Path) -> Document:

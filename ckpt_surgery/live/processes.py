@@ -17,6 +17,7 @@ import numpy as np
 from ckpt_surgery.core import errors
 from ckpt_surgery.core.documents import json_text
 from ckpt_surgery.core.errors import Interrupted, PlanError, SurgeryError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.plan_json import plan_json
@@ -55,7 +56,9 @@ def together(make: Callable[[], T], digests: Callable[[T], Digests] = lambda res
     try:
         reports = _exchanged(report)
     except jax.errors.JaxRuntimeError as error:
-        raise SurgeryError(f"the other processes do not answer: {shown(str(error))}") from None
+        raise SurgeryError(
+            f"the other processes do not answer: {shown(str(error))}", code=Code.INTERRUPTED
+        ) from None
     _check(reports)
     return result
 

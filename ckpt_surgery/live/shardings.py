@@ -6,6 +6,7 @@ from typing import Any
 from ckpt_surgery.core.errors import PlanError, Problem, UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys, merged
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.boxes import Boxed, boxes
@@ -86,6 +87,7 @@ def _by_rules(arrays: Mapping[str, Any], rules: Rules, boxed: Mapping[str, Boxed
             f"no rule of `shardings` matches {few_keys(map(shown, unmatched))}: {what} no sharding",
             hint="Add rules for these. `('.*', PartitionSpec())` as the last rule puts all others whole on "
             "every device of the mesh.",
+            code=Code.SHARDING,
         )
     return found
 
@@ -123,7 +125,7 @@ def _check(tree: LiveTree, shardings: Mapping[str, Any]) -> None:
     """Raise PlanError with all leaves whose shape cannot be divided."""
     found = list(merged(_misfits(tree, shardings)))
     if found:
-        raise PlanError(*(Problem(one.sentence, hint=_HINT) for one in found))
+        raise PlanError(*(Problem(one.sentence, hint=_HINT) for one in found), code=Code.SHARDING)
 
 
 _HINT = "Give these leaves another sharding: in rules, by one above that matches them first."

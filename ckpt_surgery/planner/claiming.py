@@ -9,6 +9,7 @@ import regex
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
@@ -183,13 +184,16 @@ def why_unused(
     ]
     if not fits:
         guess = did_you_mean(pattern.pattern, [entry.key.text for entry in entries])
-        return SurgeryError(f"the rule claims nothing: no key matches{guess}", hint=OPTIONAL)
+        return SurgeryError(
+            f"the rule claims nothing: no key matches{guess}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING
+        )
     refused = [entry.key.text for entry in fits if id(entry) not in claimed]
     if refused:
         why = f"`when` is false for {few_keys(refused)}"
-        return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL)
+        return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
     all_keys = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
     return SurgeryError(
         f"the rule claims nothing: earlier rules claimed {all_keys} that it matches",
         hint="The first rule that matches wins: put the narrower rule above the wider one.",
+        code=Code.CLAIMS_NOTHING,
     )

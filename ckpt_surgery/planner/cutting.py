@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import bytes_text
 from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes
 from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
@@ -142,6 +143,7 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, st
             f"one element needs {bytes_text(found.working_set)} of memory ({_why_so_much(value)}); "
             f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
             hint=f'Give it more: `memory="{budget_for(found.working_set, staged)}"`.',
+            code=Code.BUDGET,
         )
     return found
 

@@ -6,11 +6,13 @@ The problems of a pass are raised together at its end, because later passes woul
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import Notice
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.graph.nodes import Read
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.models import Pass
@@ -69,22 +71,24 @@ def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Probl
     """Which rules and policies have dropped all the leaves, each at its place."""
     counts = Counter((drop.rule, drop.why) for drop in drops)
     if not counts:
-        yield Problem("no leaf is left: there was none", None, KEEP)
+        yield Problem("no leaf is left: there was none", None, KEEP, Code.NOTHING_LEFT)
     for (rule, why), count in counts.items():
         leaves = "one" if count == 1 else f"{count:,}"
         if rule is None:
             message = f"no leaf is left: `{why}` takes {leaves}"
             place = loaded.place(("unmatched",)) if ("unmatched",) in loaded.document.marks else None
-            yield Problem(message, place, KEEP)
+            yield Problem(message, place, KEEP, Code.NOTHING_LEFT)
         else:
-            yield Problem(f"no leaf is left: this rule drops {leaves}", loaded.place(rule.location), KEEP)
+            message = f"no leaf is left: this rule drops {leaves}"
+            yield Problem(message, loaded.place(rule.location), KEEP, Code.NOTHING_LEFT)
 
 
 def _nothing_run(loaded: LoadedRecipe) -> Iterator[Problem]:
     """No pass runs, and all leaves are dropped: a problem at the condition of each pass."""
     for index, _ in enumerate(loaded.recipe.passes):
         message = "no leaf is left: this condition is false, so no pass runs, and `unmatched: drop` takes all"
-        yield Problem(message, loaded.place(("passes", index, "when")), "Look at what the source holds.")
+        place = loaded.place(("passes", index, "when"))
+        yield Problem(message, place, "Look at what the source holds.", Code.NOTHING_LEFT)
 
 
 def _check_hooks(loaded: LoadedRecipe) -> None:
@@ -92,7 +96,7 @@ def _check_hooks(loaded: LoadedRecipe) -> None:
     if loaded.recipe.hooks is not None and loaded.hooks is None:
         message = f"the recipe has hooks: Python code, in {loaded.recipe.hooks} beside it"
         hint = "Read that file; then allow it to run: `allow_hooks=True`."
-        raise PlanError(Problem(message, loaded.place(("hooks",)), hint))
+        raise PlanError(Problem(message, loaded.place(("hooks",)), hint, Code.HOOKS))
 
 
 def _applies(
@@ -109,4 +113,4 @@ def _applies(
     except SurgeryError as error:
         span = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         place = loaded.place(("passes", index, "when"), *span)
-        raise PlanError(*(Problem(p.message, place, p.hint) for p in error.problems)) from None
+        raise PlanError(*(replace(p, place=place) for p in error.problems)) from None

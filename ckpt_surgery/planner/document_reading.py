@@ -18,6 +18,7 @@ from ckpt_surgery.core.errors import FunctionError, Place, PlanError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
@@ -180,7 +181,7 @@ def _check_destination(steps: Sequence[Step], destination: Destination) -> None:
             if step.leaf.kind is LeafKind.EMPTY
         ]
     if problems or refused:
-        raise PlanError(*problems, *refused)
+        raise PlanError(*problems, *refused, code=Code.UNSUITED)
 
 
 def _check_memory(steps: Sequence[Step], memory: int) -> None:
@@ -194,6 +195,7 @@ def _check_memory(steps: Sequence[Step], memory: int) -> None:
         f"{bytes_text(memory)} leaves {bytes_text(room_of(memory))} for computing",
         hint=f'Give it more: `memory="{budget_for(needed)}"`; or make the plan again with this budget, '
         "which cuts finer.",
+        code=Code.BUDGET,
     )
 
 

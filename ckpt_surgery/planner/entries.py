@@ -12,6 +12,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.create import Full
 from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series
 from ckpt_surgery.language.scope import Leaves
@@ -89,6 +90,7 @@ def array_of(entry: Entry) -> Array:
         raise SurgeryError(
             f"`{entry.key}` is {KINDS[entry.leaf.kind]}, not an array",
             hint="It can be kept, renamed, dropped or filled; no expression can use its value.",
+            code=Code.NOT_AN_ARRAY,
         )
     return Array(entry.value, entry.value.spec.dtype)
 
@@ -106,7 +108,9 @@ def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) 
         node: Node = Apply(Full((), value, dtype), ())
         return Entry(key, Leaf(key, LeafKind.SCALAR, node.spec), node, rule)
     if not isinstance(value, Array):
-        raise SurgeryError(f"`value` gives {_described(value)}, not an array or a number")
+        raise SurgeryError(
+            f"`value` gives {_described(value)}, not an array or a number", code=Code.NOT_AN_ARRAY
+        )
     node = value.settled()
     scalar = node.spec.shape == () and node.kinds == {LeafKind.SCALAR}
     kind = LeafKind.SCALAR if scalar else LeafKind.ARRAY

@@ -7,9 +7,10 @@ from typing import Any, Final, NoReturn
 
 import regex
 
-from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.graph.nodes import Apply, Array
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
@@ -75,7 +76,7 @@ def x_of(entry: Entry) -> Array | Unavailable:
     try:
         return array_of(entry)
     except SurgeryError as error:
-        return Unavailable(error.problems[0].message, error.problems[0].hint)
+        return Unavailable(error.problems[0].message, error.problems[0].hint, code=Code.NOT_AN_ARRAY)
 
 
 def combinations_of(ranges: Ranges) -> Iterator[dict[str, Any]]:
@@ -194,7 +195,8 @@ class Evaluator:
             if values is FAILED:
                 return None
             if not isinstance(values, Sequence) or isinstance(values, str):
-                self.problems.at(index, ("for", name), "`for` needs a list or a `range(n)`", key)
+                error = PlanError("`for` needs a list or a `range(n)`", code=Code.ORDER)
+                self.problems.at(index, ("for", name), error, key)
                 return None
             count *= len(values) or 1
             self.check_made(index, ("for", name), count)
@@ -269,6 +271,8 @@ class Evaluator:
         """The number of keys that a pattern matches. Kept, because a condition may ask at every leaf."""
         if pattern not in self._counts:
             if len(self._counts) == MOST_COUNTED:
-                raise SurgeryError(f"`count` is asked for more than {MOST_COUNTED} different patterns")
+                raise SurgeryError(
+                    f"`count` is asked for more than {MOST_COUNTED} different patterns", code=Code.TOO_MUCH
+                )
             self._counts[pattern] = count_of(pattern, self.trees[self.first], self.limits.matching)
         return self._counts[pattern]

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.scope import Unavailable
@@ -71,7 +72,7 @@ class FillRule:
                 return Filling(None)
             wanted = spelled.text
         offered = self._offered(wanted)
-        missing = Unavailable(f"no source leaf is called `{wanted}`")
+        missing = Unavailable(f"no source leaf is called `{wanted}`", code=Code.NO_ENTRY)
         names["x"] = missing if offered is None else x_of(offered)
         if rule.when is not None:
             holds = evaluator.condition(self.index, rule.when, names, text)
@@ -91,7 +92,8 @@ class FillRule:
         if rule.fallback and self._target.policy.prefer == "source":
             if not self._target.has_value(leaf):
                 message = "the target has no value for it" if self._target.has_values else self._target.lack
-                problems.at(self.index, ("fallback",), message, text)
+                error = PlanError(message, code=Code.NO_TARGET)
+                problems.at(self.index, ("fallback",), error, text)
                 return None
             return replace(own_value(leaf), rule=problems.ref(self.index))
         if rule.value is not None:
@@ -100,14 +102,16 @@ class FillRule:
         if offered is None:
             guess = did_you_mean(wanted, evaluator.trees[evaluator.first])
             field = "fill" if rule.from_ is None else "from"
-            problems.at(self.index, (field,), f"no source leaf is called `{wanted}`{guess}", text)
+            error = PlanError(f"no source leaf is called `{wanted}`{guess}", code=Code.NO_ENTRY)
+            problems.at(self.index, (field,), error, text)
             return None
         return Entry(leaf.key, offered.leaf, offered.value, problems.ref(self.index))
 
     def note_unused(self, given: Collection[str]) -> None:
         """Note that the rule claims nothing, unless it is optional. `given`: keys that fill rules give."""
         if not self._rule.optional:
-            error = SurgeryError(f"the rule claims nothing: {self._why_unused(given)}", hint=OPTIONAL)
+            why = f"the rule claims nothing: {self._why_unused(given)}"
+            error = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
             self._evaluator.problems.at(self.index, ("fill",), error)
 
     def _why_unused(self, given: Collection[str]) -> str:

@@ -7,6 +7,7 @@ which asks for too much is refused within the time and the memory of a large pla
 from collections.abc import Collection, Set
 
 from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.graph.nodes import MOST_FUNCTIONS, Node, functions_of, too_many_functions
 from ckpt_surgery.language.patterns import MatchingTime
 
@@ -33,14 +34,15 @@ class Limits:
         self._name_bytes += len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._name_bytes > MOST_NAME_BYTES:
             raise SurgeryError(
-                f"the names of the leaves are too long: more than {MOST_NAME_BYTES >> 20} MiB together"
+                f"the names of the leaves are too long: more than {MOST_NAME_BYTES >> 20} MiB together",
+                code=Code.TOO_MUCH,
             )
 
     def add_functions(self, value: Node, bases: Set[int]) -> None:
         """Count the functions of a value that were made from those with the identities `bases`."""
         self._functions += functions_of(value, bases)
         if self._functions > MOST_FUNCTIONS:
-            raise SurgeryError(too_many_functions("the rules up to here make"))
+            raise SurgeryError(too_many_functions("the rules up to here make"), code=Code.TOO_MUCH)
 
 
 def check_leaves(count: int, what: str) -> None:
@@ -49,6 +51,7 @@ def check_leaves(count: int, what: str) -> None:
         raise SurgeryError(
             f"{what} {count:,} leaves; a plan can have {MOST_LEAVES:,}",
             hint="Split the work between several recipes, each with a part of the leaves.",
+            code=Code.TOO_MUCH,
         )
 
 

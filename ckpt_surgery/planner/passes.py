@@ -4,10 +4,11 @@ The value of an entry is a node, so nothing is read. Problems are collected; the
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import Notice, few_keys
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
@@ -77,7 +78,7 @@ def run_pass(
     for index, rule in enumerate(rules):
         if rule.fill is not None:
             message = "`fill` needs a target, and belongs to the last pass"
-            evaluator.problems.at(index, ("fill",), message)
+            evaluator.problems.at(index, ("fill",), PlanError(message, code=Code.NO_TARGET))
     made = produce(rules, claims, mirrors, evaluator)
     left = unclaimed(entry for _, entry in made.entries)
     _check_leaves(len(made.entries) + len(left.kept), evaluator.problems)
@@ -91,8 +92,7 @@ def _check_leaves(count: int, problems: Problems) -> None:
     try:
         check_leaves(count, "the pass gives")
     except SurgeryError as error:
-        problem = error.problems[0]
-        problems.general(problem.message, problem.hint, problems.unmatched_place())
+        problems.general(replace(error.problems[0], place=problems.unmatched_place()))
         problems.raise_all()
 
 
@@ -107,11 +107,9 @@ def _check_mirrors(pass_: Pass, evaluator: Evaluator) -> None:
         places += [(slot, loaded.place((*where, i))) for i, slot in enumerate(slots)]
         for prefix, place in places:
             if not any(text.startswith(f"{prefix}/") for tree in trees.values() for text in tree):
-                problems.general(
-                    f"no leaf lies under `{prefix}`{did_you_mean(prefix, _containers(trees))}",
-                    "Where only some checkpoints have these leaves, mirror them in a pass with `when`.",
-                    place,
-                )
+                message = f"no leaf lies under `{prefix}`{did_you_mean(prefix, _containers(trees))}"
+                hint = "Where only some checkpoints have these leaves, mirror them in a pass with `when`."
+                problems.general(Problem(message, place, hint, Code.MIRROR))
 
 
 def _containers(trees: Mapping[str, Tree]) -> list[str]:
@@ -156,11 +154,10 @@ def _unclaimed(
             why = "unmatched: drop" if policy == "drop" else "not claimed"
             drops.append(Drop(entry, None, why))
     if loose:
-        evaluator.problems.general(
-            f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)",
-            "Add a rule for them, or `drop: true` to remove them.",
-            evaluator.problems.unmatched_place(),
-        )
+        message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
+        hint = "Add a rule for them, or `drop: true` to remove them."
+        place = evaluator.problems.unmatched_place()
+        evaluator.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
     return Unclaimed(kept, drops, settled)
 
 
@@ -234,11 +231,11 @@ def _note_collision(
     message = f"two leaves would be called `{new.key.text}`: {made}"
     blamed = later if later is not None else index
     if blamed is None:
-        evaluator.problems.general(message, hint)
+        evaluator.problems.general(Problem(message, None, hint, Code.SAME_KEY))
         return
     rule = rules[blamed]
     field = "add" if rule.add is not None else "match" if rule.to is None else "to"
-    evaluator.problems.at(blamed, (field,), SurgeryError(message, hint=hint))
+    evaluator.problems.at(blamed, (field,), PlanError(message, hint=hint, code=Code.SAME_KEY))
 
 
 def _making(index: int | None, entry: Entry, evaluator: Evaluator) -> str:

@@ -13,6 +13,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, merged, sentences
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -84,6 +85,7 @@ def _check_values(outputs: Sequence[Entry], loaded: LoadedRecipe) -> None:
             Problem(
                 f"`{shown(key)}`: {too_many_functions('up to this one, the outputs are computed from')}",
                 place,
+                code=Code.TOO_MUCH,
             )
         )
 
@@ -113,7 +115,8 @@ def ambiguous(steps: Sequence[Step], place: Callable[[RuleRef], Place | None]) -
     pairs = leaves_that_contain([step.leaf.key.text for step in steps])
     problems = [_ambiguous(steps[outer], steps[inner], place) for outer, inner in pairs[:MANY]]
     if len(pairs) > MANY:
-        problems.append(Problem(f"{len(pairs) - MANY} more keys would be both a leaf and a container"))
+        more = f"{len(pairs) - MANY} more keys would be both a leaf and a container"
+        problems.append(Problem(more, code=Code.LEAF_AND_CONTAINER))
     return problems
 
 
@@ -124,7 +127,7 @@ def _ambiguous(outer: Step, inner: Step, place: Callable[[RuleRef], Place | None
     )
     rule = inner.rule or outer.rule
     hint = "No checkpoint has both: rename one of them, or drop it."
-    return Problem(message, None if rule is None else place(rule), hint)
+    return Problem(message, None if rule is None else place(rule), hint, Code.LEAF_AND_CONTAINER)
 
 
 def _made(step: Step) -> str:
@@ -166,7 +169,9 @@ def _at_their_rules(
         else:
             ends = sentence[: key.start()], sentence[key.end() :]
             found.append(Notice(ends[0], keys[key[1]], ends[1], about=blamed))
-    return [Problem(one.sentence, _place(loaded, one.first.about)) for one in merged(found)]
+    return [
+        Problem(one.sentence, _place(loaded, one.first.about), code=Code.UNSUITED) for one in merged(found)
+    ]
 
 
 def _place(loaded: LoadedRecipe, rule: RuleRef | None) -> Place | None:
@@ -233,14 +238,14 @@ def _cut_all(
             done.append(replace(step, cut=known[alike]))
         except PlanError as error:
             large += [
-                Notice("", step.leaf.key.text, f": {p.message}", about=(step.rule, p.hint))
+                Notice("", step.leaf.key.text, f": {p.message}", about=(step.rule, p.hint, p.code))
                 for p in error.problems
             ]
             done.append(step)
     problems = []
     for one in merged(large):
-        rule, hint = one.first.about
-        problems.append(Problem(one.sentence, _place(loaded, rule), hint))
+        rule, hint, code = one.first.about
+        problems.append(Problem(one.sentence, _place(loaded, rule), hint, code))
     return done, problems
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
@@ -48,7 +49,7 @@ class Problems:
         return self._refs[rule]
 
     def at(
-        self, rule: int, field: Field, error: SurgeryError | str, key: str | None = None, at_key: bool = False
+        self, rule: int, field: Field, error: SurgeryError, key: str | None = None, at_key: bool = False
     ) -> None:
         """Note a problem in a field of a rule, found at one key; `at_key`: point at the field's name.
 
@@ -57,21 +58,21 @@ class Problems:
         start, end = (error.start, error.end) if isinstance(error, ExpressionError) else (None, None)
         where = (*self.loaded.rule_location(self.pass_index, rule), *field)
         place = (self.loaded.key_place if at_key else self.loaded.place)(where, start, end)
-        for message, hint in _sentences(error):
-            found = Problem(message, place, hint)
-            self._problems.setdefault((place, message), (found, []))[1].extend([key] if key else [])
+        for problem in error.problems:
+            found = replace(problem, place=place)
+            self._problems.setdefault((place, problem.message), (found, []))[1].extend([key] if key else [])
         self._noted += 1
         if self._noted == MOST_NOTED:
             self.raise_all()
 
-    def about(self, entry: Entry, notice: Notice, hint: str | None) -> None:
+    def about(self, entry: Entry, notice: Notice, hint: str | None, code: Code | None) -> None:
         """Note a problem with an entry, at the rule that last decided about it."""
         place = None if entry.rule is None else self.loaded.place(entry.rule.location)
-        self._misfits.append(replace(notice, about=(place, hint)))
+        self._misfits.append(replace(notice, about=(place, hint, code)))
 
-    def general(self, message: str, hint: str | None = None, place: Place | None = None) -> None:
+    def general(self, problem: Problem) -> None:
         """Note a problem that belongs to no rule."""
-        self._problems.setdefault((message,), (Problem(message, place, hint), []))
+        self._problems.setdefault((problem.message,), (problem, []))
 
     @property
     def is_empty(self) -> bool:
@@ -97,10 +98,6 @@ class Problems:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
-
-
-def _sentences(error: SurgeryError | str) -> list[tuple[str, str | None]]:
-    return [(error, None)] if isinstance(error, str) else [(p.message, p.hint) for p in error.problems]
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:

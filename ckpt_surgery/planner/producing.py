@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key, natural_order
 from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.graph.nodes import Apply, Node, Series
 from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
@@ -166,7 +167,9 @@ class MatchRule:
         moved = under(key, mirror.params.split("/"), mirror.slot.split("/"), self._evaluator.lists)
         if moved is None:
             raise SurgeryError(
-                f"the rule takes `{key}` out of `{mirror.params}`: it cannot be mirrored into `{mirror.slot}`"
+                f"the rule takes `{key}` out of `{mirror.params}`: it cannot be mirrored into "
+                f"`{mirror.slot}`",
+                code=Code.MIRROR,
             )
         return moved
 
@@ -181,7 +184,8 @@ class MatchRule:
         names = claim.names(self._evaluator)
         ranges = self._evaluator.ranges(self._index, rule, names, text, claim) if rule.for_ else []
         if ranges is not None and not _combinations(ranges) and not rule.optional:
-            nothing = SurgeryError("`for` has no values, so that nothing is made", hint=OPTIONAL)
+            why = "`for` has no values, so that nothing is made"
+            nothing = PlanError(why, hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
             self._problems.at(self._index, ("for",), nothing, text)
         for variables in () if ranges is None else combinations_of(ranges):
             scope = {**names, **variables} if variables else names
@@ -203,7 +207,8 @@ class MatchRule:
             )
             if made is not None and entry.leaf.kind not in HAS_ARRAY:
                 message = f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
-                self._problems.at(self._index, at, message, text)
+                wrong = PlanError(message, code=Code.NOT_AN_ARRAY)
+                self._problems.at(self._index, at, wrong, text)
             elif made is not None and self._mirrors_well([member], made):
                 yield made
 
@@ -253,7 +258,7 @@ class MatchRule:
             return None
         problem = _order_problem(places, group)
         if problem is not None:
-            self._problems.at(self._index, ("by",), problem)
+            self._problems.at(self._index, ("by",), PlanError(problem, code=Code.ORDER))
             return None
         integers = all(isinstance(place, int) for place in places)
         pairs = sorted(
@@ -275,6 +280,7 @@ class MatchRule:
         error = SurgeryError(
             "the rule is mirrored, and its value changes more than layout",
             hint="Say with `mirror_value:` what becomes of the mirrored leaves.",
+            code=Code.MIRROR,
         )
         self._problems.at(self._index, ("value",), error, head.entry.key.text)
         return False
@@ -304,7 +310,7 @@ def _added(index: int, rule: Rule, evaluator: Evaluator) -> Iterator[Entry]:
             yield made
     if not used and not rule.optional:
         why = "`when` is false" if rule.when is not None else "`for` has no values"
-        unused = SurgeryError(f"the rule makes nothing: {why}", hint=OPTIONAL)
+        unused = PlanError(f"the rule makes nothing: {why}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
         evaluator.problems.at(index, ("add",), unused)
 
 
@@ -333,7 +339,13 @@ def _twice(group: Sequence[Contribution]) -> SurgeryError:
     return SurgeryError(
         f"`xs` would have `{key}` {count} times: every value of `for` gives it this key",
         hint="Insert the variable in `to`: `${i}`, say; to repeat the leaf, give `by`.",
+        code=Code.ORDER,
     )
+
+
+def _differing(name: str, count: int) -> Unavailable:
+    message = f"`{name}` differs between the {count} leaves that share this key; use `xs`"
+    return Unavailable(message, code=Code.UNKNOWN_NAME)
 
 
 def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
@@ -342,7 +354,7 @@ def _shared_names(several: Sequence[Names]) -> dict[str, Any]:
     return {
         name: value
         if all(o[name] is value or (isinstance(value, Scalar | tuple) and o[name] == value) for o in others)
-        else Unavailable(f"`{name}` differs between the {len(several)} leaves that share this key; use `xs`")
+        else _differing(name, len(several))
         for name, value in first.items()
     }
 

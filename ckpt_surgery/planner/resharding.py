@@ -8,6 +8,7 @@ import regex
 from ckpt_surgery.core.errors import PlanError, Problem
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice, merged
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
@@ -55,9 +56,8 @@ def _left_out(destination: Destination) -> Notice:
 
 def _by_target(leaves: Sequence[Leaf], loaded: LoadedRecipe, target: Target | None) -> Resharded:
     if target is None:
-        raise PlanError(
-            Problem("`sharding: target` needs a target", loaded.place(WHERE), "Give one: `target=PATH`.")
-        )
+        message, hint = "`sharding: target` needs a target", "Give one: `target=PATH`."
+        raise PlanError(Problem(message, loaded.place(WHERE), hint, Code.NO_TARGET))
     theirs = {text: leaf.sharding for text, leaf in target.leaves.items() if leaf.sharding is not None}
     warnings = [] if theirs else [Notice("`sharding: target`: no leaf of the target has a sharding")]
     return Resharded(
@@ -91,7 +91,8 @@ def _by_specs(leaves: Sequence[Leaf], policy: ShardingPolicy, loaded: LoadedReci
             *(
                 Problem(one.sentence, loaded.place((*WHERE, "specs", one.first.about)), _HINT)
                 for one in merged(misfits)
-            )
+            ),
+            code=Code.SHARDING,
         )
     return Resharded(done, [_unused(pattern.pattern) for pattern in unused])
 

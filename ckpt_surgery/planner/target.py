@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import regex
 
 from ckpt_surgery.core.dtypes import DType, is_integer, kind
-from ckpt_surgery.core.errors import FunctionError, SurgeryError
+from ckpt_surgery.core.errors import FunctionError, Problem, SurgeryError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.graph.nodes import Apply, Array, Read
 from ckpt_surgery.language.models import TargetPolicy
@@ -86,7 +87,8 @@ class _TargetLeaves(SourceLeaves):
     def lookup(self, text: str) -> Array | None:
         """The value of a leaf. Raises SurgeryError for one that has none."""
         if text in self._target.without_values:
-            raise SurgeryError(f"`{text}` of the target has no value: only its shape and dtype are known")
+            message = f"`{text}` of the target has no value: only its shape and dtype are known"
+            raise SurgeryError(message, code=Code.NO_TARGET)
         return super().lookup(text)
 
 
@@ -162,18 +164,17 @@ def _note_missing(
 ) -> None:
     listed = f"nothing gives {few_keys(missing, MANY)} of the target ({len(missing):,} in all)"
     if not any(target.has_value(target.leaves[text]) for text in missing):
-        problems.general(
-            f"{listed}, which has no values for them" if target.has_values else f"{listed}; {target.lack}",
-            "Add rules for them, or give a target that has values.",
-        )
+        why = ", which has no values for them" if target.has_values else f"; {target.lack}"
+        hint = "Add rules for them, or give a target that has values."
+        problems.general(Problem(listed + why, None, hint, Code.TARGET_MISSING))
         return
     others = "".join(f"; {sentence}" for sentence in sentences(surplus)[:FEW])
     pattern = _pattern_of(missing, target.leaves.keys() - set(missing)).replace("'", "''")
-    problems.general(
-        listed + others,
+    hint = (
         f"Add rules for them. `{{fill: '{pattern}', fallback: true}}` takes the target's own values; "
-        "`target: {missing: fallback}` does that for whatever is missing.",
+        "`target: {missing: fallback}` does that for whatever is missing."
     )
+    problems.general(Problem(listed + others, None, hint, Code.TARGET_MISSING))
 
 
 def _pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
@@ -230,12 +231,14 @@ def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> 
     try:
         spec, lost = value.spec, _lost(entry.value.spec.dtype, wanted) if target.cast_unasked else None
     except FunctionError as error:
-        problems.about(entry, Notice("", leaf.key.text, f": {error.problems[0].message}"), None)
+        problem = error.problems[0]
+        problems.about(entry, Notice("", leaf.key.text, f": {problem.message}"), None, problem.code)
         return None
     if lost is not None:
         given = f" is {entry.value.spec.dtype.name}, the target has {wanted.name} there"
         hint = f"Say that it may: `value: cast(x, '{wanted.name}')`, or `target: {{dtype: target}}`."
-        problems.about(entry, Notice("", leaf.key.text, f"{given}: a cast would lose {lost}"), hint)
+        notice = Notice("", leaf.key.text, f"{given}: a cast would lose {lost}")
+        problems.about(entry, notice, hint, Code.TARGET_MISFIT)
         return None
     return replace(entry, value=value, leaf=replace(entry.leaf, spec=spec, manifest=None))
 
@@ -265,7 +268,7 @@ def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) 
         problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
         return
     hint = "Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`."
-    problems.about(entry, misfit, hint)
+    problems.about(entry, misfit, hint, Code.TARGET_MISFIT)
 
 
 def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:

@@ -460,7 +460,7 @@ def test_lint_tells_a_file_that_cannot_be_read_beside_the_problems_of_others(tmp
         assert done.stderr == f"Error: there is no recipe {missing}\n"
     assert done.stdout == ""
     done = run("lint", str(bad), str(missing))
-    assert done.stdout.startswith(f"{bad}:2:10  rules[0].mtach\n")
+    assert done.stdout.startswith(f"{bad}:2:10  rules[0].mtach  CS010\n")
     assert done.stdout.endswith("\n1 problem\n")
     assert done.stderr == f"Error: there is no recipe {missing}\n"
 
@@ -634,7 +634,8 @@ def test_every_command_has_help():
         assert done.exit_code == 0
         assert done.stdout.startswith(f"Usage: ckpt-surgery {name} ")
     assert cli.list_commands(None) == [
-        *("apply", "commit", "convert", "diff", "inspect", "lint", "plan", "recipes", "schema", "verify")
+        *("apply", "commit", "convert", "diff", "explain", "inspect", "lint", "plan", "recipes", "schema"),
+        "verify",
     ]
 
 

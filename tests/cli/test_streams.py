@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "recipes": ["recipes"],
     "schema": ["schema"],
     "lint": ["lint", "r.yaml"],
+    "explain": ["explain", "CS010"],
     "inspect": ["inspect", "m.safetensors", "--full"],
     "diff": ["diff", "m.safetensors", "m.safetensors"],
     "verify": ["verify", "v.safetensors"],

@@ -3,7 +3,8 @@
 import pytest
 
 from ckpt_surgery.core import errors
-from ckpt_surgery.core.errors import WINDOW, Place, Problem, SurgeryError
+from ckpt_surgery.core.errors import WINDOW, FunctionError, Place, PlanError, Problem, SurgeryError
+from ckpt_surgery.core.problem_codes import Code
 
 
 def test_a_problem_without_a_place_is_its_message_and_its_hint() -> None:
@@ -48,9 +49,19 @@ def test_carets_stay_below_the_line(width: int) -> None:
 
 def test_an_error_has_all_its_problems() -> None:
     place = Place("r.yaml", "a", 1, 1, "a: b")
-    error = SurgeryError("one", Problem("two", place), hint="Do it.")
-    assert error.problems == (Problem("one", None, "Do it."), Problem("two", place))
+    error = PlanError("one", Problem("two", place), hint="Do it.", code=Code.MIRROR)
+    assert error.problems == (
+        Problem("one", None, "Do it.", Code.MIRROR),
+        Problem("two", place, code=Code.MIRROR),
+    )
     assert str(error) == f"one\n  Do it.\n\n{Problem('two', place)}"
+
+
+def test_a_problem_keeps_its_code_in_another_error_and_else_has_that_of_the_error() -> None:
+    inner = FunctionError("one")
+    assert [p.code for p in inner.problems] == [Code.ARGUMENTS]
+    outer = PlanError(*inner.problems, "two", code=Code.HOOKS)
+    assert [p.code for p in outer.problems] == [Code.ARGUMENTS, Code.HOOKS]
 
 
 def test_exit_codes_are_those_of_the_documentation() -> None:

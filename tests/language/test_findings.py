@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.findings import Finding, Subject, empty_fields
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.yaml_document import DocumentPath
@@ -64,8 +65,9 @@ def test_a_recipe_that_parses_has_nothing_broken() -> None:
 
 
 def test_a_finding_of_an_empty_field_points_at_its_key() -> None:
+    message = "`to` has no value; write one, or leave the field out"
     assert list(empty_fields({"to": None, "params": None, "drop": False}, ("rules", 0))) == [
-        Finding(("rules", 0, "to"), "`to` has no value; write one, or leave the field out", at_key=True)
+        Finding(("rules", 0, "to"), message, at_key=True, code=Code.MISSING_FIELD)
     ]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import Notice
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.planner.entries import Entry
@@ -66,30 +67,31 @@ def test_an_error_of_an_expression_points_into_it() -> None:
     problems = problems_of()
     problems.at(0, ("value",), ExpressionError("no", 4, 5))
     (problem,) = raised(problems)
+    assert problem.code is Code.EXPRESSION
     assert problem.place is not None
     assert (problem.place.column, problem.place.width) == (27, 1)
 
 
 def test_a_problem_of_a_fields_name() -> None:
     problems = problems_of()
-    problems.at(1, ("to", "e"), "the name", at_key=True)
-    problems.at(1, ("to", "e"), "the value")
+    problems.at(1, ("to", "e"), PlanError("the name"), at_key=True)
+    problems.at(1, ("to", "e"), PlanError("the value"))
     columns = {problem.message: problem.place.column for problem in raised(problems) if problem.place}
     assert columns == {"the name": 16, "the value": 19}
 
 
 def test_problems_come_in_the_order_of_lines_those_without_one_first() -> None:
     problems = problems_of()
-    problems.at(1, ("match",), "later")
-    problems.at(0, ("match",), "earlier")
-    problems.general("of no rule")
+    problems.at(1, ("match",), PlanError("later"))
+    problems.at(0, ("match",), PlanError("earlier"))
+    problems.general(Problem("of no rule"))
     assert [problem.message for problem in raised(problems)] == ["of no rule", "earlier", "later"]
 
 
 def test_of_one_place_the_first_few_are_shown() -> None:
     problems = problems_of()
     for i in range(10):
-        problems.at(0, ("value",), f"problem {i}")
+        problems.at(0, ("value",), PlanError(f"problem {i}"))
     assert [problem.message for problem in raised(problems)] == [
         "problem 0",
         "problem 1",
@@ -100,7 +102,7 @@ def test_of_one_place_the_first_few_are_shown() -> None:
 def test_of_those_that_belong_to_no_rule_more_are() -> None:
     problems = problems_of()
     for i in range(MANY + 2):
-        problems.general(f"problem {i}")
+        problems.general(Problem(f"problem {i}"))
     found = raised(problems)
     assert len(found) == MANY
     assert found[-1].message == f"problem {MANY - 1}, and 2 more like it"
@@ -111,9 +113,9 @@ def test_problems_of_entries_are_merged_at_the_rule_that_made_them() -> None:
     rule = problems.ref(1)
     for text, entry in tree_of("source", ["l/0", "l/1"]).items():
         made = Entry(entry.key, entry.leaf, entry.value, rule)
-        problems.about(made, Notice("", text, " does not fit"), "Make it fit.")
+        problems.about(made, Notice("", text, " does not fit"), "Make it fit.", Code.TARGET_MISFIT)
     kept = tree_of("source", ["m"])["m"]
-    problems.about(kept, Notice("", "m", " does not fit"), "Make it fit.")
+    problems.about(kept, Notice("", "m", " does not fit"), "Make it fit.", None)
     assert not problems.is_empty
     assert [(p.message, p.hint, p.place and p.place.line) for p in raised(problems)] == [
         ("`m` does not fit", "Make it fit.", None),

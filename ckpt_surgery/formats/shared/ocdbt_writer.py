@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ckpt_surgery.core.errors import DestinationError, PlanError, SourceError, UsageError
 from ckpt_surgery.core.manifests import Chunk
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.ocdbt_nodes import (
     CHILD_BYTES,
@@ -176,12 +177,14 @@ def _check_keys(keys: Sequence[bytes]) -> None:
             raise PlanError(
                 f"The key `{_shown(key)}` occurs twice in the index",
                 hint="Give one of the two leaves another name.",
+                code=Code.SAME_KEY,
             )
     longest = max(keys, key=len, default=b"")
     if len(longest) > MAX_NAME_BYTES:
         raise PlanError(
             f"The key `{_shown(longest)}` has {len(longest)} bytes, and an index allows {MAX_NAME_BYTES}",
             hint="Give the leaf a shorter name.",
+            code=Code.UNSUITED,
         )
 
 
