@@ -1,21 +1,33 @@
-"""What is in a checkpoint, and how two differ: `inspect` and `diff`. Imports nothing of recipes."""
+"""What is in a checkpoint, and how two differ: `inspect` and `diff`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
+from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
+from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.matching import below, check_matched, matching
 from ckpt_surgery.opening import opened, without_values
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
+from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
+from ckpt_surgery.report.scalars import Values, scalar_values
+from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
+from ckpt_surgery.report.unusual import Unusual, unusual
 from ckpt_surgery.report.values import statistics, value_differences
 from ckpt_surgery.requests import checkpoint_or_tree
 from ckpt_surgery.storage.views import forget
+
+SortBy = Literal["size", "name"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +45,34 @@ class Inspection:
     metadata: Mapping[str, Any]
     """The user's custom metadata."""
     leaves: tuple[Leaf, ...]
-    """Every leaf, in the checkpoint's order."""
+    """Every leaf that was asked for, in the checkpoint's order, or sorted."""
     statistics: Mapping[str, Statistics | Unread] | None = None
     """Statistics by key text, of every leaf with an array; None where no values were read."""
+    values: Values = field(default_factory=dict)
+    """Values by key text, of the first arrays without axes."""
+    others: int = 0
+    """Number of leaves that were not asked for."""
+    choices: Choices = field(default_factory=Choices)
+    """The steps and items that there are."""
+    depth: int | None = None
+    """Number of components of the longest keys of subtrees; None: any."""
+    sort: SortBy | None = None
+    """What the leaves are sorted by; None: they are in the checkpoint's order."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of elements of the arrays that a model is made of: without optimizer states and counters."""
+        return parameters(self.leaves)
+
+    @cached_property
+    def subtrees(self) -> tuple[Subtree, ...]:
+        """The number of leaves, of elements and of bytes below each part of a key with `depth` components."""
+        return subtrees(self.leaves, self.depth)
+
+    @cached_property
+    def unusual(self) -> tuple[Unusual, ...] | None:
+        """Leaves with NaN or infinities, of zeros alone, or of mixed dtypes; None without statistics."""
+        return None if self.statistics is None else unusual(self.leaves, self.statistics)
 
 
 @memory_errors("inspect the checkpoint")
@@ -45,19 +82,63 @@ def inspect(
     step: int | None = None,
     item: str | None = None,
     format: str | None = None,
+    match: str | None = None,
+    under: str | None = None,
+    depth: int | None = None,
+    sort: SortBy | None = None,
     stats: bool = False,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
-    """What is in a checkpoint, or in a pytree. Arrays are read only with `stats`, which reads all of them.
+    """What is in a checkpoint, or in a pytree. Of its arrays, only those without axes are read.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
-    with arrays); `format` is what it is read as (default: what its content says). Raises SourceError or
-    UsageError.
+    with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
+    expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
+    listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
+    first (`size`), or orders them by their keys (`name`). `stats` reads all of the arrays that are listed;
+    `progress` is then told of it. Raises SourceError or UsageError.
     """
     forget()
+    _check_view(depth, sort)
     source = opened(checkpoint_or_tree(path), format, step, item)
-    leaves = tuple(source.leaves().values())
-    found = statistics(source, default_memory()) if stats else None
-    return Inspection(source.path, source.format, source.step, source.item, source.metadata, leaves, found)
+    listed = source.leaves()
+    part = below(listed, under)
+    chosen = matching(part, match)
+    check_matched(match, len(chosen), part)
+    leaves = _sorted(chosen, sort)
+    bare = without_values(source)
+    values = scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare))
+    return Inspection(
+        source.path,
+        source.format,
+        source.step,
+        source.item,
+        source.metadata,
+        leaves,
+        statistics(source, default_memory(), leaves, progress) if stats else None,
+        values,
+        len(listed) - len(leaves),
+        source.choices() if isinstance(source, ChosenSource) else Choices(),
+        depth,
+        sort,
+    )
+
+
+def _check_view(depth: int | None, sort: str | None) -> None:
+    """Raises UsageError."""
+    if depth is not None and depth < 1:
+        raise UsageError(f"`depth` is {depth}, and has to be 1 or more")
+    known = get_args(SortBy)
+    if sort is not None and sort not in known:
+        raise UsageError(
+            f"`sort` is {sort!r}{did_you_mean(sort, known)}", hint=f"It can be: {', '.join(known)}."
+        )
+
+
+def _sorted(leaves: Mapping[str, Leaf], sort: SortBy | None) -> tuple[Leaf, ...]:
+    if sort == "size":
+        return tuple(sorted(leaves.values(), key=lambda leaf: -leaf.nbytes))
+    return tuple(sorted(leaves.values(), key=name_order) if sort == "name" else leaves.values())
 
 
 @memory_errors("compare the checkpoints")
@@ -67,24 +148,48 @@ def diff(
     *,
     step: int | None = None,
     item: str | None = None,
+    match: str | None = None,
     values: bool = False,
+    rtol: float = 0.0,
+    atol: float = 0.0,
     memory: Size | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Difference:
     """How two checkpoints or pytrees differ: keys, containers, shapes and dtypes; with `values`, values too.
 
-    `step` and `item` choose from checkpoints that hold several. `memory` is the budget for values: bytes, or
-    a text such as `2GiB`. Values that cannot be compared are listed; the two then count as different. Raises
-    SourceError or UsageError.
+    `step` and `item` choose from checkpoints that hold several. `match` is a regular expression for whole
+    keys, as in recipes: only these leaves are compared. Values of A and B count as the same where
+    |a - b| <= atol + rtol * |b|, as for `numpy.allclose`, and NaN in the same place does. `memory` is the
+    budget for values: bytes, or a text such as `2GiB`; `progress` is told of what is read of A. Values that
+    cannot be compared are listed; the two then count as different. Raises SourceError or UsageError.
     """
     forget()
-    budget = bytes_of("memory", memory)
+    budget, tolerance = bytes_of("memory", memory), _tolerance(values, rtol, atol)
     one, other = (_opened(given, step, item) for given in (a, b))
-    difference = diff_trees(one.leaves(), other.leaves(), _holds(one.format), _holds(other.format))
+    left, right = (matching(source.leaves(), match) for source in (one, other))
+    check_matched(match, len(left) + len(right), {**one.leaves(), **other.leaves()})
+    difference = diff_trees(left, right, _holds(one.format), _holds(other.format))
     if values:
         bare = without_values(one) | without_values(other)
-        found = value_differences(one, other, budget or default_memory(), bare)
-        difference = replace(difference, values=found.values, uncompared=found.uncompared)
+        found = value_differences(
+            one, other, budget or default_memory(), bare, keys=left, tolerance=tolerance, progress=progress
+        )
+        difference = replace(
+            difference, values=found.values, uncompared=found.uncompared, tolerance=tolerance
+        )
     return difference
+
+
+def _tolerance(values: bool, rtol: float, atol: float) -> Tolerance:
+    """Raises UsageError."""
+    given = {"rtol": rtol, "atol": atol}
+    for name, tolerance in given.items():
+        if not (math.isfinite(tolerance) and tolerance >= 0):
+            raise UsageError(f"`{name}` is {tolerance:g}, and has to be 0 or a positive number")
+    if (rtol or atol) and not values:
+        names = " and ".join(f"`{name}`" for name, tolerance in given.items() if tolerance)
+        raise UsageError(f"{names}: values are not compared", hint="Give `values=True` too.")
+    return Tolerance(rtol, atol)
 
 
 def _opened(given: CheckpointLike, step: int | None, item: str | None) -> Source:

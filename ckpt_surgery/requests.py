@@ -82,7 +82,7 @@ class PlanOptions(ConvertOptions, total=False):
     ]
 
 
-ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite", "resume", "verify"})
+ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values"})
 """Arguments that hints name, as in `step=10`; at the command line they are options."""
 
 

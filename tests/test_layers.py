@@ -33,7 +33,17 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 OF_API = {
     *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "migrating", "offers"),
-    *("opening", "orbax", "preparing", "prepublication", "provenance", "readback", "records", "remarks"),
+    *(
+        "matching",
+        "opening",
+        "orbax",
+        "preparing",
+        "prepublication",
+        "provenance",
+        "readback",
+        "records",
+        "remarks",
+    ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
     *("clusters", "completing", "shard_jobs", "shard_places", "sharded", "stages", "url_destinations"),
     *("results", "wholeness"),

@@ -307,6 +307,14 @@ def overwrite_option(function: F) -> F:
     )(function)
 
 
+def match_option(function: F) -> F:
+    return click.option(
+        "--match",
+        metavar="REGEX",
+        help="Only keys that match as a whole, as in recipes: '.*/kernel', not 'kernel'.",
+    )(function)
+
+
 def memory_option(function: F) -> F:
     return click.option(
         "--memory",

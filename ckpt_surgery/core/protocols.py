@@ -62,6 +62,27 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Choices:
+    """What there is to choose from at a path that holds several checkpoints."""
+
+    steps: tuple[int, ...] = ()
+    """The steps whose saves were finished, ascending."""
+    unfinished: tuple[int, ...] = ()
+    """The other steps, ascending."""
+    items: tuple[str, ...] = ()
+    """The items of the chosen step, those without arrays included."""
+
+
+@runtime_checkable
+class ChosenSource(Protocol):
+    """A source of a format with steps or items."""
+
+    def choices(self) -> Choices:
+        """What the source was chosen from. Reads names only."""
+        ...
+
+
 @runtime_checkable
 class OpaqueSource(Protocol):
     """A source that also lists arrays that no function can use, such as texts and dates."""

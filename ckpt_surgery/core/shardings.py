@@ -1,5 +1,6 @@
 """Orbax's JSON text of shardings: short forms for people, and new ones over a mesh of devices."""
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -117,3 +118,40 @@ def sharding_text(sharding: str) -> str:
         case {"sharding_type": str(kind)}:
             return shown(kind)
     return "unknown"
+
+
+@functools.lru_cache(maxsize=256)
+def sharding_summary(sharding: str) -> Mapping[str, Any]:
+    """What Orbax's JSON text says about a sharding, but for the numbers of the devices, which can be thousands.
+
+    `{"type": "NamedSharding", "partition_spec": ["x", null], "mesh": {"x": 4}}`, or `device` where there is
+    one. Of what is not understood only the type, null where even that is not.
+    """
+    try:
+        found = json.loads(sharding)
+    except (ValueError, RecursionError):
+        return {"type": None}
+    match found:
+        case {
+            "sharding_type": "NamedSharding",
+            "partition_spec": [*axes],
+            "axis_names": [*names],
+            "shape": [*sizes],
+        } if (
+            all(map(_is_axis, axes))
+            and all(type(n) is str for n in names)
+            and all(type(n) is int for n in sizes)
+        ):
+            mesh = dict(zip(names, sizes, strict=False))
+            return {"type": "NamedSharding", "partition_spec": axes, "mesh": mesh}
+        case {"sharding_type": str(kind), "device_str": str(device)}:
+            return {"type": kind, "device": device}
+        case {"sharding_type": str(kind)}:
+            return {"type": kind}
+    return {"type": None}
+
+
+def _is_axis(axis: object) -> bool:
+    """Whether this is a mesh axis, several, or none."""
+    names = axis if isinstance(axis, list) else [axis]
+    return axis is None or all(type(name) is str for name in names)

@@ -1,13 +1,14 @@
 """How two checkpoints differ: a value that holds the differences, its rows and its JSON document."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
 from ckpt_surgery.core.folding import ShownKey, escaped
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.report.distances import EXACT, Tolerance
 from ckpt_surgery.report.leaves import describe, folded
 
 
@@ -21,7 +22,7 @@ class ValueDifference:
     key: str
     """Text of the leaf's key."""
     equal: bool
-    """Whether all elements are equal."""
+    """Whether all elements are the same, within the tolerances that were given."""
     max_abs: float | None
     """max |a - b|; infinite where only one of the two is NaN, or they are different infinities."""
     max_rel: float | None
@@ -88,6 +89,8 @@ class Difference:
     """Leaves whose values could not be compared, though this was asked for."""
     holds_a: Holds = Holds()
     holds_b: Holds = Holds()
+    tolerance: Tolerance = EXACT
+    """Within which values count as the same."""
 
     @property
     def known(self) -> bool:
@@ -181,6 +184,11 @@ def _difference_rows(entries: Sequence[ShownKey], full: bool) -> list[Difference
     return rows
 
 
+def largest_first(values: Iterable[ValueDifference]) -> list[ValueDifference]:
+    """The differences by decreasing distance, those that have no distance before all others."""
+    return sorted(values, key=lambda v: (v.max_abs is not None, -(v.max_abs or 0), -(v.max_rel or 0)))
+
+
 def why_missing(leaf: Leaf, other: Holds) -> str:
     """Why the other checkpoint cannot hold a leaf; empty where it can."""
     return "" if other.empty or leaf.kind is not LeafKind.EMPTY else f"{other.format} holds no empty nodes"
@@ -217,6 +225,8 @@ def difference_json(difference: Difference) -> dict[str, Any]:
             {"key": c.key, "what": list(c.what), "a": _side_json(c, c.a), "b": _side_json(c, c.b)}
             for c in difference.changed
         ],
+        "rtol": difference.tolerance.rtol,
+        "atol": difference.tolerance.atol,
         "values": None if values is None else [_value_difference_json(value) for value in values],
         "not_compared": None if values is None else [asdict(leaf) for leaf in difference.uncompared],
     }

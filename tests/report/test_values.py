@@ -16,6 +16,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.report import values as compare
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
+from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
 from tests.support.leaves import array_leaf
 from tests.support.memory import MemorySource
@@ -99,7 +100,7 @@ def test_statistics_tell_of_arrays_that_cannot_be_read():
         "bad": Unread("its chunk 0.0 is missing", damaged=True),
         "bad words": Unread("its chunk 0.0 is missing", damaged=False),
         "words": Unread("it is no array of numbers", damaged=False),
-        "good": Statistics(1.0, 1.0, 1.0, 0.0, 0, 0),
+        "good": Statistics(1.0, 1.0, 1.0, 0.0, 0, 0, Histogram(-51, 1 << 51, (3,))),
     }
 
 

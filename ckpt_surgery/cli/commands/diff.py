@@ -11,6 +11,7 @@ from ckpt_surgery.cli.options import (
     full_option,
     global_options,
     json_option,
+    match_option,
     memory_option,
     selection_options,
 )
@@ -22,11 +23,20 @@ DIFFERENT = 3
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @selection_options
+@match_option
 @click.option(
     "--values",
     is_flag=True,
     help="Compare the values too; of numbers: max abs and relative difference, cosine.",
 )
+@click.option(
+    "--rtol",
+    type=float,
+    default=0.0,
+    metavar="X",
+    help="With --values: A and B are the same where |A - B| <= atol + rtol * |B|. [default: 0]",
+)
+@click.option("--atol", type=float, default=0.0, metavar="X", help="See --rtol. [default: 0]")
 @memory_option
 @click.option("--exit-code", is_flag=True, help="Exit with 3 unless both are known to be the same.")
 @full_option
@@ -39,22 +49,47 @@ def command(
     b: str,
     step: int | None,
     item: str | None,
+    match: str | None,
     values: bool,
+    rtol: float,
+    atol: float,
     memory: int | None,
     exit_code: bool,
     full: bool,
     json_to: str | None,
 ) -> int:
-    """Show which keys only A or only B has, and where kind, container, shape or dtype differ."""
+    """Show which keys only A or only B has, and where kind, container, shape or dtype differ.
+
+    With --values the leaves with the largest differences come first.
+
+    \b
+    Examples:
+      ckpt-surgery diff A B --match 'params/.*' --exit-code
+      ckpt-surgery diff A B --values --rtol 1e-5 --atol 1e-8
+    """
     import ckpt_surgery
-    from ckpt_surgery.cli.render import difference_lines, warning_lines
+    from ckpt_surgery.cli.progress import reporting
+    from ckpt_surgery.cli.render import warning_lines
+    from ckpt_surgery.cli.render_difference import difference_lines
     from ckpt_surgery.report.differences import difference_json
 
     check_document_beside(json_to, a, b, step=step, item=item)
     if values:
         expect_arrays()
-    found = ckpt_surgery.diff(a, b, step=step, item=item, values=values, memory=memory)
     terminal = open_terminal(ctx.find_root().obj, json_to)
+    with reporting(terminal.notes, terminal.settings.quiet or not values) as progress:
+        found = ckpt_surgery.diff(
+            a,
+            b,
+            step=step,
+            item=item,
+            match=match,
+            values=values,
+            rtol=rtol,
+            atol=atol,
+            memory=memory,
+            progress=progress,
+        )
     if a == b or os.path.realpath(a) == os.path.realpath(b):
         terminal.warn(warning_lines([f"A and B are the same path, {a}"]))
     terminal.show(difference_lines(found, full=full, width=terminal.text.width))

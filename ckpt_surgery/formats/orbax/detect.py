@@ -13,6 +13,7 @@ from typing import Any
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.orbax_layout import (
@@ -26,7 +27,14 @@ from ckpt_surgery.formats.shared.orbax_layout import (
     is_orbax,
     steps_in,
 )
-from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_item, choose_step, quoted
+from ckpt_surgery.formats.shared.steps import (
+    check_no_item,
+    check_no_step,
+    choose_item,
+    choose_step,
+    items_beside,
+    quoted,
+)
 from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import check_link, directory_names, exists, is_directory, real_path
 from ckpt_surgery.storage.publications import is_published
@@ -119,6 +127,17 @@ def locate(path: str, selection: Selection) -> OrbaxItem:
         return _in_checkpoint(directory, root, steps[name], selection.item)
     check_no_step(path, selection.step)
     return _in_checkpoint(root, root, None, selection.item)
+
+
+def choices(location: OrbaxItem) -> Choices:
+    """The steps and items that an item was chosen from."""
+    steps = {} if location.step is None else steps_in(location.root)
+    finished = {name for name in steps if committed(os.path.join(location.root, name))}
+    return Choices(
+        tuple(sorted(steps[name] for name in finished)),
+        tuple(sorted(number for name, number in steps.items() if name not in finished)),
+        () if location.item is None else items_beside(location.directory),
+    )
 
 
 def _in_checkpoint(directory: str, root: str, step: int | None, item: str | None) -> OrbaxItem:

@@ -10,7 +10,8 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.orbax.detect import OrbaxItem, locate
+from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.formats.orbax.detect import OrbaxItem, choices, locate
 from ckpt_surgery.formats.orbax.store import Store, array_manifest, begin_store
 from ckpt_surgery.formats.orbax.structure import Structure
 from ckpt_surgery.formats.orbax.tree import (
@@ -125,6 +126,10 @@ class OrbaxSource:
         Raises SourceError where the checkpoint is not whole.
         """
         return self._leaves
+
+    def choices(self) -> Choices:
+        """The steps and items of the path. Reads names only."""
+        return choices(self._location)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""

@@ -4,12 +4,14 @@ Every format finds its own steps and items. This module chooses among them, and 
 unclear choice.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import natural_order
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.storage.listing import directory_names
 
 MOST_NAMES = 10
 """Names that a message lists at most."""
@@ -71,6 +73,11 @@ def choose_item(
             hint=f"Items with arrays: {quoted(items) or 'none'}.",
         )
     return wanted
+
+
+def items_beside(directory: str) -> tuple[str, ...]:
+    """The names of the items of the step that the directory of an item is in, its own among them."""
+    return tuple(directory_names(os.path.dirname(directory)).directories)
 
 
 def _latest(steps: Mapping[str, int | float]) -> str:

@@ -11,10 +11,17 @@ from functools import cached_property
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.orbax_layout import STEP_NAME, is_item
-from ckpt_surgery.formats.shared.steps import check_no_item, check_no_step, choose_item, choose_step
+from ckpt_surgery.formats.shared.steps import (
+    check_no_item,
+    check_no_step,
+    choose_item,
+    choose_step,
+    items_beside,
+)
 from ckpt_surgery.formats.shared.t5x_layout import FILE_NAME, has_root
 from ckpt_surgery.storage.listing import (
     check_link,
@@ -115,6 +122,12 @@ def locate(path: str, selection: Selection) -> T5XFile:
         return _in_step(directory, root, steps[name], selection.item)
     check_no_step(path, selection.step)
     return _in_step(path, root, None, selection.item)
+
+
+def choices(path: str, location: T5XFile) -> Choices:
+    """The steps and items that the file at a path was chosen from."""
+    steps = () if location.step is None else tuple(sorted(_steps(path).values()))
+    return Choices(steps, items=() if location.item is None else items_beside(location.directory))
 
 
 def _has_file(directory: str) -> bool:

@@ -11,11 +11,12 @@ uint16, and do not record that: the recipe's `bitcast` restores it.
 """
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.limits import MOST_AXES
@@ -34,8 +35,9 @@ from ckpt_surgery.formats.shared.msgpack_source import (
 from ckpt_surgery.formats.shared.msgpack_tree import read_tree
 from ckpt_surgery.formats.shared.raw_arrays import read_raw
 from ckpt_surgery.formats.shared.t5x_layout import ROOT_NAMES
-from ckpt_surgery.formats.t5x.detect import T5XFile, locate
+from ckpt_surgery.formats.t5x.detect import T5XFile, choices, locate
 from ckpt_surgery.storage.failures import DAMAGED, about
+from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
 
 NEWEST = 3
@@ -163,7 +165,25 @@ def _check_agrees(recorded: RecordedSpec, spec: ArraySpec) -> None:
         raise SourceError(f"it is {spec}, but {shown(str(recorded.dtype)[:100])} in the tree", hint=DAMAGED)
 
 
-def open_t5x(path: str, selection: Selection) -> MsgpackSource:
+class T5XSource(MsgpackSource):
+    """A checkpoint of T5X, or of an early Orbax, opened for reading."""
+
+    def __init__(
+        self,
+        path: str,
+        location: T5XFile,
+        listed: Mapping[str, ListedLeaf],
+        files: Mapping[str, FileStat],
+    ) -> None:
+        super().__init__(path, "t5x", location.directory, listed, files, {}, location.step, location.item)
+        self._location = location
+
+    def choices(self) -> Choices:
+        """The steps and items of the path. Reads names only."""
+        return choices(self.path, self._location)
+
+
+def open_t5x(path: str, selection: Selection) -> T5XSource:
     """Open a file, the directory with a file `checkpoint`, or one that holds several steps.
 
     Raises SourceError where the checkpoint is not whole, UsageError for a step or an item that it does not
@@ -177,5 +197,4 @@ def open_t5x(path: str, selection: Selection) -> MsgpackSource:
         nodes = flattened(tree, is_leaf=_is_spec) if tree else ()
         found = [FoundNode(key, node, location.path) for key, node in nodes]
     listed = list_leaves(found, lambda one: _listed(location, one))
-    files = {location.path: stat}
-    return MsgpackSource(path, "t5x", location.directory, listed, files, {}, location.step, location.item)
+    return T5XSource(path, location, listed, {location.path: stat})

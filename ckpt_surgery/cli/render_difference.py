@@ -1,0 +1,101 @@
+"""How two checkpoints differ, as lines of styled text."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from ckpt_surgery.cli.columns import flowing, padded, rows_of
+from ckpt_surgery.cli.render import number_of, start_of
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.report.differences import (
+    Difference,
+    DifferenceRow,
+    Holds,
+    ValueDifference,
+    difference_rows,
+    largest_first,
+    why_missing,
+)
+from ckpt_surgery.report.distances import Tolerance
+
+MOST_VALUES = 20
+"""Number of leaves with differing values that are listed without `--full`."""
+
+
+def difference_lines(difference: Difference, *, full: bool, width: int) -> Iterator[Text]:
+    """What differs, then the summary."""
+    rows = difference_rows(difference, full=full)
+    keys = [_side(row.side).append(row.key) for row in rows]
+    yield from rows_of(keys, padded([_cells(row) for row in rows], (True, False, False)), 2, width)
+    unequal = largest_first(value for value in difference.values or () if not value.equal)
+    yield from _listed([(one.key, _distances(one)) for one in unequal], "values", full, width)
+    unknown = [(one.key, [shown(one.why)]) for one in difference.uncompared]
+    yield from _listed(unknown, "not compared", full, width)
+    yield from _difference_summary(difference, width)
+
+
+def _cells(row: DifferenceRow) -> list[Text]:
+    """Count, what is in A and in B, and why the other cannot hold it."""
+    count = f"{row.count:,} ×" if row.count > 1 else ""
+    change = " → ".join(text for text in (row.before, row.after) if text)
+    return [Text(text, "dim") for text in (count, change, row.why)]
+
+
+def _side(side: str) -> Text:
+    styles = {"only in A": "bold red", "only in B": "green", "changed": "yellow"}
+    return start_of(side, styles[side])
+
+
+def _distances(value: ValueDifference) -> list[str]:
+    """The largest distances and the cosine; for what is no number, that the bytes differ."""
+    if value.max_abs is None or value.max_rel is None:
+        return ["other bytes"]
+    cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
+    return [f"max abs {value.max_abs:<10.4g}", f"max rel {value.max_rel:<10.4g}", f"cosine {cosine}"]
+
+
+def _listed(told: Sequence[tuple[str, Sequence[str]]], word: str, full: bool, width: int) -> Iterator[Text]:
+    """A line for each key and its texts; only the first ones of many, unless `full`."""
+    listed = told if full else told[:MOST_VALUES]
+    keys = [start_of(word, "yellow").append(shown(key)) for key, _ in listed]
+    yield from rows_of(keys, [list(map(Text, texts)) for _, texts in listed], 3, width)
+    if len(told) > len(listed):
+        yield start_of(word, "yellow").append(f"and {len(told) - len(listed):,} more leaves (--full)")
+
+
+def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
+    compared = difference.values
+    if not difference.different:
+        what = "keys, kinds, shapes, dtypes" + ("" if compared is None else " and values")
+        note = "; --values compares the numbers too" if compared is None else _within(difference.tolerance)
+        same = Text.assemble(
+            ("same", "bold green"), f" {what} ({number_of(difference.common, 'leaf')}){note}"
+        )
+        yield from flowing(list(same.split(" ")), " ", width)
+        return
+    unequal = sum(not value.equal for value in compared or ())
+    parts = [
+        (len(difference.only_a), f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
+        (len(difference.only_b), f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
+        (len(difference.changed), "changed"),
+        (unequal, f"with other values{_within(difference.tolerance)}"),
+        (len(difference.uncompared), "not compared"),
+    ]
+    text = ", ".join(f"{count:,} {what}" for count, what in parts if count)
+    word = "different:" if difference.known else "not known to be the same:"
+    summary = Text.assemble((word, "bold"), f" {text}; {number_of(difference.common, 'leaf')} in both")
+    yield from flowing(list(summary.split(" ")), " ", width)
+
+
+def _within(tolerance: Tolerance) -> str:
+    """` (rtol 1e-05, atol 0)`; nothing where only equal values are the same."""
+    return "" if tolerance.exact else f" (rtol {tolerance.rtol:g}, atol {tolerance.atol:g})"
+
+
+def _of_empty(leaves: Sequence[Leaf], other: Holds) -> str:
+    """A remark on how many of the leaves the format of the other checkpoint cannot hold."""
+    count = sum(bool(why_missing(leaf, other)) for leaf in leaves)
+    if not count:
+        return ""
+    return f" ({number_of(count, 'empty node')}, which {other.format} does not hold)"

@@ -1,0 +1,144 @@
+"""How far apart two pieces of numbers are, in any two dtypes, and within which tolerances."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Elements with |a - b| <= atol + rtol * |b| count as the same, as for `numpy.allclose`."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether only equal elements are the same."""
+        return not (self.rtol or self.atol)
+
+
+EXACT = Tolerance()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far apart the values seen so far are."""
+
+    same: bool = True
+    """Whether all elements are the same, within the tolerance."""
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    dot: float = 0.0
+    norm_a: float = 0.0
+    """Sum of squares."""
+    norm_b: float = 0.0
+
+    def __add__(self, other: "Gap") -> "Gap":
+        return Gap(
+            self.same and other.same,
+            max(self.max_abs, other.max_abs),
+            max(self.max_rel, other.max_rel),
+            self.dot + other.dot,
+            self.norm_a + other.norm_a,
+            self.norm_b + other.norm_b,
+        )
+
+    @property
+    def cosine(self) -> float | None:
+        product = self.norm_a * self.norm_b
+        # One root is exact for equal norms; two roots stay within the range of float64.
+        two_roots = math.sqrt(self.norm_a) * math.sqrt(self.norm_b)
+        scale = math.sqrt(product) if 1e-300 < product < math.inf else two_roots
+        if not (0.0 < scale < math.inf and math.isfinite(self.dot)):
+            return None
+        return max(-1.0, min(1.0, self.dot / scale))
+
+
+def gap(a: np.ndarray, b: np.ndarray, tolerance: Tolerance = EXACT) -> Gap:
+    """How far apart two pieces of the same length are."""
+    whole = whole_numbers(a.dtype) and whole_numbers(b.dtype)
+    wide_x, wide_y = _alike(wide(a), wide(b))
+    x, y = (_integers(a), _integers(b)) if whole else (wide_x, wide_y)
+    same = x == y if whole else _same(x, y) & _exact(a) & _exact(b)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        apart = _distance(x, y) if whole else np.abs(wide_x - wide_y)
+        apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+        if (rounded := ~same & (apart == 0)).any():
+            apart[rounded] = np.maximum(_rounding(a[rounded]), _rounding(b[rounded]))
+        relative = np.where(same, 0.0, apart / np.abs(wide_y))
+        relative = np.where(np.isnan(relative), np.inf, relative)
+        finite = np.isfinite(wide_x) & np.isfinite(wide_y)
+        u, v = wide_x[finite], wide_y[finite]
+        close = same if tolerance.exact else same | _close(apart, wide_y, tolerance)
+        products = [float(np.vdot(p, q).real) for p, q in ((u, v), (u, u), (v, v))]
+    return Gap(bool(close.all()), float(apart.max()), float(relative.max()), *products)
+
+
+def _close(apart: np.ndarray, b: np.ndarray, tolerance: Tolerance) -> np.ndarray:
+    """Which distances are within the tolerance; nothing is close to an infinity or to NaN."""
+    limit = tolerance.atol + tolerance.rtol * np.abs(b)
+    close: np.ndarray = np.isfinite(apart) & np.isfinite(b) & (apart <= limit)
+    return close
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Which elements are equal or NaN in both; the parts of complex numbers are compared one by one."""
+    u, v = (one.view(np.float64).reshape(one.size, -1) for one in (x, y))
+    same: np.ndarray = ((u == v) | (np.isnan(u) & np.isnan(v))).all(axis=-1)
+    return same
+
+
+def _exact(piece: np.ndarray) -> np.ndarray:
+    """Which elements float64 represents exactly; not all integers of 64 bits are."""
+    if piece.dtype not in (np.int64, np.uint64):
+        return np.ones(piece.shape, bool)
+    rounded = piece.astype(np.float64)
+    beyond = rounded >= (2.0**63 if piece.dtype == np.int64 else 2.0**64)
+    exact: np.ndarray = ~beyond & (np.where(beyond, 0, rounded).astype(piece.dtype) == piece)
+    return exact
+
+
+def _rounding(piece: np.ndarray) -> np.ndarray:
+    """How far each element is from its rounding to float64."""
+    lost, inexact = np.zeros(piece.shape), ~_exact(piece)
+    lost[inexact] = [abs(int(value) - int(float(value))) for value in piece[inexact]]
+    return lost
+
+
+def _distance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """|x - y| of 64-bit integers, exact before it is rounded to float64."""
+    if x.dtype != y.dtype:
+        apart: np.ndarray = np.abs(x.astype(object) - y.astype(object))
+    else:
+        # In two's complement the difference modulo 2**64 is right even where int64 overflows.
+        apart = np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
+    rounded: np.ndarray = apart.astype(np.float64)
+    return rounded
+
+
+# --- elements ----------------------------------------------------------------------------------------
+
+
+def whole_numbers(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is of integers, those of ml_dtypes included, or of booleans."""
+    return dtype.kind in "iub" or dtype.name.startswith(("int", "uint"))
+
+
+def _integers(piece: np.ndarray) -> np.ndarray:
+    exact: np.ndarray = piece.astype(np.uint64 if piece.dtype == np.uint64 else np.int64)
+    return exact
+
+
+def wide(piece: np.ndarray) -> np.ndarray:
+    """The numbers as float64, or as complex128 where they are complex."""
+    widened: np.ndarray = piece.astype(np.complex128 if piece.dtype.kind == "c" else np.float64)
+    return widened
+
+
+def _alike(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both arrays in one dtype, complex if either is."""
+    both = np.result_type(x, y)
+    return x.astype(both, copy=False), y.astype(both, copy=False)

@@ -1,0 +1,111 @@
+"""Histograms of streams of numbers: exact counts, which depend neither on the order nor on the pieces.
+
+The bins are as wide as a power of two, and begin at multiples of their width. They are the narrowest such
+bins of which `MOST_BINS` cover all values seen so far; wider ones are unions of these, so nothing is counted
+twice or moved when the range grows.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_BINS = 16
+"""Number of bins at most; at least half as many where the values are not all the same."""
+_MANTISSA = 52
+"""Bits of the fraction of a float64. A narrower bin would have an index that float64 cannot represent."""
+_NARROWEST = -1022
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many values lie in each bin; bin i has `start + i * width <= value < start + (i + 1) * width`.
+
+    Without values it has no bins.
+    """
+
+    exponent: int = _NARROWEST
+    """The binary logarithm of the width of a bin."""
+    first: int = 0
+    """The first bin begins at this number of widths."""
+    counts: tuple[int, ...] = ()
+    """The number of values in each bin; the first and the last are not 0."""
+
+    @property
+    def start(self) -> float:
+        """The lower edge of the first bin."""
+        return math.ldexp(self.first, self.exponent)
+
+    @property
+    def width(self) -> float:
+        """The width of each bin."""
+        return math.ldexp(1.0, self.exponent)
+
+    def __add__(self, other: "Histogram") -> "Histogram":
+        """The histogram of the values of both."""
+        if not (self.counts and other.counts):
+            return self if self.counts else other
+        exponent = max(self.exponent, other.exponent)
+        ends = [end for one in (self, other) for end in one._ends(exponent)]
+        exponent += _widening(min(ends), max(ends))
+        return _merged([self, other], exponent)
+
+    def _ends(self, exponent: int) -> tuple[int, int]:
+        """The indices of the first and the last bin, if bins had this exponent."""
+        by = exponent - self.exponent
+        return self.first >> by, (self.first + len(self.counts) - 1) >> by
+
+
+NO_VALUES = Histogram()
+
+
+def _widening(first: int, last: int) -> int:
+    """How often the width of the bins has to double so that there are `MOST_BINS` at most."""
+    by = 0
+    while (last >> by) - (first >> by) >= MOST_BINS:
+        by += 1
+    return by
+
+
+def _merged(parts: list[Histogram], exponent: int) -> Histogram:
+    """The counts of all parts in bins of this exponent, which are as wide as those of each part, or wider."""
+    found: dict[int, int] = {}
+    for part in parts:
+        by = exponent - part.exponent
+        for i, count in enumerate(part.counts, part.first):
+            found[i >> by] = found.get(i >> by, 0) + count
+    first, last = min(found), max(found)
+    return Histogram(exponent, first, tuple(found.get(i, 0) for i in range(first, last + 1)))
+
+
+def histogram(values: np.ndarray) -> Histogram:
+    """The histogram of finite float64 values of any number; it takes memory for twice as many."""
+    if not values.size:
+        return NO_VALUES
+    low, high = float(values.min()), float(values.max())
+    most = max(abs(low), abs(high))
+    exponent = max(_NARROWEST, math.frexp(most)[1] - _MANTISSA) if most else _NARROWEST
+    exponent += _widening(*map(int, _indices(np.array([low, high]), exponent)))
+    indices = _indices(values, exponent).astype(np.int64)
+    first = int(indices.min())
+    return Histogram(exponent, first, tuple(np.bincount(indices - first).tolist()))
+
+
+def _indices(values: np.ndarray, exponent: int) -> np.ndarray:
+    """The index of the bin of each value, as float64."""
+    scaled = np.ldexp(values, -exponent)
+    if exponent > 0:
+        scaled[(scaled == 0) & (values < 0)] = -1.0  # too small for float64, but below 0
+    found: np.ndarray = np.floor(scaled, out=scaled)
+    return found
+
+
+def blocks(found: Histogram) -> str:
+    """One block character for each bin, the highest for the most values; a space for a bin without any."""
+    most = max(found.counts, default=0)
+    return "".join(_block(count, most) for count in found.counts)
+
+
+def _block(count: int, most: int) -> str:
+    return _BLOCKS[-(-count * len(_BLOCKS) // most) - 1] if count else " "

@@ -1,0 +1,205 @@
+"""A listing as a tree with totals: of its subtrees, of its dtypes, and its number of parameters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ckpt_surgery.core.folding import ShownKey
+from ckpt_surgery.core.keys import SEPARATOR, natural_order
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.report.leaves import LeafRow, folded, leaf_row, look
+
+CUT = "…"
+"""Last component of the pattern of subtrees that are shown as a whole."""
+
+OPTIMIZER = ("opt_state", "optimizer", "optimizer_state", "param_states", "mu", "nu")
+"""Components of keys that the states of optimizers are below: names of Optax, Flax, T5X and PyTorch."""
+
+_COUNTERS = frozenset({"bool", "int32", "int64", "uint32", "uint64"})
+"""Dtypes of counters, masks and indices; narrower integers can be quantized weights."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """The size of several leaves together."""
+
+    leaves: int = 0
+    """Number of leaves, those without an array included."""
+    elements: int = 0
+    """Number of elements of their arrays."""
+    nbytes: int = 0
+    """Size of their arrays in memory."""
+
+    def __add__(self, other: "Total") -> "Total":
+        return Total(self.leaves + other.leaves, self.elements + other.elements, self.nbytes + other.nbytes)
+
+    def __mul__(self, count: int) -> "Total":
+        return Total(self.leaves * count, self.elements * count, self.nbytes * count)
+
+
+@dataclass(frozen=True)
+class Subtree:
+    """All leaves below a part of a key."""
+
+    key: str
+    """Text of the first components that these keys share."""
+    total: Total
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a listing: leaves whose keys differ in indices only, or subtrees."""
+
+    key: str
+    """Pattern, printable; in a tree, its last components alone."""
+    row: LeafRow | None
+    """The leaves; None for subtrees."""
+    total: Total
+    level: int = 0
+    """Number of lines above that this one is inside of."""
+
+
+def total_of(leaves: Iterable[Leaf]) -> Total:
+    """The size of these leaves together."""
+    listed = list(leaves)
+    return Total(len(listed), sum(map(elements_of, listed)), sum(leaf.nbytes for leaf in listed))
+
+
+def elements_of(leaf: Leaf) -> int:
+    """Number of elements of a leaf's array; 0 without one."""
+    return 0 if leaf.spec is None else leaf.spec.size
+
+
+def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, Total]:
+    """The leaves with arrays by the name of their dtype, the largest size first."""
+    found: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        if leaf.spec is not None:
+            found.setdefault(leaf.spec.dtype.name, []).append(leaf)
+    totals = {name: total_of(alike) for name, alike in found.items()}
+    return dict(sorted(totals.items(), key=lambda item: -item[1].nbytes))
+
+
+def parameters(leaves: Iterable[Leaf]) -> int:
+    """Number of elements of the arrays that a model is made of.
+
+    These are all arrays but the states of optimizers, which are known by their names, and counters, masks and
+    indices: booleans and integers of 32 and 64 bits.
+    """
+    return sum(elements_of(leaf) for leaf in leaves if _is_parameter(leaf))
+
+
+def _is_parameter(leaf: Leaf) -> bool:
+    if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype.name in _COUNTERS:
+        return False
+    return not any(name in OPTIMIZER for name in leaf.key.names)
+
+
+def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[Subtree, ...]:
+    """The total of every subtree whose key has `depth` components at most; None: any number."""
+    found: dict[str, Total] = {}
+    for leaf in leaves:
+        total, prefix = total_of([leaf]), ""
+        for i, name in enumerate(leaf.key.text.split(SEPARATOR)[:-1][:depth]):
+            prefix = f"{prefix}{SEPARATOR}{name}" if i else name
+            found[prefix] = found.get(prefix, Total()) + total
+    return tuple(Subtree(key, total) for key, total in found.items())
+
+
+# --- lines ---------------------------------------------------------------------------------------------
+
+
+def listing(
+    leaves: Sequence[Leaf],
+    texts: Mapping[str, str],
+    *,
+    full: bool = False,
+    depth: int | None = None,
+) -> list[Line]:
+    """The lines of a listing. Every leaf is in exactly one; with `full` no line has several keys.
+
+    `texts`: values by key text, which leaves have to share in order to share a line.
+
+    Leaves with more components than `depth` are in the line of their subtree. Subtrees share a line where
+    their keys differ in indices only and their totals are equal.
+    """
+    entries: dict[str, tuple[ShownKey, Leaf | Total]] = {}
+    for leaf in leaves:
+        prefix = _prefix(leaf, depth)
+        key = leaf.key.text if prefix is None else f"{prefix}{SEPARATOR}{CUT}"
+        if prefix is None:
+            entries[key] = ShownKey(key, (), look(leaf, texts)), leaf
+        else:
+            before = entries[key][1] if key in entries else Total()
+            assert isinstance(before, Total)
+            total = before + total_of([leaf])
+            entries[key] = ShownKey(key, (), total), total
+    told = list(entries.values())
+    return [
+        _line(fold.key, fold.count, told[fold.first][1], texts)
+        for fold in folded([entry for entry, _ in told], full)
+    ]
+
+
+def _prefix(leaf: Leaf, depth: int | None) -> str | None:
+    """The text of the first `depth` components of a leaf's key; None where it has no more than these."""
+    names = leaf.key.text.split(SEPARATOR)
+    return None if depth is None or len(names) <= depth else SEPARATOR.join(names[:depth])
+
+
+def _line(key: str, count: int, what: Leaf | Total, texts: Mapping[str, str]) -> Line:
+    if isinstance(what, Total):
+        return Line(key, None, what * count)
+    return Line(key, leaf_row(what, key, count, texts), total_of([what]) * count)
+
+
+def by_size(lines: Iterable[Line]) -> list[Line]:
+    """The lines with the most bytes first."""
+    return sorted(lines, key=lambda line: -line.total.nbytes)
+
+
+def name_order(leaf: Leaf) -> list[tuple[tuple[int, int, str, str], ...]]:
+    """A sort key for leaves: their keys, component by component, with numbers by their values."""
+    return [natural_order(name) for name in leaf.key.text.split(SEPARATOR)]
+
+
+@dataclass
+class _Node:
+    """A node of the tree of folded keys."""
+
+    line: Line | None = None
+    total: Total = field(default_factory=Total)
+    children: dict[str, "_Node"] = field(default_factory=dict)
+
+
+def tree(lines: Iterable[Line], *, sort_by_size: bool = False) -> list[Line]:
+    """The same lines as a tree in order, with a line for each of its nodes.
+
+    A node with one child and no leaf of its own shares the line of its child.
+    """
+    root = _Node()
+    for line in lines:
+        node = root
+        for part in line.key.split(SEPARATOR):
+            node = node.children.setdefault(part, _Node())
+            node.total += line.total
+        node.line = line
+    found = []
+    waiting = _children(root, 0, sort_by_size)
+    while waiting:
+        level, name, node = waiting.pop()
+        parts = [name]
+        while node.line is None and len(node.children) == 1:
+            ((name, node),) = node.children.items()
+            parts.append(name)
+        row = None if node.line is None else node.line.row
+        found.append(Line(SEPARATOR.join(parts), row, node.total, level))
+        waiting += _children(node, level + 1, sort_by_size)
+    return found
+
+
+def _children(node: _Node, level: int, sort_by_size: bool) -> list[tuple[int, str, _Node]]:
+    """The children of a node in reverse, so that the first of them is taken first from the end of a stack."""
+    told = [(level, name, child) for name, child in node.children.items()]
+    if sort_by_size:
+        told.sort(key=lambda one: -one[2].total.nbytes)
+    return told[::-1]
