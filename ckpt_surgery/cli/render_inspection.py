@@ -22,6 +22,12 @@ MOST_METADATA = 200
 MOST_NAMES = 8
 """Number of steps, and of items, that the head names."""
 
+WIDE = 120
+"""Number of columns from which on there is place for words."""
+
+ON_MESH = " on mesh "
+"""What stands between a partition and the mesh of devices in the text of a sharding."""
+
 _UNITS = ("", "K", "M", "B", "T")
 
 
@@ -38,8 +44,6 @@ def inspection_lines(
     found: "Inspection", *, flat: bool, full: bool, verbose: bool, width: int
 ) -> Iterator[Text]:
     """Head, then a tree or a flat list of the leaves."""
-    yield from head_lines(found, verbose, width)
-    yield Text()
     texts = shared_texts(found.leaves, found.values)
     lines = listing(found.leaves, texts, full=full, depth=found.depth)
     by_bytes = found.sort == "size"
@@ -47,33 +51,40 @@ def inspection_lines(
         lines = by_size(lines) if by_bytes else lines
     else:
         lines = tree(lines, sort_by_size=by_bytes)
+    mesh = _only_mesh(lines)
+    yield from head_lines(found, verbose, width)
+    yield from _labelled("mesh", [Text(mesh)] if mesh else [], width)
+    yield Text()
     names = [Text("  " * line.level).append(line.key, "bold" if line.row is None else "") for line in lines]
-    right = (True, False, True, False, False, False)
-    rows = padded([_cells(line, verbose) for line in lines], right)
-    yield from rows_of(names, rows, 3, width)
+    long = width >= WIDE
+    rows = padded([_cells(line, mesh, verbose, long) for line in lines], (True, False, True, False, False))
+    yield from rows_of(names, rows, 4, width)
 
 
-def _cells(line: Line, verbose: bool) -> list[Text]:
-    """Count, spec, bytes, value, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
-    size = bytes_text(line.total.nbytes)
+def _only_mesh(lines: Sequence[Line]) -> str:
+    """The mesh of devices of all shardings that have one; empty where there are several."""
+    parts = [line.row.sharding.rpartition(ON_MESH) for line in lines if line.row is not None]
+    meshes = {mesh for _, on, mesh in parts if on}
+    return meshes.pop() if len(meshes) == 1 else ""
+
+
+def _cells(line: Line, mesh: str, verbose: bool, long: bool) -> list[Text]:
+    """Count, spec and value, bytes, sharding and chunks (`verbose`) of leaves; totals of subtrees."""
+    size = Text(bytes_text(line.total.nbytes), "dim")
     if line.row is None:
-        return [Text(), Text(_total_text(line.total)), Text(size), Text(), Text(), Text()]
+        return [Text(), Text(_total_text(line.total, long)), size, Text(), Text()]
     row = line.row
-    told = (
-        f"{row.count:,} ×" if row.count > 1 else "",
-        row.spec,
-        bytes_text(row.nbytes),
-        row.value,
-        row.sharding,
-        row.chunks if verbose else "",
-    )
-    return [Text(text, "cyan" if text is row.value else "dim") for text in told]
+    count = Text(f"{row.count:,} ×" if row.count > 1 else "", "dim")
+    spec = Text.assemble((row.spec, "dim"), f" {row.value}" if row.value else "")
+    sharding = Text(row.sharding.removesuffix(f"{ON_MESH}{mesh}"), "dim")
+    return [count, spec, size, sharding, Text(row.chunks if verbose else "", "dim")]
 
 
-def _total_text(total: Total) -> str:
-    """`26 leaves, 267M`: the number of elements is left out where there are none."""
+def _total_text(total: Total, long: bool) -> str:
+    """`26 leaves, 267M`, or `26 leaves, 267M elements`; leaves alone where they have no elements."""
     leaves = number_of(total.leaves, "leaf")
-    return f"{leaves}, {count_text(total.elements)}" if total.elements else leaves
+    noun = " elements" if long else ""
+    return f"{leaves}, {count_text(total.elements)}{noun}" if total.elements else leaves
 
 
 def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]:
