@@ -290,7 +290,7 @@ def test_out_is_a_file(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     done = run("plan", "copy.yaml", "m", "--out", "-")
     assert done.exit_code == 2
-    assert "a saved plan is a file; `-` is none" in done.stderr
+    assert "it is written to a file; `-` is none" in done.stderr
     assert not (place / "-").exists()
     assert json.loads(run("plan", "copy.yaml", "m", "--json", "-").stdout)["schema"] == 1
 

@@ -99,7 +99,7 @@ def document_path(ctx: click.Context, param: click.Parameter, value: str | None)
 def file_path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Accept what `document_path` accepts, except `-`."""
     if value == STDOUT:
-        raise click.BadParameter("a saved plan is a file; `-` is none", ctx, param)
+        raise click.BadParameter("it is written to a file; `-` is none", ctx, param)
     return document_path(ctx, param, value)
 
 
@@ -260,6 +260,7 @@ def plan_options(function: F) -> F:
         memory_option,
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
         json_option,
+        report_option,
         full_option,
         click.option("--detailed-exitcode", is_flag=True, help="0: no change, 1: error, 2: changes."),
     )
@@ -334,6 +335,16 @@ def json_option(function: F) -> F:
         flag_value=STDOUT,
         metavar="[FILE|-]",
         help="Write a JSON document; to stdout if no file follows, and all else to stderr.",
+    )(function)
+
+
+def report_option(function: F) -> F:
+    return click.option(
+        "--report",
+        "report_to",
+        callback=file_path,
+        metavar="FILE",
+        help="Write a page for browsers: all leaves, where the bytes went, the recipe.",
     )(function)
 
 

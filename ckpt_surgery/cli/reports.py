@@ -19,7 +19,7 @@ CHANGES = 2
 
 @dataclass(frozen=True)
 class Report:
-    """Prints a plan and its result, and writes their JSON document."""
+    """Prints a plan and its result, and writes their JSON document and their HTML page."""
 
     terminal: Terminal
     full: bool
@@ -27,6 +27,10 @@ class Report:
     json_to: str | None
     """Path of the JSON document, or `-` for stdout; None: no document is asked for."""
     detailed_exitcode: bool
+    report_to: str | None = None
+    """Path of the HTML page; None: none is asked for."""
+    recipe: Any = None
+    """The loaded recipe of the plan, for the page; None where the plan was saved before, or has none."""
 
     def planned(self, plan: "Plan") -> int:
         """Print a plan that is not carried out. Returns the exit code."""
@@ -85,7 +89,7 @@ class Report:
         self.terminal.warn(warning_lines(plan.warnings))
 
     def _finish(self, result: "Result") -> None:
-        """Notices, the summary, and the JSON document."""
+        """Notices, the summary, and the documents."""
         from ckpt_surgery.cli.render import warning_lines
         from ckpt_surgery.cli.render_plan import result_line, shared_lines
         from ckpt_surgery.cli.render_verification import run_line
@@ -99,11 +103,16 @@ class Report:
         self._write(result.plan, **ran, verified=verified, shared=shared)
 
     def _write(self, plan: "Plan", **ran: Any) -> None:
-        """The JSON document, where one is asked for."""
+        """The JSON document and the HTML page, where they are asked for."""
         from ckpt_surgery.report.plan import plan_document
 
         if self.json_to is not None:
             write_document(plan_document(plan, **ran), self.json_to)
+        if self.report_to is not None:
+            from ckpt_surgery import document_paths, reporting
+
+            page = reporting.report_page(plan, self.recipe, **ran)
+            document_paths.write_document(self.report_to, page.encode("utf-8", "replace"))
 
     def _code(self, plan: "Plan") -> int:
         """The exit code of a success: with `--detailed-exitcode` 2 says that there are changes."""

@@ -41,7 +41,7 @@ def values(arguments: list[str], *decorators: Any) -> dict[str, Any]:
 
 def test_options_have_the_names_of_the_library() -> None:
     """So that commands hand them on as they are."""
-    told = {"json_to", "full", "detailed_exitcode", "rules"}  # by the command itself
+    told = {"json_to", "full", "detailed_exitcode", "report_to", "rules"}  # by the command itself
     assert set(values([], plan_options, recipe_options)) - told == set(PlanOptions.__annotations__)
     for name, options in (("apply", PlanOptions), ("convert", ConvertOptions)):
         command = cli.get_command(None, name)  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ def test_stdout_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UsageError, match="a document cannot be written over or into"):
         check_document_beside("x", "y", "x", format=None)
     context, param = click.Context(click.Command("x")), click.Option(["--out"])
-    with pytest.raises(click.BadParameter, match="a saved plan is a file; `-` is none"):
+    with pytest.raises(click.BadParameter, match="it is written to a file; `-` is none"):
         file_path(context, param, "-")
     assert file_path(context, param, "x") == "x"
 

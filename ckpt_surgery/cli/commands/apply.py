@@ -44,6 +44,7 @@ def command(
     recipe: str,
     paths: tuple[str, ...],
     json_to: str | None,
+    report_to: str | None,
     full: bool,
     detailed_exitcode: bool,
     dry_run: bool,
@@ -77,20 +78,27 @@ def command(
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     else:
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
-    check_documents([json_to], loaded or recipe, sources, dst, options)
+    check_documents([json_to, report_to], loaded or recipe, sources, dst, options)
     if shard is not None:
-        _check_shard(sources, dry_run, resume, engine)
+        _check_shard(sources, dry_run, resume, engine, report_to)
         return _shard(ctx, recipe, dst, shard, json_to, overwrite, verify, options)
-    report = Report(terminal, full, json_to, detailed_exitcode)
+    report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
     run = partial(api.apply, loaded or recipe, *sources, dst=dst, engine=engine, scheduler=scheduler)
     return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify, **options))
 
 
-def _check_shard(sources: tuple[str, ...], dry_run: bool, resume: bool, engine: str) -> None:
+def _check_shard(
+    sources: tuple[str, ...], dry_run: bool, resume: bool, engine: str, report: str | None
+) -> None:
     """Refuse what a shard has no use for. Raises UsageError."""
-    given = {"--dry-run": dry_run, "--resume": resume, "--engine": engine != "local"}
+    given = {
+        "--dry-run": dry_run,
+        "--resume": resume,
+        "--engine": engine != "local",
+        "--report": report is not None,
+    }
     wrong = next((name for name, there in given.items() if there), shown(sources[0]) if sources else None)
     if wrong is not None:
         raise UsageError(

@@ -27,6 +27,7 @@ def command(
     src: str,
     dst: str,
     json_to: str | None,
+    report_to: str | None,
     full: bool,
     detailed_exitcode: bool,
     dry_run: bool,
@@ -44,8 +45,9 @@ def command(
     """
     from ckpt_surgery import api
 
-    check_documents([json_to], None, (src,), dst, options)
-    report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode)
+    check_documents([json_to, report_to], None, (src,), dst, options)
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    report = Report(terminal, full, json_to, detailed_exitcode, report_to)
     if dry_run:
         return report.planned(api.plan(None, src, dst=dst, overwrite=overwrite, **options))
     run = partial(api.convert, src, dst, engine=engine, scheduler=scheduler, **options)

@@ -38,6 +38,7 @@ def command(
     recipe: str,
     paths: tuple[str, ...],
     json_to: str | None,
+    report_to: str | None,
     full: bool,
     detailed_exitcode: bool,
     overwrite: bool,
@@ -58,6 +59,6 @@ def command(
     terminal = open_terminal(ctx.find_root().obj, json_to)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(loaded.recipe.sources, paths)
-    check_documents([json_to, out], loaded, sources, dst, options)
-    report = Report(terminal, full, json_to, detailed_exitcode)
+    check_documents([json_to, report_to, out], loaded, sources, dst, options)
+    report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
     return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options))

@@ -1,0 +1,302 @@
+"""A plan, or what was carried out, as one HTML page that needs no network.
+
+Everything that comes from a checkpoint or a recipe is escaped, and the page's own policy lets no other script
+run than the one that is in it.
+"""
+
+import base64
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.text import bytes_text, shown
+from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.origins import origins
+from ckpt_surgery.planner.plan import Dropped, Plan, Step
+from ckpt_surgery.planner.plan_json import DROPPED, counts
+from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.report.leaves import describe
+from ckpt_surgery.report.plan import plan_document
+from ckpt_surgery.report.subtrees import ALL_WAYS, WAYS, Subtree, shares_of, subtrees
+
+ASSETS = Path(__file__).parent / "assets"
+"""The page's template, style and script."""
+WIDTH = 1000
+"""Units of an SVG picture from left to right."""
+
+
+@dataclass(frozen=True)
+class RuleLines:
+    """A rule in the text of a recipe."""
+
+    path: str
+    """`rules[3]`, as `RuleRef.path` has it."""
+    first: int
+    """Number of its first line; 1-based."""
+    last: int
+    may_claim_nothing: bool
+    """Whether a plan can be made although the rule claims nothing."""
+
+
+@dataclass(frozen=True)
+class RecipeText:
+    """A recipe as people wrote it."""
+
+    lines: Sequence[str]
+    rules: Sequence[RuleLines]
+
+
+def html_page(plan: Plan, recipe: RecipeText | None, **ran: Any) -> str:
+    """The page. `recipe`: None where its text is not known. `ran`: see `plan_document`."""
+    style, script = (_asset(name) for name in ("page.css", "page.js"))
+    document = plan_document(plan, **ran)
+    done = "destination" in ran
+    return Template(_asset("page.html")).substitute(
+        title=_text(f"{ran['destination'] if done else plan.recipe} · ckpt-surgery"),
+        heading="Report" if done else "Plan",
+        about=_text(_about(plan, ran)),
+        policy=f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}",
+        style=style,
+        script=script,
+        summary="".join(_summary(plan, document)),
+        picture="".join(_picture(plan)),
+        warnings="".join(_warnings(plan)),
+        recipe="".join(_recipe(plan, recipe)),
+        data=embedded(page_data(plan)),
+    )
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """The name of an inline script or style in a content security policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
+
+
+def _text(text: str) -> str:
+    """A text of a checkpoint or a recipe, for any place between tags or quotes."""
+    return escape(shown(text))
+
+
+# --- data of the tree ---------------------------------------------------------------------------------------
+
+
+class _Numbered:
+    """Values that occur many times, each once, and its number."""
+
+    def __init__(self) -> None:
+        self.values: dict[Any, int] = {}
+
+    def __call__(self, value: Any) -> int:
+        return self.values.setdefault(value, len(self.values))
+
+
+def page_data(plan: Plan) -> dict[str, Any]:
+    """What the page's script makes the tree from: every leaf, with numbers into lists of what is repeated.
+
+    A leaf is [key, fate, rule or null, spec, transfer or null, bytes, [[source, spec], …], why].
+    """
+    fates, rules, specs, transfers = _Numbered(), _Numbered(), _Numbered(), _Numbered()
+    several = len({i.name for i in plan.inputs} - {TARGET}) > 1
+
+    def rule_of(rule: RuleRef | None) -> int | None:
+        return None if rule is None else rules((rule.path, rule.line))
+
+    def named(source: str, key: str) -> str:
+        return shown(f"{source}:{key}" if several or source == TARGET else key)
+
+    def read(step: Step) -> list[list[Any]]:
+        found: Mapping[tuple[str, str], Leaf] = origins(step)
+        return [[named(*one), specs(describe(found[one])) if one in found else None] for one in step.sources]
+
+    def kept(step: Step) -> list[Any]:
+        return [
+            shown(step.leaf.key.text),
+            fates(step.fate.value),
+            rule_of(step.rule),
+            specs(describe(step.leaf)),
+            transfers(WAYS[step.transfer]),
+            step.leaf.nbytes,
+            read(step),
+            "",
+        ]
+
+    def dropped(gone: Dropped) -> list[Any]:
+        spec = specs(describe(gone.leaf))
+        key = named(gone.source, gone.leaf.key.text)
+        return [key, fates(DROPPED), rule_of(gone.rule), spec, None, gone.leaf.nbytes, [], shown(gone.why)]
+
+    leaves = [kept(step) for step in plan.steps]
+    gone = [dropped(one) for one in plan.dropped]
+    return {
+        "fates": list(fates.values),
+        "rules": [[shown(path), line] for path, line in rules.values],
+        "specs": [shown(spec) for spec in specs.values],
+        "transfers": list(transfers.values),
+        "leaves": leaves,
+        "dropped": gone,
+    }
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON for the inside of a `<script>`: nothing in it can end the element or begin a comment."""
+    text = json.dumps(data, separators=(",", ":"))
+    return text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026")
+
+
+# --- what needs no script -----------------------------------------------------------------------------------
+
+
+def _about(plan: Plan, ran: Mapping[str, Any]) -> str:
+    sources = ", ".join(i.path for i in plan.inputs if i.name != TARGET)
+    return f"{sources} → {ran['destination']}" if "destination" in ran else f"{sources}, with {plan.recipe}"
+
+
+def _summary(plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
+    totals, before = document["summary"], sum(i.leaves for i in plan.inputs if i.name != TARGET)
+    yield '<dl class="cards">'
+    yield _card("leaves", f"{before:,} → {len(plan.steps):,}")
+    for fate, count in counts(plan).items():
+        if count:
+            yield _card(fate, f"{count:,}", fate)
+    yield _card("size of the arrays", bytes_text(totals["bytes_out"]))
+    yield _card("predicted memory", bytes_text(totals["peak_memory"]))
+    if "seconds" in document:
+        yield _card("time", f"{document['seconds']:.2f} s")
+    if "verified" in document:
+        verified = document["verified"]
+        yield _card("verified", f"{verified['mode']}, {bytes_text(verified['bytes_read'])} read back")
+    yield "</dl>"
+    yield from _inputs(plan)
+    if plan.params:
+        rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
+        yield from _table(("param", "value", "from", ""), rows)
+    if document.get("shared"):
+        rows = ([file["file"], file["source"], bytes_text(file["size"])] for file in document["shared"])
+        yield "<h3>Files that are one with a source's file</h3>"
+        yield from _table(("file", "is also", "size"), rows)
+
+
+def _card(name: str, value: str, kind: str = "") -> str:
+    return f'<div class="card {kind}"><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>'
+
+
+def _inputs(plan: Plan) -> Iterator[str]:
+    rows = (
+        [
+            i.name,
+            i.path,
+            i.format,
+            ", ".join(f"{name} {at}" for name, at in (("step", i.step), ("item", i.item)) if at is not None),
+            f"{i.leaves:,}",
+        ]
+        for i in plan.inputs
+    )
+    yield from _table(("source", "path", "format", "step and item", "leaves"), rows)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield '<div class="wide"><table><thead><tr>'
+    yield "".join(f"<th>{_text(head)}</th>" for head in heads)
+    yield "</tr></thead><tbody>"
+    for row in rows:
+        yield f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    if plan.warnings:
+        yield '<section id="warnings"><h2>Warnings</h2><ul>'
+        yield "".join(f"<li>{_text(warning)}</li>" for warning in plan.warnings)
+        yield "</ul></section>"
+
+
+# --- the picture --------------------------------------------------------------------------------------------
+
+
+def _picture(plan: Plan) -> Iterator[str]:
+    """One bar for everything, and one for each subtree, all on the same scale but the first."""
+    shares = shares_of(plan)
+    whole = {way: sum(share.nbytes for share in shares if share.way == way) for way in ALL_WAYS}
+    total, found = sum(whole.values()), subtrees(shares)
+    yield '<ul class="legend">'
+    for way, nbytes in whole.items():
+        yield f'<li class="{way}"><i></i>{way} <b>{bytes_text(nbytes)}</b></li>'
+    yield "</ul>"
+    yield _bar("everything", whole, total)
+    yield '<table class="bars"><thead><tr><th>subtree</th><th></th><th>leaves</th><th>size</th></tr></thead>'
+    yield "<tbody>"
+    for subtree in found:
+        yield (
+            f"<tr><th>{_text(subtree.name)}</th><td>{_bar(subtree.name, subtree.ways, _scale(found))}</td>"
+            f"<td>{subtree.leaves:,}</td><td>{bytes_text(subtree.nbytes)}</td></tr>"
+        )
+    yield "</tbody></table>"
+
+
+def _scale(found: Sequence[Subtree]) -> int:
+    """Bytes of the longest bar."""
+    return max((subtree.nbytes for subtree in found), default=0)
+
+
+def _bar(name: str, ways: Mapping[str, int], scale: int) -> str:
+    """A bar of coloured parts; `scale` bytes fill its width."""
+    parts, start = [], 0.0
+    for way in ALL_WAYS:
+        width = WIDTH * ways.get(way, 0) / (scale or 1)
+        if width:
+            parts.append(
+                f'<rect class="{way}" x="{start:.2f}" y="0" width="{width:.2f}" height="10">'
+                f"<title>{way}: {bytes_text(ways[way])}</title></rect>"
+            )
+        start += width
+    told = ", ".join(f"{way} {bytes_text(nbytes)}" for way, nbytes in ways.items() if nbytes) or "no bytes"
+    label = _text(f"{name}: {told}")
+    return (
+        f'<svg class="bar" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" role="img" '
+        f'aria-label="{label}">{"".join(parts)}</svg>'
+    )
+
+
+# --- the recipe ---------------------------------------------------------------------------------------------
+
+
+def _recipe(plan: Plan, recipe: RecipeText | None) -> Iterator[str]:
+    """The recipe with numbers of lines. Lines of rules that decided about no leaf are muted."""
+    yield f"<p><code>{_text(plan.recipe)}</code> · sha256 {_text(plan.recipe_sha256)}</p>"
+    if recipe is None:
+        yield "<p>There is no recipe, or its file is not there any more, or has changed.</p>"
+        return
+    decided = decided_by(plan)
+    starts = {rule.first: rule for rule in recipe.rules}
+    muted = {
+        line
+        for rule in recipe.rules
+        if rule.may_claim_nothing and rule.path not in decided
+        for line in range(rule.first, rule.last + 1)
+    }
+    if muted:
+        yield "<p>Muted: rules that decided about no leaf.</p>"
+    yield '<pre class="recipe">'
+    for number, line in enumerate(recipe.lines, 1):
+        count = decided[starts[number].path] if number in starts else 0
+        told = "" if not count else f"{count:,} {'leaf' if count == 1 else 'leaves'}"
+        kind = ' class="muted"' if number in muted else ""
+        yield f'<span id="L{number}"{kind}><i>{number}</i><b>{told}</b><code>{_text(line)}</code></span>'
+    yield "</pre>"
+
+
+def decided_by(plan: Plan) -> Counter[str]:
+    """The number of leaves, of the result and dropped ones, that each rule decided about, by its path."""
+    rules = itertools.chain((step.rule for step in plan.steps), (gone.rule for gone in plan.dropped))
+    return Counter(rule.path for rule in rules if rule is not None)

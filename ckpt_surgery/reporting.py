@@ -1,0 +1,64 @@
+"""The HTML page of a plan or a result, with the text of its recipe: `--report`."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import recipe_path
+from ckpt_surgery.language.yaml_document import Document, DocumentPath, path_text
+from ckpt_surgery.language.yaml_parsing import parse_document, read_text
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.report.html import RecipeText, RuleLines, html_page
+
+
+def report_page(plan: Plan, recipe: LoadedRecipe | None, **ran: Any) -> str:
+    """The page. `recipe`: what the plan was made from; None where it was saved before, or has none.
+
+    `ran`: what `apply` adds to the JSON document, where the plan was carried out.
+    """
+    document = _read_again(plan) if recipe is None else recipe.document
+    return html_page(plan, None if document is None else recipe_text(document), **ran)
+
+
+def _read_again(plan: Plan) -> Document | None:
+    """The recipe of a saved plan; None where it is not there any more, or is another one now."""
+    try:
+        text = read_text(recipe_path(plan.recipe))
+        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != plan.recipe_sha256:
+            return None
+        return parse_document(text, plan.recipe)
+    except SurgeryError:
+        return None
+
+
+def recipe_text(document: Document) -> RecipeText:
+    """The text of a recipe, and the lines of its rules."""
+    stops: dict[DocumentPath, int] = {}
+    for path, mark in document.marks.items():
+        if path[:1] in (("rules",), ("passes",)) and mark.style is not None:  # a scalar, which ends itself
+            rule = path[:2] if path[0] == "rules" else path[:4]
+            stops[rule] = max(stops.get(rule, 0), mark.stop)
+    lines = re.split(r"\r\n|\n|\r", document.text.rstrip())
+    return RecipeText(lines, [_lines(document, path, stops.get(path, 0)) for path in _rules(document)])
+
+
+def _rules(document: Document) -> Iterator[DocumentPath]:
+    """The paths of all rules."""
+    value = document.value
+    yield from (("rules", i) for i, _ in enumerate(value.get("rules") or ()))
+    for number, one in enumerate(value.get("passes") or ()):
+        yield from (("passes", number, "rules", i) for i, _ in enumerate(one.get("rules") or ()))
+
+
+def _lines(document: Document, path: DocumentPath, stop: int) -> RuleLines:
+    """A rule from its first line to that of its last value, which ends at `stop`."""
+    rule: Any = document.value
+    for part in path:
+        rule = rule[part]
+    passes = document.value.get("passes")
+    may = bool(rule.get("optional")) or (passes is not None and passes[path[1]].get("when") is not None)
+    first, end = document.place(path).line, len(document.text[:stop].rstrip())
+    return RuleLines(path_text(path), first, max(first, document.at(end - 1, end).line), may)

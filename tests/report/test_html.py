@@ -1,0 +1,392 @@
+"""The HTML page of a plan: its data, what it escapes, and what a browser makes of it."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import struct
+import tomllib
+import xml.etree.ElementTree as ElementTree
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
+from ckpt_surgery.report.html import ASSETS, RecipeText, RuleLines, embedded, html_page, page_data
+from tests.support.browser import browse, dom_of, needs_browser, texts
+from tests.support.leaves import array_leaf
+
+EVIL = "<script>document.title='owned'</script>"
+CLOSING = "</script><img src=x onerror=\"document.title='owned'\"><!--<script>"
+RULES = [RuleRef(f"rules[{i}]", 3 + 2 * i) for i in range(3)]
+LINES = (
+    "version: 1",
+    "rules:",
+    "  - match: 'b/(.*)'",
+    "    to: 'a/b/${1}'",
+    "  - match: 'gone'",
+    "    optional: true",
+    "  - match: 'opt/.*'",
+    "    drop: true",
+)
+RECIPE = RecipeText(
+    LINES,
+    [
+        RuleLines("rules[0]", 3, 4, False),
+        RuleLines("rules[1]", 5, 6, True),
+        RuleLines("rules[2]", 7, 8, False),
+    ],
+)
+
+
+def step(
+    leaf: Leaf,
+    fate: Fate,
+    *,
+    read: Leaf | None = None,
+    rule: RuleRef | None = None,
+    way: Transfer = Transfer.LINK,
+    source: str = "source",
+) -> Step:
+    origin = leaf if read is None else read
+    return Step(leaf, Read(source, origin), fate, rule, ((source, origin.key.text),), way)
+
+
+def plan_of(steps: list[Step], dropped: list[Dropped] = [], **more: Any) -> Plan:  # noqa: B006
+    size = sum(one.leaf.nbytes for one in steps)
+    inputs = more.pop("inputs", (Input("source", "/ckpt/old", "orbax", len(steps) + len(dropped), "f"),))
+    costs = Costs(size, size, 0, 0, 0, 1 << 20)
+    return Plan(
+        "r.yaml", "ab12", inputs, tuple(steps), tuple(dropped), more.pop("warnings", ()), costs, **more
+    )
+
+
+def small() -> Plan:
+    """A leaf that is kept, one that is renamed and cast, and one that is dropped."""
+    old, new = array_leaf("b/w", (50, 16)), array_leaf("a/b/w", (50, 16), np.dtype(np.float16))
+    return plan_of(
+        [
+            step(array_leaf("a/v", (4,)), Fate.KEPT),
+            step(new, Fate.TRANSFORMED, read=old, rule=RULES[0], way=Transfer.COMPUTE),
+        ],
+        [Dropped("source", array_leaf("opt/mu", (50, 16)), RULES[2], "drop")],
+    )
+
+
+def hostile() -> Plan:
+    """Whatever a checkpoint or a user may name, as markup."""
+    rule = RuleRef("rules[0]", 3)
+    leaf = array_leaf(f"{EVIL}/{CLOSING}", (1,))
+    return plan_of(
+        [step(leaf, Fate.RENAMED, read=array_leaf(f"old/{EVIL}", (1,)), rule=rule, source=EVIL)],
+        [Dropped(EVIL, array_leaf(CLOSING, (1,)), rule, EVIL)],
+        inputs=(Input(EVIL, CLOSING, EVIL, 2, "f", 1, CLOSING),),
+        warnings=(EVIL, "\u202eodd\x1b[31m"),
+        params=(ParamValue("p", CLOSING, Origin.SET, None, EVIL),),
+    )
+
+
+def large(count: int = 45_000) -> Plan:
+    steps = [step(array_leaf(f"params/layer_{i // 9}/part_{i % 9}", (8, 8)), Fate.KEPT) for i in range(count)]
+    return plan_of(steps)
+
+
+def data_in(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+# --- data -------------------------------------------------------------------------------------------------
+
+
+def test_every_leaf_is_in_the_data_once() -> None:
+    assert data_in(html_page(small(), RECIPE)) == {
+        "fates": ["kept", "transformed", "dropped"],
+        "rules": [["rules[0]", 3], ["rules[2]", 7]],
+        "specs": ["f32[4]", "f16[50,16]", "f32[50,16]"],
+        "transfers": ["linked", "computed"],
+        "leaves": [
+            ["a/v", 0, None, 0, 0, 16, [["a/v", 0]], ""],
+            ["a/b/w", 1, 0, 1, 1, 1600, [["b/w", 2]], ""],
+        ],
+        "dropped": [["opt/mu", 2, 1, 2, None, 3200, [], "drop"]],
+    }
+
+
+def test_sources_have_their_names_where_there_are_several() -> None:
+    inputs = tuple(Input(name, f"/{name}", "orbax", 1, "f") for name in ("base", "lora"))
+    (leaf,) = page_data(
+        plan_of([step(array_leaf("w"), Fate.RENAMED, read=array_leaf("v"), source="lora")], inputs=inputs)
+    )["leaves"]
+    assert leaf[6] == [["lora:v", 0]]
+
+
+def test_json_in_a_script_cannot_end_it() -> None:
+    text = embedded({"key": CLOSING, "entity": "&lt;"})
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == {"key": CLOSING, "entity": "&lt;"}
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, as a browser's parser sees them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_nothing_of_a_checkpoint_becomes_markup() -> None:
+    recipe = RecipeText([EVIL, CLOSING], [])
+    for page in (
+        html_page(hostile(), recipe),
+        html_page(
+            hostile(),
+            recipe,
+            destination=EVIL,
+            seconds=1.0,
+            verified={"mode": EVIL, "bytes_read": 1},
+            shared=[{"file": EVIL, "source": CLOSING, "size": 1, "mode": "hardlink"}],
+        ),
+    ):
+        elements = Elements(page).found
+        assert [attributes for tag, attributes in elements if tag == "script"] == [
+            {"type": "application/json", "id": "data"},
+            {},
+        ]
+        assert "img" not in {tag for tag, _ in elements}
+        assert not [name for _, attributes in elements for name in attributes if name.startswith("on")]
+        assert "\u202e" not in page
+        assert "\x1b" not in page
+        assert html.escape(EVIL) in page
+
+
+def test_a_page_needs_nothing_from_elsewhere() -> None:
+    page = html_page(small(), RECIPE)
+    named = [
+        value
+        for _, attributes in Elements(page).found
+        for name, value in attributes.items()
+        if name in {"src", "href", "srcset", "action", "data"}
+    ]
+    assert named == []
+    assert not re.search(r"https?:|url\(|@import|@font-face", page)
+
+
+def test_only_the_script_of_the_page_may_run() -> None:
+    page = html_page(small(), RECIPE)
+    (policy,) = (a["content"] for _, a in Elements(page).found if a.get("http-equiv"))
+    allowed = {}
+    for tag in ("style", "script"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        allowed[tag] = f"'sha256-{digest}'"
+    assert policy == (f"default-src 'none'; style-src {allowed['style']}; script-src {allowed['script']}")
+
+
+def bars(page: str) -> list[tuple[str | None, list[tuple[str | None, float, float]]]]:
+    """The label of each bar, and class, start and width of its parts."""
+    pictures = [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page)]
+    return [
+        (
+            one.get("aria-label"),
+            [(r.get("class"), float(r.get("x", "")), float(r.get("width", ""))) for r in one.iter("rect")],
+        )
+        for one in pictures
+    ]
+
+
+def test_the_picture_shows_the_bytes_of_the_subtrees() -> None:
+    page = html_page(small(), RECIPE)
+    assert bars(page) == [
+        (
+            "everything: linked 16 B, computed 1.56 KiB, dropped 3.12 KiB",
+            [("linked", 0, 3.32), ("computed", 3.32, 332.23), ("dropped", 335.55, 664.45)],
+        ),
+        ("opt/mu: dropped 3.12 KiB", [("dropped", 0, 1000)]),
+        ("a/b/w: computed 1.56 KiB", [("computed", 0, 500)]),
+        ("a/v: linked 16 B", [("linked", 0, 5)]),
+    ]
+
+
+def test_a_plan_without_bytes_has_a_picture_without_parts() -> None:
+    page = html_page(plan_of([step(array_leaf("w", (0,)), Fate.KEPT)]), None)
+    assert bars(page) == [("everything: no bytes", []), ("w: no bytes", [])]
+
+
+def lines_of(page: str) -> list[tuple[str, bool, str, str]]:
+    """Number, whether it is muted, leaves, and text of each line of the recipe."""
+    found = re.findall(
+        r'<span id="L(\d+)"( class="muted")?><i>\d+</i><b>(.*?)</b><code>(.*?)</code></span>', page
+    )
+    return [(number, bool(muted), count, html.unescape(text)) for number, muted, count, text in found]
+
+
+def test_the_recipe_has_its_lines_and_what_they_decided() -> None:
+    counts = {3: "1 leaf", 7: "1 leaf"}
+    assert lines_of(html_page(small(), RECIPE)) == [
+        (str(n), n in (5, 6), counts.get(n, ""), line) for n, line in enumerate(LINES, 1)
+    ]
+
+
+def test_a_rule_is_muted_only_where_it_may_claim_nothing() -> None:
+    """The leaves of a rule in an earlier pass may have been decided about again."""
+    rules = [RuleLines("passes[0].rules[0]", 3, 4, False)]
+    page = html_page(small(), RecipeText(LINES, rules))
+    assert not any(muted for _, muted, _, _ in lines_of(page))
+    assert "Muted" not in page
+
+
+def test_a_recipe_that_is_not_known_is_said_so() -> None:
+    assert "its file is not there any more" in html_page(small(), None)
+
+
+def test_the_summary_has_the_numbers_of_the_run() -> None:
+    plan = small()
+    page = html_page(
+        plan,
+        RECIPE,
+        destination="/new",
+        seconds=1.5,
+        verified={"mode": "fast", "bytes_read": 2048},
+        shared=[{"file": "d/1", "source": "/ckpt/old/d/1", "size": 512, "mode": "hardlink"}],
+    )
+    cards = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)
+    assert cards == [
+        ("leaves", "3 → 2"),
+        ("kept", "1"),
+        ("transformed", "1"),
+        ("dropped", "1"),
+        ("size of the arrays", "1.58 KiB"),
+        ("predicted memory", "1.00 MiB"),
+        ("time", "1.50 s"),
+        ("verified", "fast, 2.00 KiB read back"),
+    ]
+    assert "<td>d/1</td><td>/ckpt/old/d/1</td><td>512 B</td>" in page
+    assert "<p>/ckpt/old → /new</p>" in page
+    planned = html_page(plan, RECIPE)
+    assert "<p>/ckpt/old, with r.yaml</p>" in planned
+    assert "<dt>time</dt>" not in planned
+
+
+def test_a_page_of_many_leaves_is_small() -> None:
+    assert len(html_page(large(), None)) < 4_000_000
+
+
+# --- in a browser -----------------------------------------------------------------------------------------
+
+
+def opened(tmp_path: Path, page: str, fragment: str = "") -> str:
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    return dom_of(tmp_path / "report.html", tmp_path / "profile", fragment=fragment)
+
+
+@needs_browser
+def test_a_small_tree_is_open_and_has_a_row_for_each_leaf(tmp_path: Path) -> None:
+    dom = opened(tmp_path, html_page(small(), RECIPE))
+    assert re.findall(r'data-key="(.*?)"', dom) == ["a/b/w", "a/v", "opt/mu"]
+    assert texts(dom, "spec") == ["f32[50,16] → f16[50,16]", "f32[4]", "f32[50,16]"]
+    assert texts(dom, "chip [a-z]+") == ["transformed", "kept", "dropped"]
+    assert texts(dom, "way") == ["computed", "linked", "drop"]
+    assert texts(dom, "from") == ["← b/w"]
+    assert re.findall(r'<a href="(#L\d+)">(.*?)</a>', dom) == [
+        ("#L3", "rules[0], line 3"),
+        ("#L7", "rules[2], line 7"),
+    ]
+    assert "3 leaves</p>" in dom
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("search", "keys"),
+    [
+        ("B/W", ["a/b/w"]),  # also in what a leaf was before
+        ("f32[50 dropped", ["opt/mu"]),
+        ("/^a\\/[bv]/", ["a/b/w", "a/v"]),
+        ("/(/", []),  # no regular expression
+        ("nothing", []),
+    ],
+)
+def test_the_tree_is_searched(search: str, keys: list[str], tmp_path: Path) -> None:
+    dom = opened(tmp_path, html_page(small(), RECIPE), f"#search={search}")
+    assert re.findall(r'data-key="(.*?)"', dom) == keys
+    assert f"{len(keys)} of 3 leaves</p>" in dom
+
+
+@needs_browser
+def test_hostile_keys_run_nothing(tmp_path: Path) -> None:
+    dom = opened(tmp_path, html_page(hostile(), RecipeText([EVIL, CLOSING], [])))
+    assert "<title>r.yaml · ckpt-surgery</title>" in dom
+    assert "<img" not in dom
+    assert "".join(texts(dom, "name")).count(EVIL) == 1
+    assert len(re.findall("<script", dom)) == 2
+
+
+@needs_browser
+def test_rows_of_a_large_tree_are_made_when_they_are_opened(tmp_path: Path) -> None:
+    page = html_page(large(), None)
+    dom = opened(tmp_path, page)
+    assert "45,000 leaves</p>" in dom
+    assert dom.count("<details") == 302  # the result, `params/`, and a first slice of layers
+    assert "data-key" not in dom
+    assert texts(dom, "more") == ["4,700 more rows"]
+    found = opened(tmp_path, page, "#search=layer_4999/")
+    assert found.count("data-key") == 9
+
+
+@needs_browser
+@pytest.mark.parametrize(("scheme", "dark"), [("0", True), ("1", False)])
+def test_light_and_dark(scheme: str, dark: bool, tmp_path: Path) -> None:
+    """The corner of a picture of the page has the colour of the background."""
+    (tmp_path / "report.html").write_text(html_page(small(), RECIPE), encoding="utf-8")
+    browse(
+        tmp_path / "report.html",
+        tmp_path / "profile",
+        f"--blink-settings=preferredColorScheme={scheme}",
+        f"--screenshot={tmp_path / 'page.png'}",
+        "--window-size=64,64",
+    )
+    assert (sum(corner_of(tmp_path / "page.png")) < 3 * 128) == dark
+
+
+def corner_of(picture: Path) -> bytes:
+    """Red, green and blue of the first pixel of a PNG, which no filter changes."""
+    data, at, packed = picture.read_bytes(), 8, b""
+    while at < len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        if data[at + 4 : at + 8] == b"IDAT":
+            packed += data[at + 8 : at + 8 + length]
+        at += length + 12
+    return zlib.decompress(packed)[1:4]
+
+
+# --- the package ------------------------------------------------------------------------------------------
+
+
+def test_the_assets_are_packaged_with_the_modules() -> None:
+    """The wheel takes the whole folder of the package, whatever the files are called."""
+    root = Path(ckpt_surgery.__file__).parent
+    assert {path.name for path in ASSETS.iterdir()} == {"page.html", "page.css", "page.js"}
+    assert ASSETS.is_relative_to(root)
+    with (root.parent / "pyproject.toml").open("rb") as file:
+        wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["ckpt_surgery"]
+    assert not wheel.keys() & {"exclude", "include", "only-include", "only-packages"}
