@@ -3,7 +3,7 @@
 import gc
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -115,13 +115,36 @@ def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
     return Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False, color_system=None)
 
 
-def print_error(message: str, settings: Settings) -> None:
-    """A short paragraph on stderr, after `Error: `. The message is printable already."""
+def print_errors(messages: Sequence[str], settings: Settings) -> None:
+    """Short paragraphs on stderr, each after `Error: `, and how many there are. They are printable already.
+
+    On a terminal, sentences are wrapped at words; elsewhere a line stays a line.
+    """
     from rich.text import Text
 
-    _console(sys.stderr, settings, False).print(
-        Text.assemble(("Error: ", "bold red"), message), soft_wrap=True
-    )
+    console = _console(sys.stderr, settings, False)
+    for number, message in enumerate(messages):
+        head, *lines = message.split("\n")
+        if number:
+            console.print()
+        console.print(Text.assemble(("Error: ", "bold red"), head), soft_wrap=not console.is_terminal)
+        for line in lines:
+            _print_below(line, console)
+    if len(messages) > 1:
+        console.print(f"\n{len(messages)} errors", soft_wrap=True)
+
+
+def _print_below(line: str, console: "Console") -> None:
+    """A line of an error: of a recipe, with a caret below it, or a sentence, which may be indented."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    is_caret = line.strip() != "" and not line.strip(" ^")
+    if is_caret or line.startswith("    ") or not console.is_terminal:
+        console.print(Text(line, "bold red" if is_caret else ""), soft_wrap=True)
+        return
+    sentence = line.lstrip(" ")
+    console.print(Padding(Text(sentence), (0, 0, 0, len(line) - len(sentence))))
 
 
 def as_options(hint: str) -> str:

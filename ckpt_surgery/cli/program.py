@@ -16,7 +16,7 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
-from ckpt_surgery.cli.console import PUBLISHED, Settings, print_error, problem_text
+from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.streams import guard, unwritten
 from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
@@ -80,7 +80,7 @@ class Commands(click.Group):
             error.show()
             return -error.exit_code
         except KeyboardInterrupt:
-            _tell("interrupted", ctx)
+            _tell(["interrupted"], ctx)
             ctx.exit(KEYBOARD_INTERRUPT)
         except (click.exceptions.Exit, click.Abort):
             raise  # click ends the program
@@ -88,21 +88,21 @@ class Commands(click.Group):
             file = "" if error.filename is None else f"{error.filename}: "
             return -_report(StorageError(f"{file}{error.strerror or error}", hint=LIMITS), ctx)
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
-            _tell(f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}", ctx)
+            _tell([f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}"], ctx)
             return -INTERNAL
 
 
 def _report(error: SurgeryError, ctx: click.Context) -> int:
-    _tell("\n\n".join(map(problem_text, error.problems)), ctx)
+    _tell([problem_text(problem) for problem in error.problems], ctx)
     return 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
 
 
-def _tell(message: str, ctx: click.Context) -> None:
-    """Print an error, and what is at the destination where it was published before the error."""
+def _tell(messages: list[str], ctx: click.Context) -> None:
+    """Print errors, and what is at the destination where it was published before them."""
     _traceback(ctx.obj)
     published = ctx.meta.get(PUBLISHED)
     after = "" if published is None else f"\n\n{shown(published)} itself is new and complete"
-    print_error(message + after, ctx.obj)
+    print_errors([*messages[:-1], messages[-1] + after], ctx.obj)
 
 
 def _lost(error: OSError) -> StorageError:
@@ -154,7 +154,7 @@ def leave(code: int | str | None) -> NoReturn:
     """
     lost = unwritten()
     if code == 0 and lost is not None:  # the text of `--help`
-        print_error(problem_text(_lost(lost).problems[0]), Settings())
+        print_errors([problem_text(_lost(lost).problems[0])], Settings())
         code = StorageError.exit_code
     sys.stderr.flush()
     if not isinstance(code, int) or threading.active_count() > 1:

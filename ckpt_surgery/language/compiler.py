@@ -64,6 +64,8 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Slice: "a slice outside of a subscript",
 }
 
+LOOK_UP = "write it as a table under `tables:`, and look it up by its name: `order[name]`"
+
 
 class Compiler:
     """Walks the syntax tree of one expression, and notes the names, calls and groups that it uses."""
@@ -81,7 +83,8 @@ class Compiler:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             what = _REFUSED.get(type(node), f"`{type(node).__name__}`")
-            self._spans.refuse(f"{what} is not part of the expression language", node)
+            instead = f"; {LOOK_UP}" if isinstance(node, ast.Dict) else ""
+            self._spans.refuse(f"{what} is not part of the expression language{instead}", node)
         self._depth += 1
         if self._depth > MAX_DEPTH:
             self._spans.refuse(f"nested deeper than {MAX_DEPTH} levels", node)
@@ -231,7 +234,8 @@ class Compiler:
 
     def _hook(self, node: ast.Call, function: ast.Attribute) -> Evaluator:
         if not (isinstance(function.value, ast.Name) and function.value.id == HOOKS):
-            self._spans.refuse(f"there are no methods; `.{function.attr}(…)` is not accepted", node)
+            instead = f"; {LOOK_UP}" if function.attr in ("index", "get") else ""
+            self._spans.refuse(f"there are no methods; `.{function.attr}(…)` is not accepted{instead}", node)
         if node.keywords or function.attr.startswith("_"):
             self._spans.refuse("a hook is called by its name with plain arguments: hooks.name(x)", node)
         hooks, *arguments = self._all((function.value, *node.args))

@@ -255,6 +255,22 @@ def _has(holder: Any, part: str | int) -> bool:
     return isinstance(holder, list) and isinstance(part, int) and part < len(holder)
 
 
+_RENAMES = "A rule renames with `match` and `to`."
+_DROPS = "A rule removes leaves with `match` and `drop: true`."
+MEANT: Mapping[str, str] = {
+    **dict.fromkeys(("rename", "renamed", "replace", "new_name", "into", "key", "name"), _RENAMES),
+    **dict.fromkeys(
+        ("regex", "pattern", "keys", "select"), "A rule says with `match` which leaves it is for."
+    ),
+    **dict.fromkeys(("delete", "remove", "exclude", "ignore", "skip"), _DROPS),
+    **dict.fromkeys(
+        ("transform", "apply", "function", "expression", "cast", "dtype"),
+        "A rule computes with `value`, as in `value: cast(x, 'bfloat16')`.",
+    ),
+}
+"""What a rule has in place of fields that it has not, by the names under which people look for them."""
+
+
 def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
     """The finding for an error of pydantic."""
     path, at_key = _document_path(details["loc"], value)
@@ -265,7 +281,8 @@ def _field_finding(details: Mapping[str, Any], value: Any) -> Finding:
     if details["type"] == "extra_forbidden":
         known = _known_fields(path[:-1])
         message = f"unknown field `{path[-1]}`{did_you_mean(str(path[-1]), known)}"
-        return Finding(path, message, at_key=True, code=Code.UNKNOWN_FIELD)
+        hint = MEANT.get(str(path[-1])) if "rules" in path else None
+        return Finding(path, message, at_key=True, hint=hint, code=Code.UNKNOWN_FIELD)
     if details["type"] == "missing":
         hint = "A recipe starts with `version: 1`." if path == ("version",) else None
         return Finding(path, f"`{path[-1]}` is missing", hint=hint, code=Code.MISSING_FIELD)

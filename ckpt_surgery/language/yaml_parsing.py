@@ -20,6 +20,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.language.yaml_document import Document, DocumentPath, Mark, path_text
 from ckpt_surgery.language.yaml_offsets import paired
+from ckpt_surgery.language.yaml_problems import syntax_problem
 from ckpt_surgery.language.yaml_scalars import Disputed, PlainValue, plain_value
 
 MAX_BYTES = 1 << 20
@@ -191,19 +192,7 @@ def parse_document(text: str, path: str) -> Document:
     except _Abandoned:
         raise RecipeError(*builder.problems, code=Code.YAML) from None
     except yaml.YAMLError as error:
-        raise RecipeError(*builder.problems, _syntax_problem(error, path, text), code=Code.YAML) from None
-
-
-def _syntax_problem(error: yaml.YAMLError, path: str, text: str) -> Problem:
-    whole = Document(path, text, None, {}, {})
-    if isinstance(error, yaml.reader.ReaderError):
-        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        return Problem(message, whole.at(error.position, error.position + 1))
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        reasons = [part for part in (error.context, error.problem) if part]
-        index = min(error.problem_mark.index, len(text))
-        return Problem(f"not valid YAML: {', '.join(reasons)}", whole.at(index, index + 1))
-    return Problem(f"{path} is not valid YAML")
+        raise RecipeError(*builder.problems, syntax_problem(error, path, text), code=Code.YAML) from None
 
 
 def read_text(path: str | Path) -> str:

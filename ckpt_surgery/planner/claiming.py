@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import did_you_mean
+from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
 from ckpt_surgery.planner.entries import Entry
@@ -163,6 +163,19 @@ def _claimed(
     return None if result is False else found
 
 
+def _matched_beginning(
+    index: int, pattern: regex.Pattern[str], entries: Sequence[Entry], evaluator: Evaluator
+) -> str | None:
+    """A key of which the pattern matches the first components and not the rest; None if there is none."""
+    heads: dict[str, str] = {}
+    for entry in entries:
+        parts = entry.key.text.split("/")
+        for end in range(1, len(parts)):
+            heads.setdefault("/".join(parts[:end]), entry.key.text)
+    found = (key for head, key in heads.items() if evaluator.match(index, ("match",), pattern, head))
+    return next(found, None)
+
+
 def why_unused(
     index: int, rule: Rule, claimed: Set[int], mirrors: Sequence[Mirror], evaluator: Evaluator
 ) -> SurgeryError:
@@ -184,6 +197,11 @@ def why_unused(
     ]
     if not fits:
         guess = did_you_mean(pattern.pattern, [entry.key.text for entry in entries])
+        begun = _matched_beginning(index, pattern, entries, evaluator)
+        if begun is not None:
+            why = f"it matches only the beginning of keys such as `{shown(begun)}`"
+            hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
+            return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
         return SurgeryError(
             f"the rule claims nothing: no key matches{guess}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING
         )

@@ -86,6 +86,20 @@ def test_limits() -> None:
         ("x is None", "`is` is not part of the expression language; use `==`", 0, 9),
         ("x.real", "the attribute `.real` is not accepted; there are .T, .shape, .dtype, .ndim, .size", 0, 6),
         ("x.sum()", "there are no methods; `.sum(…)` is not accepted", 0, 7),
+        (
+            "o.index(x)",
+            "there are no methods; `.index(…)` is not accepted; write it as a table under `tables:`, and look "
+            "it up by its name: `order[name]`",
+            0,
+            10,
+        ),
+        (
+            "{'a': 1}[x]",
+            "a dictionary is not part of the expression language; write it as a table under `tables:`, and "
+            "look it up by its name: `order[name]`",
+            0,
+            8,
+        ),
         ("f(x)(x)", "only functions of the language can be called, by their name", 0, 7),
         ("stack(xs, axis=0, axis=1)", "the argument `axis` is given twice", 18, 24),
         ("stack(*xs)", "unpacking with `*` is not part of the expression language", 6, 9),

@@ -379,6 +379,8 @@ RULES = [
     ("{match: a, fill: b}", 1, "this one has `match` and `fill`"),
     ("{match: }", 2, "`match` has no value"),
     ("{match: a, zap: 1}", 12, "unknown field `zap`"),
+    ("{rename: a, to: b}", 2, "unknown field `rename`\n  A rule renames with `match` and `to`."),
+    ("{match: a, remove: true}", 12, "A rule removes leaves with `match` and `drop: true`."),
     ("{match: a, form: b}", 12, "unknown field `form`; did you mean `for`?"),
     ("{match: a, from: b}", 12, "`from` goes with `fill`, not with `match`"),
     ("{match: a, fallback: true}", 12, "`fallback` goes with `fill`, not with `match`"),

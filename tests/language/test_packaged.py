@@ -58,6 +58,10 @@ def test_other_paths_are_files(recipe: str) -> None:
     ("recipe", "says"),
     [
         ("@casst", "no recipe `@casst` comes with the package; did you mean `@cast`?"),
+        (
+            "@llama",
+            "no recipe `@llama` comes with the package; there are `@hf-llama3-to-jax`, `@jax-to-hf-llama3`",
+        ),
         ("@", "no recipe `@` comes with the package"),
         ("@../pyproject", "no recipe `@../pyproject` comes with the package"),
         ("@examples/rename", "no recipe `@examples/rename` comes with the package"),
@@ -106,7 +110,7 @@ def test_its_problems_are_told_by_its_name(tmp_path: Path) -> None:
     ocp.PyTreeCheckpointer().save(tmp_path / "old", {"n": np.arange(2)})
     done = run("plan", "@cast", str(tmp_path / "old"))
     assert done.exit_code == 2
-    assert re.match(r"Error: @cast:\d+:\d+  rules\[0\]\.match\n", done.stderr)
+    assert re.match(r"Error: @cast:\d+:\d+  rules\[0\]\.match  CS\d+\n", done.stderr)
 
 
 def test_a_saved_plan_keeps_the_name(old: Path, tmp_path: Path) -> None:

@@ -86,6 +86,18 @@ def test_why_a_rule_claims_nothing(rules: list[str], says: str) -> None:
     assert error.problems[0].message == f"the rule claims nothing: {says}"
 
 
+def test_a_pattern_of_which_the_end_is_missing() -> None:
+    evaluator = evaluator_of(
+        rules_of("match: 'opt(_state)?'"), ["params/w", "opt_state/0/mu/w", "opt_state/1"]
+    )
+    claims = claims_of(evaluator)
+    (problem,) = why_unused(0, pass_of(evaluator).rules[0], claims.entries, (), evaluator).problems
+    assert problem.message == (
+        "the rule claims nothing: it matches only the beginning of keys such as `opt_state/0/mu/w`"
+    )
+    assert problem.hint == "For all that is below, add `/.*`: a pattern has to match the whole key."
+
+
 PARTS = ["a", "ab", "l0", "l1", "w", "[a-l]+", ".*", "l\\d", "(a|w)", "w?", "\\w+"]
 PATTERNS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=3).map("/".join)
 KEYS = st.lists(st.sampled_from(["a", "ab", "l0", "l1", "w", "aw"]), min_size=1, max_size=3).map("/".join)

@@ -2,7 +2,7 @@
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal, print_error, problem_text
+from ckpt_surgery.cli.console import open_terminal, print_errors, problem_text
 from ckpt_surgery.cli.options import Command, global_options
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.core.text import shown
@@ -26,7 +26,7 @@ def command(ctx: click.Context, recipes: tuple[str, ...]) -> int:
         if not problems:
             terminal.show([Text(f"{shown(path)}: ").append("no problems", "green")])
         elif all(problem.place is None for problem in problems):  # it could not be read
-            print_error("\n\n".join(map(problem_text, problems)), settings)
+            print_errors([problem_text(problem) for problem in problems], settings)
         else:
             terminal.show(line for p in problems for line in (Text(problem_text(p)), Text()))
             total += len(problems)
