@@ -58,11 +58,11 @@ def rows_of(names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, w
 
 
 def blocks_of(
-    names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, width: int
+    names: Sequence[Text], rows: Sequence[Sequence[Text]], least: int, width: int, indent: int = INDENT
 ) -> Iterator[Text]:
     """A line for each name with its cells; where one does not fit, two for each.
 
-    The first of the two has the name and `least` cells, the second all others.
+    The first of the two has the name and `least` cells, the second, indented, all others.
     """
     longest = max((name.cell_len for name in names), default=0)
     if all(longest + sum(cell.cell_len + len(GAP) for cell in row) <= width for row in rows):
@@ -72,7 +72,7 @@ def blocks_of(
     for name, cells in zip(names, rows, strict=True):
         yield from _row(name, cells[:least], column, INDENT, width)
         if any(cell.plain.strip() for cell in cells[least:]):
-            yield from flowing([Text(" " * INDENT) + cells[least], *cells[least + 1 :]], GAP, width)
+            yield from flowing([Text(" " * indent) + cells[least], *cells[least + 1 :]], GAP, width, indent)
 
 
 def _row(name: Text, cells: Sequence[Text], column: int, hang: int, width: int) -> Iterator[Text]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from ckpt_surgery.cli.columns import flowing, padded, rows_of
-from ckpt_surgery.cli.render import number_of, start_of
+from ckpt_surgery.cli.columns import GAP, blocks_of, flowing, padded, rows_of
+from ckpt_surgery.cli.render import WORD, number_of, start_of
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import (
@@ -27,7 +27,10 @@ def difference_lines(difference: Difference, *, full: bool, width: int) -> Itera
     """What differs, then the summary."""
     rows = difference_rows(difference, full=full)
     keys = [_side(row.side).append(row.key) for row in rows]
-    yield from rows_of(keys, padded([_cells(row) for row in rows], (True, False, False)), 2, width)
+    counts = [f"{row.count:,} × " if row.count > 1 else "" for row in rows]
+    widest = max(map(len, counts), default=0)
+    cells = [_cells(row, f"{count:>{widest}}") for row, count in zip(rows, counts, strict=True)]
+    yield from rows_of(keys, padded(cells, (False, False)), 1, width)
     unequal = largest_first(value for value in difference.values or () if not value.equal)
     yield from _listed([(one.key, _distances(one)) for one in unequal], "values", full, width)
     unknown = [(one.key, [shown(one.why)]) for one in difference.uncompared]
@@ -35,11 +38,10 @@ def difference_lines(difference: Difference, *, full: bool, width: int) -> Itera
     yield from _difference_summary(difference, width)
 
 
-def _cells(row: DifferenceRow) -> list[Text]:
-    """Count, what is in A and in B, and why the other cannot hold it."""
-    count = f"{row.count:,} ×" if row.count > 1 else ""
+def _cells(row: DifferenceRow, count: str) -> list[Text]:
+    """Count and what is in A and in B; why the other cannot hold it."""
     change = " → ".join(text for text in (row.before, row.after) if text)
-    return [Text(text, "dim") for text in (count, change, row.why)]
+    return [Text(text, "dim") for text in (count + change, row.why)]
 
 
 def _side(side: str) -> Text:
@@ -52,40 +54,42 @@ def _distances(value: ValueDifference) -> list[str]:
     if value.max_abs is None or value.max_rel is None:
         return ["other bytes"]
     cosine = "-" if value.cosine is None else f"{value.cosine:.8f}"
-    return [f"max abs {value.max_abs:<10.4g}", f"max rel {value.max_rel:<10.4g}", f"cosine {cosine}"]
+    return [f"max abs {value.max_abs:.4g}", f"max rel {value.max_rel:.4g}", f"cosine {cosine}"]
 
 
 def _listed(told: Sequence[tuple[str, Sequence[str]]], word: str, full: bool, width: int) -> Iterator[Text]:
     """A line for each key and its texts; only the first ones of many, unless `full`."""
     listed = told if full else told[:MOST_VALUES]
     keys = [start_of(word, "yellow").append(shown(key)) for key, _ in listed]
-    yield from rows_of(keys, [list(map(Text, texts)) for _, texts in listed], 3, width)
+    most = max((len(texts) for _, texts in listed), default=0)
+    cells = [[Text(text) for text in (*texts, *[""] * (most - len(texts)))] for _, texts in listed]
+    yield from blocks_of(keys, padded(cells, (False,) * most), 0, width, WORD + len(GAP))
     if len(told) > len(listed):
         yield start_of(word, "yellow").append(f"and {len(told) - len(listed):,} more leaves (--full)")
 
 
 def _difference_summary(difference: Difference, width: int) -> Iterator[Text]:
     compared = difference.values
+    within = _within(difference.tolerance)
     if not difference.different:
         what = "keys, kinds, shapes, dtypes" + ("" if compared is None else " and values")
-        note = "; --values compares the numbers too" if compared is None else _within(difference.tolerance)
-        same = Text.assemble(
-            ("same", "bold green"), f" {what} ({number_of(difference.common, 'leaf')}){note}"
-        )
-        yield from flowing(list(same.split(" ")), " ", width)
+        note = "; --values compares the numbers too" if compared is None else within
+        told = [f"{what} ({number_of(difference.common, 'leaf')}){note}"]
+        yield from flowing([Text("same", "bold green"), *map(Text, told)], " ", width)
         return
     unequal = sum(not value.equal for value in compared or ())
-    parts = [
+    counts = [
         (len(difference.only_a), f"only in A{_of_empty(difference.only_a, difference.holds_b)}"),
         (len(difference.only_b), f"only in B{_of_empty(difference.only_b, difference.holds_a)}"),
         (len(difference.changed), "changed"),
-        (unequal, f"with other values{_within(difference.tolerance)}"),
+        (unequal, f"with other values{within}"),
         (len(difference.uncompared), "not compared"),
     ]
-    text = ", ".join(f"{count:,} {what}" for count, what in parts if count)
+    told = [f"{count:,} {what}," for count, what in counts if count]
+    told[-1] = f"{told[-1].removesuffix(',')};"
     word = "different:" if difference.known else "not known to be the same:"
-    summary = Text.assemble((word, "bold"), f" {text}; {number_of(difference.common, 'leaf')} in both")
-    yield from flowing(list(summary.split(" ")), " ", width)
+    parts = [word, *told, f"{number_of(difference.common, 'leaf')} in both"]
+    yield from flowing([Text(part, "" if i else "bold") for i, part in enumerate(parts)], " ", width)
 
 
 def _within(tolerance: Tolerance) -> str:

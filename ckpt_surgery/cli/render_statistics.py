@@ -52,8 +52,9 @@ def _numbers(stats: Statistics | Unread | None) -> list[Text]:
         return [Text()] * 6
     numbers = (("min", stats.minimum), ("max", stats.maximum), ("mean", stats.mean), ("std", stats.std))
     found = [Text(f"{name} {'-' if n is None else f'{n:.4g}'}") for name, n in numbers]
+    picture = blocks(stats.histogram) if len(stats.histogram.counts) > 1 else ""
     counts = [f"{count:,} {name}" for name, count in (("NaN", stats.nan), ("inf", stats.inf)) if count]
-    return [*found, Text(blocks(stats.histogram), "cyan"), Text(", ".join(counts), "bold red")]
+    return [*found, Text(picture, "cyan"), Text(", ".join(counts), "bold red")]
 
 
 def unusual_lines(found: Sequence[Unusual], full: bool, width: int) -> Iterator[Text]:

@@ -6,6 +6,7 @@ twice or moved when the range grows.
 """
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,9 @@ class Histogram:
 
     @property
     def start(self) -> float:
-        """The lower edge of the first bin."""
+        """The lower edge of the first bin; the least float64 where it is below that."""
+        if self.first.bit_length() + self.exponent > sys.float_info.max_exp:
+            return -sys.float_info.max
         return math.ldexp(self.first, self.exponent)
 
     @property

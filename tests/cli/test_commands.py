@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language import loading as recipes
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.report.differences import diff_trees
+from ckpt_surgery.report.leaves import Statistics, Unread
 from ckpt_surgery.report.verification import VerifiedRun, Verify
 from ckpt_surgery.results import Result
 from tests.support.command_line import run
@@ -403,13 +405,52 @@ def checkpoint(library, leaves) -> Calls:
 
 def test_inspect(checkpoint):
     done = run("inspect", "/ckpt", "--step", "10", "--item", "default")
-    assert done.stdout.startswith("/ckpt  (orbax, step 10, item default)\n27 leaves, 509 MiB\n\nparams\n")
-    assert checkpoint == [(("/ckpt",), {"step": 10, "item": "default", "format": None, "stats": False})]
+    assert done.stdout.startswith("/ckpt  (orbax, step 10, item default)\n27 leaves, 509 MiB, ")
+    ((paths, options),) = checkpoint
+    assert paths == ("/ckpt",)
+    plain = {"format": None, "match": None, "under": None, "depth": None, "sort": None, "stats": False}
+    assert options == {"step": 10, "item": "default", **plain, "progress": None}
     run("inspect", "/ckpt", "--format", "orbax")
     assert checkpoint[-1][1]["format"] == "orbax"
     assert "params/layer_{0..11}/ln" in run("inspect", "/ckpt", "--flat").stdout
     assert "params/layer_7/ln" in run("inspect", "/ckpt", "--flat", "--full").stdout
     assert "C zstd" in run("inspect", "/ckpt", "-v").stdout
+
+
+def test_inspect_selects_and_sorts(checkpoint):
+    chosen = ("--match", "a.*", "--under", "params", "--depth", "2", "--sort", "size")
+    assert run("inspect", "/ckpt", *chosen).exit_code == 0
+    told = {"match": "a.*", "under": "params", "depth": 2, "sort": "size"}
+    assert checkpoint[-1][1].items() >= told.items()
+
+
+@pytest.mark.parametrize("option", [("--depth", "0"), ("--sort", "weight")])
+def test_inspect_refuses_what_is_no_depth_or_order(checkpoint, option):
+    assert run("inspect", "/ckpt", *option).exit_code == 2
+    assert checkpoint == []
+
+
+def test_inspect_tells_by_its_exit_code_what_is_unusual(library, leaves):
+    sound = Statistics(-1.0, 1.0, 0.0, 0.5, 0, 0)
+    for stats, code in ((sound, 0), (replace(sound, nan=1), 3), (Unread("it is gone", damaged=True), 1)):
+        library(
+            "inspect", inspecting.Inspection("/ckpt", "npz", None, None, {}, leaves[-3:], {"step": stats})
+        )
+        assert run("inspect", "/ckpt", "--stats", "--exit-code").exit_code == code
+        assert run("inspect", "/ckpt", "--stats").exit_code == (1 if code == 1 else 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--exit-code",), "--exit-code is about what is unusual"),
+        (("--stats", "--depth", "1"), "--stats lists every array"),
+    ],
+)
+def test_inspect_refuses_options_without_effect(checkpoint, options, says):
+    done = run("inspect", "/ckpt", *options)
+    assert (done.exit_code, checkpoint) == (2, [])
+    assert says in done.stderr
 
 
 def test_inspect_json(checkpoint):
@@ -426,7 +467,14 @@ def test_diff(library, leaves):
     done = run("diff", "a", "b", "--values", "--step", "3", "--memory", "1GiB")
     assert done.exit_code == 0
     assert done.stdout.startswith("only in A    step ")
-    assert calls[0][1] == {"step": 3, "item": None, "values": True, "memory": 1 << 30}
+    options = dict(calls[0][1])
+    assert callable(options.pop("progress"))
+    exact = {"match": None, "values": True, "rtol": 0.0, "atol": 0.0}
+    assert options == {"step": 3, "item": None, **exact, "memory": 1 << 30}
+    assert (
+        run("diff", "a", "b", "--values", "--rtol", "1e-3", "--atol", "0.5", "--match", "a.*").exit_code == 0
+    )
+    assert calls[-1][1].items() >= {"rtol": 1e-3, "atol": 0.5, "match": "a.*"}.items()
     assert run("diff", "a", "b", "--exit-code").exit_code == 3
     assert run("diff", "a", "a", "--exit-code").exit_code == 0
     document = json.loads(run("diff", "a", "b", "--json").stdout)

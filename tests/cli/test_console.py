@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ckpt_surgery
-from ckpt_surgery import api
+from ckpt_surgery import api, inspecting
 from ckpt_surgery.cli.console import as_options, problem_text
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import Problem
@@ -48,8 +48,9 @@ def options_of(*commands: str) -> set[str]:
 
 
 def test_hints_name_what_there_is_in_both_worlds() -> None:
-    assert set(ARGUMENTS) <= set(inspect.signature(api.apply).parameters)
-    assert {f"--{name.replace('_', '-')}" for name in ARGUMENTS} <= options_of("apply")
+    functions, commands = (api.apply, inspecting.diff), ("apply", "diff")
+    assert set(ARGUMENTS) <= {name for one in functions for name in inspect.signature(one).parameters}
+    assert {f"--{name.replace('_', '-')}" for name in ARGUMENTS} <= options_of(*commands)
 
 
 def texts_in(path: Path) -> Iterator[tuple[int, str]]:

@@ -165,6 +165,7 @@ def test_inspect_lists_what_orbax_wrote(source):
         "bytes": 64,
         "kind": "array",
         "chunks": [4, 8],
+        "sharding": {"type": "SingleDeviceSharding", "device": "cpu:0"},
     }
     assert listed["step"]["kind"] == "scalar"
     assert "  wi                      12 ×  bf16[4,8]   768 B" in done.stderr

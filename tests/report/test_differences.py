@@ -111,6 +111,8 @@ def test_difference_json():
                 "b": {"kind": "array", "shape": [2, 3], "dtype": "bfloat16"},
             }
         ],
+        "rtol": 0.0,
+        "atol": 0.0,
         "values": None,
         "not_compared": None,
     }

@@ -1,8 +1,5 @@
 """Leaves and listings in words and as JSON."""
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest
-from ckpt_surgery.report.leaves import Statistics, Unread, describe, inspect_json, leaf_rows, short_spec
+from ckpt_surgery.report.leaves import describe, leaf_rows, short_spec
 from tests.support.leaves import array_leaf
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -81,58 +78,7 @@ def test_leaf_rows_are_apart_where_shardings_are():
     assert [(r.key, r.sharding) for r in leaf_rows(leaves)] == [("l_0", "cpu:0"), ("l_1", "cpu:1")]
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    path: str = "/ckpt"
-    format: str = "orbax"
-    step: int | None = 10
-    item: str | None = "default"
-    metadata: dict[str, Any] = field(default_factory=lambda: {"epoch": 3})
-
-
-def test_inspect_json_is_as_documented():
-    leaves = [stored("params/w"), Leaf(Key.parse("note"), LeafKind.STRING, string="x")]
-    assert inspect_json(Checkpoint(), leaves) == {
-        "schema": 1,
-        "path": "/ckpt",
-        "format": "orbax",
-        "step": 10,
-        "item": "default",
-        "bytes": 24,
-        "metadata": {"epoch": 3},
-        "leaves": [
-            {
-                "key": "params/w",
-                "shape": [2, 3],
-                "dtype": "float32",
-                "bytes": 24,
-                "kind": "array",
-                "chunks": [1, 3],
-            },
-            {"key": "note", "shape": None, "dtype": None, "bytes": 0, "kind": "string", "chunks": None},
-        ],
-    }
-
-
-def test_inspect_json_with_statistics():
-    numbers = Statistics(-1.0, 2.0, 0.5, 1.25, 3, 4)
-    (leaf, note) = inspect_json(
-        Checkpoint(), [array_leaf("w"), Leaf(Key.parse("note"), LeafKind.STRING)], {"w": numbers}
-    )["leaves"]
-    assert {k: leaf[k] for k in ("min", "max", "mean", "std", "nan", "inf")} == {
-        "min": -1.0,
-        "max": 2.0,
-        "mean": 0.5,
-        "std": 1.25,
-        "nan": 3,
-        "inf": 4,
-    }
-    assert "min" not in note
-
-
-def test_inspect_json_with_what_could_not_be_read():
-    (leaf,) = inspect_json(Checkpoint(), [array_leaf("w")], {"w": Unread("it is gone", damaged=True)})[
-        "leaves"
-    ]
-    assert leaf["unread"] == "it is gone"
-    assert "min" not in leaf
+def test_leaf_rows_are_apart_where_values_are():
+    leaves = [array_leaf(f"l_{i}", ()) for i in range(3)]
+    texts = {"l_0": "= 1", "l_1": "= 1", "l_2": "= 2"}
+    assert [(r.key, r.value) for r in leaf_rows(leaves, texts=texts)] == [("l_{0,1}", "= 1"), ("l_2", "= 2")]

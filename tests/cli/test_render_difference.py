@@ -1,0 +1,122 @@
+"""The text that `diff` shows, to the character."""
+
+from dataclasses import replace
+
+from ckpt_surgery.cli.render_difference import difference_lines
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.report.differences import Holds, Uncompared, ValueDifference, diff_trees
+from ckpt_surgery.report.distances import Tolerance
+
+
+def shown(lines) -> str:
+    return "\n".join(line.plain for line in lines)
+
+
+def compared(a, b, **values) -> str:
+    found = replace(diff_trees({x.key.text: x for x in a}, {x.key.text: x for x in b}), **values)
+    return shown(difference_lines(found, full=False, width=100))
+
+
+def test_a_difference(leaves):
+    other = [replace(leaf, kind=leaves[-1].kind) if leaf is leaves[-2] else leaf for leaf in leaves[6:-1]]
+    assert compared(leaves, other) == (
+        "only in A    params/layer_{0..5}/mlp/kernel  6 × bf16[2048,8192]\n"
+        "only in A    name                                string\n"
+        "changed      step                                scalar i64 → string\n"
+        "different: 7 only in A, 1 changed; 20 leaves in both"
+    )
+
+
+def test_no_difference(leaves):
+    assert compared(leaves, leaves) == (
+        "same keys, kinds, shapes, dtypes (27 leaves); --values compares the numbers too"
+    )
+    assert compared(leaves, leaves, values=()) == "same keys, kinds, shapes, dtypes and values (27 leaves)"
+
+
+def test_values_that_differ(leaves):
+    values = (
+        ValueDifference("params/layer_0/ln", False, 1e-3, 1e-4, 0.99999),
+        ValueDifference("params/embed", False, 1e-3, float("inf"), None),
+        ValueDifference("step", True, 0.0, 0.0, 1.0),
+    )
+    assert compared(leaves, leaves, values=values) == (
+        "values       params/embed       max abs 0.001  max rel inf     cosine -\n"
+        "values       params/layer_0/ln  max abs 0.001  max rel 0.0001  cosine 0.99999000\n"
+        "different: 2 with other values; 27 leaves in both"
+    )
+
+
+def test_values_that_cannot_be_measured_or_compared(leaves):
+    values = (
+        ValueDifference("a", False, 1e-3, float("inf"), None),
+        ValueDifference("words", False, None, None, None),
+    )
+    uncompared = tuple(Uncompared(f"k{i}", "it is a pickle") for i in range(22))
+    lines = compared(leaves, leaves, values=values, uncompared=uncompared).split("\n")
+    assert lines[:3] == [
+        "values       words  other bytes",
+        "values       a      max abs 0.001  max rel inf  cosine -",
+        "not compared k0   it is a pickle",
+    ]
+    assert lines[-2:] == [
+        "not compared and 2 more leaves (--full)",
+        "different: 2 with other values, 22 not compared; 27 leaves in both",
+    ]
+    assert compared(leaves, leaves, values=(), uncompared=uncompared[:1]) == (
+        "not compared k0  it is a pickle\nnot known to be the same: 1 not compared; 27 leaves in both"
+    )
+
+
+def test_empty_nodes_that_the_other_format_cannot_have(leaves):
+    empty = [Leaf(Key.parse(f"m/{i}"), LeafKind.EMPTY, empty="None") for i in range(3)]
+    found = diff_trees(
+        {x.key.text: x for x in (*leaves, *empty)},
+        {x.key.text: x for x in leaves},
+        None,
+        Holds("npz", empty=False),
+    )
+    assert shown(difference_lines(found, full=False, width=100)) == (
+        "only in A    m/{0..2}  3 × empty None  npz holds no empty nodes\n"
+        "different: 3 only in A (3 empty nodes, which npz does not hold); 27 leaves in both"
+    )
+
+
+def test_only_the_worst_values_are_listed_without_full(leaves):
+    values = tuple(ValueDifference(f"k{i}", False, 1.0, float(i), 1.0) for i in range(30))
+    lines = compared(leaves, leaves, values=values).split("\n")
+    assert lines[0].startswith("values       k29  ")
+    assert lines[20] == "values       and 10 more leaves (--full)"
+
+
+def test_the_largest_differences_come_first(leaves):
+    distances = {"a": (1e-3, 5.0), "b": (2.0, 1e-4), "c": (1e-3, float("inf")), "d": (float("inf"), 0.1)}
+    values = tuple(ValueDifference(key, False, *two, 1.0) for key, two in distances.items())
+    lines = compared(leaves, leaves, values=values).split("\n")
+    assert [line.split()[1] for line in lines[:4]] == ["d", "b", "c", "a"]
+
+
+def test_tolerances_are_told(leaves):
+    within = {"values": (), "tolerance": Tolerance(1e-5, 0.0)}
+    assert compared(leaves, leaves, **within) == (
+        "same keys, kinds, shapes, dtypes and values (27 leaves) (rtol 1e-05, atol 0)"
+    )
+    other = (ValueDifference("step", False, 1.0, 1.0, 1.0),)
+    assert compared(leaves, leaves, values=other, tolerance=Tolerance(0.0, 0.5)).endswith(
+        "different: 1 with other values (rtol 0, atol 0.5); 27 leaves in both"
+    )
+
+
+def test_what_does_not_fit_is_on_a_line_of_its_own(leaves):
+    values = (ValueDifference("params/embed", False, 0.25, 0.5, 0.875),)
+    found = replace(diff_trees({}, {x.key.text: x for x in leaves[:12]}), values=values)
+    assert shown(difference_lines(found, full=False, width=50)) == (
+        "only in B    params/layer_{0..11}/mlp/kernel\n"
+        "                              12 × bf16[2048,8192]\n"
+        "values       params/embed\n"
+        "               max abs 0.25  max rel 0.5\n"
+        "               cosine 0.87500000\n"
+        "different: 12 only in B, 1 with other values;\n"
+        "    0 leaves in both"
+    )

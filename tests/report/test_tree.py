@@ -1,0 +1,106 @@
+"""Totals of subtrees, dtypes and parameters, and the lines of trees."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpt_surgery.report.tree import (
+    Subtree,
+    Total,
+    by_size,
+    dtype_totals,
+    listing,
+    name_order,
+    parameters,
+    subtrees,
+    total_of,
+    tree,
+)
+from tests.support.leaves import array_leaf, leaf
+
+LAYERS = [
+    *(array_leaf(f"p/l_{i}/w", (4,)) for i in range(3)),
+    array_leaf("p/l_2/b", (2,)),
+    array_leaf("e", (10,)),
+    leaf("name", "string"),
+]
+
+
+def told(lines):
+    return [("  " * line.level + line.key, line.total.leaves, line.total.elements) for line in lines]
+
+
+def test_totals():
+    assert total_of(LAYERS) == Total(6, 24, 96)
+    assert total_of([]) == Total()
+
+
+def test_totals_by_dtype_have_the_largest_first():
+    leaves = [array_leaf("a", (3,), np.dtype(ml_dtypes.bfloat16)), *LAYERS]
+    assert list(dtype_totals(leaves).items()) == [
+        ("float32", Total(5, 24, 96)),
+        ("bfloat16", Total(1, 3, 6)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "described", "counts"),
+    [
+        ("params/w", "float32[2,3]", 6),
+        ("w_int8", "int8[2,3]", 6),  # quantized weights
+        ("logit_scale", "float32[]", 1),
+        ("opt_state/0/mu/w", "float32[2,3]", 0),
+        ("state/param_states/w/m", "float32[2,3]", 0),  # T5X
+        ("0/nu/w", "float32[2,3]", 0),
+        ("mutual/w", "float32[2,3]", 6),  # no component is `mu`
+        ("position_ids", "int64[1,512]", 0),
+        ("mask", "bool[4]", 0),
+        ("step", "scalar:int64", 0),
+        ("rng", "prng_key", 0),
+    ],
+)
+def test_what_counts_as_parameters(key, described, counts):
+    assert parameters([leaf(key, described)]) == counts
+
+
+def test_subtrees():
+    found = [Subtree("p", Total(4, 14, 56)), Subtree("p/l_0", Total(1, 4, 16))]
+    assert subtrees(LAYERS)[:2] == tuple(found)
+    assert [one.key for one in subtrees(LAYERS)] == ["p", "p/l_0", "p/l_1", "p/l_2"]
+    assert subtrees(LAYERS, 1) == (found[0],)
+
+
+def test_every_leaf_is_in_one_line():
+    lines = listing(LAYERS, {})
+    assert told(lines) == [("p/l_{0..2}/w", 3, 12), ("p/l_2/b", 1, 2), ("e", 1, 10), ("name", 1, 0)]
+    assert [line.row.spec for line in lines if line.row] == ["f32[4]", "f32[2]", "f32[10]", "string"]
+
+
+def test_subtrees_share_a_line_only_where_their_totals_are_equal():
+    lines = listing(LAYERS, {}, depth=2)
+    assert told(lines) == [("p/l_{0,1}/…", 2, 8), ("p/l_2/…", 2, 6), ("e", 1, 10), ("name", 1, 0)]
+    assert [line.row is None for line in lines] == [True, True, False, False]
+    assert told(listing(LAYERS, {}, depth=2, full=True))[:2] == [("p/l_0/…", 1, 4), ("p/l_1/…", 1, 4)]
+
+
+def test_a_tree_has_the_totals_of_its_subtrees():
+    assert told(tree(listing(LAYERS, {}))) == [
+        ("p", 4, 14),
+        ("  l_{0..2}/w", 3, 12),
+        ("  l_2/b", 1, 2),
+        ("e", 1, 10),
+        ("name", 1, 0),
+    ]
+
+
+def test_the_largest_come_first():
+    leaves = [array_leaf("a", (1,)), array_leaf("b/x", (2,)), array_leaf("b/y", (3,)), array_leaf("c", (4,))]
+    lines = listing(leaves, {})
+    assert [line.key for line in by_size(lines)] == ["c", "b/y", "b/x", "a"]
+    assert [line.key for line in tree(lines, sort_by_size=True)] == ["b", "y", "x", "c", "a"]
+
+
+def test_names_are_in_the_order_of_their_numbers():
+    names = ["l_10/a", "l_9/b", "l/z", "l_9/a"]
+    ordered = sorted(map(array_leaf, names), key=name_order)
+    assert [one.key.text for one in ordered] == ["l/z", "l_9/a", "l_9/b", "l_10/a"]
