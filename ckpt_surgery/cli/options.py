@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ckpt_surgery.cli.console import STDOUT, Settings
+from ckpt_surgery.cli.problem_reports import ReportFormat
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import parse_size
-from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
     from ckpt_surgery.requests import ConvertOptions, PlanOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-ANY_MORE = "*"
-"""Last of the source names of a recipe that takes any number of further sources."""
 
 
 class Command(click.Command):
@@ -47,6 +44,9 @@ def _writable_format(ctx: click.Context, param: click.Parameter, value: str | No
         return None
     from ckpt_surgery.offers import writable_formats
 
+    if value in set(ReportFormat):
+        message = f"`{value}` is the format of a report: --report-format {value}, of `plan` and `lint`"
+        raise click.BadParameter(message, ctx, param)
     return _one_of(writable_formats(), ctx, param, value)
 
 
@@ -348,6 +348,19 @@ def report_option(function: F) -> F:
     )(function)
 
 
+def report_format_option(*names: str) -> Callable[[F], F]:
+    """How problems are reported: `--report-format`, and `--format` where no checkpoint is written."""
+    return click.option(
+        *names,
+        "report_format",
+        type=click.Choice([str(one) for one in ReportFormat]),
+        callback=lambda ctx, param, value: ReportFormat(value),
+        default="text",
+        help="How problems are reported: for people, as JSON, as annotations of GitHub Actions, or as SARIF. "
+        "[default: text]",
+    )
+
+
 def full_option(function: F) -> F:
     return click.option("--full", is_flag=True, help="One line per key, nothing folded or left out.")(
         function
@@ -358,34 +371,3 @@ def _all(options: Sequence[Callable[[F], F]], function: F) -> F:
     for option in reversed(options):
         function = option(function)
     return function
-
-
-def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
-    """The sources among `paths`, and the destination, None where all paths are sources.
-
-    `names` are the recipe's sources. Where they end with `*`, which takes any number of further sources, the
-    last path is always the destination. Raises UsageError for too few or too many paths.
-    """
-    if names[-1] == ANY_MORE:
-        return _split_many(names[:-1], paths)
-    wanted = len(names)
-    if wanted <= len(paths) <= wanted + 1:
-        return tuple(paths[:wanted]), paths[wanted] if len(paths) > wanted else None
-    takes = f"the recipe takes {wanted} source{'' if wanted == 1 else 's'} ({', '.join(map(shown, names))})"
-    if len(paths) < wanted:
-        missing = ", ".join(map(shown, names[len(paths) :]))
-        raise UsageError(f"{takes}; missing: {missing}", hint="Give their paths in this order.")
-    extra = ", ".join(map(shown, paths[wanted + 1 :]))
-    raise UsageError(f"{takes} and one destination; too many: {extra}")
-
-
-def _split_many(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """The sources, which may be more than `names`, and the destination, which is the last path."""
-    if len(paths) <= len(names):
-        few = ", ".join(map(shown, names))
-        raise UsageError(
-            f"the recipe takes {len(names)} sources or more ({few}, …) and one destination; "
-            f"{len(paths)} path{'' if len(paths) == 1 else 's'} given",
-            hint="The last path is the destination.",
-        )
-    return tuple(paths[:-1]), paths[-1]

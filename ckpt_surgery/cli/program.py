@@ -11,6 +11,7 @@ import pkgutil
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
@@ -18,12 +19,16 @@ import click
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text
 from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.problem_reports import requested, write_failure
 from ckpt_surgery.cli.streams import guard, unwritten
-from ckpt_surgery.core.errors import Interrupted, StorageError, SurgeryError
+from ckpt_surgery.core.errors import Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 
 PROGRAM = "ckpt-surgery"
+REPORT = "report"
+"""Name of the format of problems in the context's `meta`."""
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
@@ -58,6 +63,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # Read before click parses: a wrong option must not exit with 2, which means "changes" here.
         ctx.meta[PROGRAM] = "--detailed-exitcode" in args
+        ctx.meta[REPORT] = requested(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
@@ -78,9 +84,11 @@ class Commands(click.Group):
             return -_report(error, ctx)
         except click.ClickException as error:
             error.show()
+            _write([Problem(error.format_message(), code=Code.USAGE)], error.exit_code, ctx)
             return -error.exit_code
         except KeyboardInterrupt:
             _tell(["interrupted"], ctx)
+            _write([Problem("interrupted", code=Code.INTERRUPTED)], KEYBOARD_INTERRUPT, ctx)
             ctx.exit(KEYBOARD_INTERRUPT)
         except (click.exceptions.Exit, click.Abort):
             raise  # click ends the program
@@ -88,13 +96,22 @@ class Commands(click.Group):
             file = "" if error.filename is None else f"{error.filename}: "
             return -_report(StorageError(f"{file}{error.strerror or error}", hint=LIMITS), ctx)
         except Exception as error:  # noqa: BLE001  (the last resort: everything else is a bug)
-            _tell([f"internal error: {type(error).__name__}: {shown(str(error))}\n{BUG}"], ctx)
+            message = f"internal error: {type(error).__name__}: {shown(str(error))}"
+            _tell([f"{message}\n{BUG}"], ctx)
+            _write([Problem(message, hint=BUG, code=Code.INTERNAL)], INTERNAL, ctx)
             return -INTERNAL
 
 
 def _report(error: SurgeryError, ctx: click.Context) -> int:
     _tell([problem_text(problem) for problem in error.problems], ctx)
-    return 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
+    code = 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
+    _write(error.problems, code, ctx)
+    return code
+
+
+def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:
+    """Report an error on stdout, where a format for programs is asked for."""
+    write_failure(ctx.meta[REPORT], problems, 1 if ctx.meta[PROGRAM] else code)
 
 
 def _tell(messages: list[str], ctx: click.Context) -> None:

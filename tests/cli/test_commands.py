@@ -310,10 +310,11 @@ def test_apply_tells_which_files_are_shared(library, recipe, tower):
     assert "\n1 file is shared with" in done.stderr
 
 
-def test_a_failed_apply_writes_no_document(library, recipe):
+def test_a_failed_apply_writes_the_document_of_an_error(library, recipe):
     library("apply", DataError("overflow"))
     done = run("apply", recipe, "a", "b", "--json", "-")
-    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "Error: overflow\n")
+    assert (done.exit_code, done.stderr) == (1, "Error: overflow\n")
+    assert json.loads(done.stdout)["error"]["problems"][0]["code"] == "CS072"
 
 
 def test_dry_runs_only_plan(library, recipe, tower):

@@ -88,8 +88,8 @@ def test_limits() -> None:
         ("x.sum()", "there are no methods; `.sum(…)` is not accepted", 0, 7),
         (
             "o.index(x)",
-            "there are no methods; `.index(…)` is not accepted; write it as a table under `tables:`, and look "
-            "it up by its name: `order[name]`",
+            "there are no methods; `.index(…)` is not accepted; write it as a table under `tables:`, and "
+            "look it up by its name: `order[name]`",
             0,
             10,
         ),

@@ -14,8 +14,8 @@ from ckpt_surgery.cli.options import (
     plan_options,
     recipe_options,
     run_options,
-    split_paths,
 )
+from ckpt_surgery.cli.paths import split_paths
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown

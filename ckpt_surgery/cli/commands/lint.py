@@ -1,35 +1,69 @@
 """`lint`: all problems of recipes."""
 
+import sys
+from collections.abc import Sequence
+
 import click
 
-from ckpt_surgery.cli.console import open_terminal, print_errors, problem_text
-from ckpt_surgery.cli.options import Command, global_options
-from ckpt_surgery.core.errors import RecipeError
+from ckpt_surgery.cli.console import (
+    STDOUT,
+    Terminal,
+    open_terminal,
+    print_errors,
+    problem_text,
+    write_document,
+)
+from ckpt_surgery.cli.options import Command, global_options, report_format_option
+from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered, told
+from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown
+
+Found = Sequence[tuple[str, Sequence[Problem]]]
+"""The path of each recipe, and its problems."""
 
 
 @click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.")
 @click.argument("recipes", metavar="RECIPE...", nargs=-1, required=True)
+@report_format_option("--format", "--report-format")
 @global_options
 @click.pass_context
-def command(ctx: click.Context, recipes: tuple[str, ...]) -> int:
-    """List all problems of each RECIPE, each with its line. Exits with 2 if there are any."""
-    from rich.text import Text
-
+def command(ctx: click.Context, recipes: tuple[str, ...], report_format: ReportFormat) -> int:
+    """List all problems of each RECIPE, each with its line and its code. Exits with 2 if there are any."""
     import ckpt_surgery
 
     settings = ctx.find_root().obj
-    terminal = open_terminal(settings)
     found = ckpt_surgery.lint(recipes)
+    code = RecipeError.exit_code if any(problems for _, problems in found) else 0
+    if report_format is ReportFormat.TEXT:
+        _show(found, open_terminal(settings))
+    elif report_format is ReportFormat.JSON:
+        write_document(_document(found, code), STDOUT)
+    else:
+        every = [told(problem, path) for path, problems in found for problem in problems]
+        sys.stdout.write(rendered(report_format, every, code))
+    return code
+
+
+def _show(found: Found, terminal: Terminal) -> None:
+    from rich.text import Text
+
     total = 0
     for path, problems in found:
         if not problems:
             terminal.show([Text(f"{shown(path)}: ").append("no problems", "green")])
         elif all(problem.place is None for problem in problems):  # it could not be read
-            print_errors([problem_text(problem) for problem in problems], settings)
+            print_errors([problem_text(problem) for problem in problems], terminal.settings)
         else:
             terminal.show(line for p in problems for line in (Text(problem_text(p)), Text()))
             total += len(problems)
     if total:
         terminal.show([Text(f"{total} problem{'' if total == 1 else 's'}", "bold red")])
-    return RecipeError.exit_code if any(problems for _, problems in found) else 0
+
+
+def _document(found: Found, code: int) -> dict[str, object]:
+    """Which recipes were checked; problems are in it as in the document of a command that fails."""
+    from ckpt_surgery.core.documents import JSON_SCHEMA
+
+    every = [told(problem, path) for path, problems in found for problem in problems]
+    document: dict[str, object] = {"schema": JSON_SCHEMA, "recipes": [path for path, _ in found]}
+    return {**document, "error": error_json(every, code)} if every else document

@@ -1,10 +1,11 @@
 """`plan`: what `apply` would do."""
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from ckpt_surgery.cli.console import open_terminal
+from ckpt_surgery.cli.console import STDOUT, open_terminal
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
     Command,
@@ -14,14 +15,22 @@ from ckpt_surgery.cli.options import (
     overwrite_option,
     plan_options,
     recipe_options,
-    split_paths,
+    report_format_option,
 )
+from ckpt_surgery.cli.paths import split_paths
+from ckpt_surgery.cli.problem_reports import ReportFormat, rendered, warned
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from ckpt_surgery.requests import PlanOptions
+
+
+PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)
+"""Reports that leave stdout to text as well."""
+_ONE = "Name a file for one of them: --json FILE."
 
 
 @click.command("plan", cls=Command, short_help="Show what a recipe would do, from metadata alone.")
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
 @recipe_options
 @plan_options
 @overwrite_option
+@report_format_option("--report-format")
 @click.option("--out", callback=file_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
 @global_options
 @click.pass_context
@@ -44,6 +54,7 @@ def command(
     overwrite: bool,
     out: str | None,
     rules: tuple[str, ...],
+    report_format: ReportFormat,
     **options: "Unpack[PlanOptions]",
 ) -> int:
     """Show what RECIPE would do to SRC: every key's fate, and what it costs. Reads metadata only.
@@ -56,9 +67,17 @@ def command(
     if not (paths or rules):
         raise click.MissingParameter(param_hint="'SRC... [DST]'", param_type="argument")
     paths = (recipe, *paths) if rules else paths
-    terminal = open_terminal(ctx.find_root().obj, json_to)
+    if report_format is ReportFormat.JSON:
+        json_to = json_to or STDOUT
+    elif report_format is ReportFormat.SARIF and json_to == STDOUT:
+        raise UsageError("--json and --report-format sarif would both be written to stdout", hint=_ONE)
+    terminal = open_terminal(ctx.find_root().obj, json_to if report_format in PRINTED else STDOUT)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
     sources, dst = split_paths(loaded.recipe.sources, paths)
     check_documents([json_to, report_to, out], loaded, sources, dst, options)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
-    return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options))
+    plan = api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
+    code = report.planned(plan)
+    if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
+        sys.stdout.write(rendered(report_format, warned(plan.warnings, loaded.path), 0))
+    return code

@@ -1,0 +1,40 @@
+"""Which of a command's paths are sources, and which is the destination."""
+
+from collections.abc import Sequence
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+
+ANY_MORE = "*"
+"""Last of the source names of a recipe that takes any number of further sources."""
+
+
+def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    """The sources among `paths`, and the destination, None where all paths are sources.
+
+    `names` are the recipe's sources. Where they end with `*`, which takes any number of further sources, the
+    last path is always the destination. Raises UsageError for too few or too many paths.
+    """
+    if names[-1] == ANY_MORE:
+        return _split_many(names[:-1], paths)
+    wanted = len(names)
+    if wanted <= len(paths) <= wanted + 1:
+        return tuple(paths[:wanted]), paths[wanted] if len(paths) > wanted else None
+    takes = f"the recipe takes {wanted} source{'' if wanted == 1 else 's'} ({', '.join(map(shown, names))})"
+    if len(paths) < wanted:
+        missing = ", ".join(map(shown, names[len(paths) :]))
+        raise UsageError(f"{takes}; missing: {missing}", hint="Give their paths in this order.")
+    extra = ", ".join(map(shown, paths[wanted + 1 :]))
+    raise UsageError(f"{takes} and one destination; too many: {extra}")
+
+
+def _split_many(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """The sources, which may be more than `names`, and the destination, which is the last path."""
+    if len(paths) <= len(names):
+        few = ", ".join(map(shown, names))
+        raise UsageError(
+            f"the recipe takes {len(names)} sources or more ({few}, …) and one destination; "
+            f"{len(paths)} path{'' if len(paths) == 1 else 's'} given",
+            hint="The last path is the destination.",
+        )
+    return tuple(paths[:-1]), paths[-1]
