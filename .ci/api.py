@@ -86,7 +86,9 @@ def _held(values: Iterable[Any], known: set[type]) -> list[type]:
 def _named_by(value: Any) -> Iterator[type]:
     """Classes of this package that a signature or the types of fields name, but for those of `MODULES`."""
     if dataclasses.is_dataclass(value):
-        hints: Iterable[Any] = [field.type for field in dataclasses.fields(value)]
+        getters = [one.fget for one in vars(value).values() if isinstance(one, property) and one.fget]
+        given = [_annotations(getter).get("return") for getter in getters]
+        hints: Iterable[Any] = [*(field.type for field in dataclasses.fields(value)), *given]
     elif inspect.isroutine(value):
         signature = inspect.signature(value)
         hints = [*(p.annotation for p in signature.parameters.values()), signature.return_annotation]
@@ -282,6 +284,8 @@ def _type(hint: Any) -> str:
             shown[shown.index("str")] = "PathLike"
             shown.remove("PathLike[str]")
         return " | ".join(shown)
+    if origin is typing.Literal:
+        return f"Literal[{', '.join(map(repr, arguments))}]"
     if isinstance(hint, list):
         return f"[{', '.join(map(_type, hint))}]"
     if origin is not None and arguments:

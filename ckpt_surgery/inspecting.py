@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, Size, bytes_of
@@ -64,12 +63,12 @@ class Inspection:
         """Number of elements of the arrays that a model is made of: without optimizer states and counters."""
         return parameters(self.leaves)
 
-    @cached_property
+    @property
     def subtrees(self) -> tuple[Subtree, ...]:
         """The number of leaves, of elements and of bytes below each part of a key with `depth` components."""
         return subtrees(self.leaves, self.depth)
 
-    @cached_property
+    @property
     def unusual(self) -> tuple[Unusual, ...] | None:
         """Leaves with NaN or infinities, of zeros alone, or of mixed dtypes; None without statistics."""
         return None if self.statistics is None else unusual(self.leaves, self.statistics)
@@ -89,13 +88,13 @@ def inspect(
     stats: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
-    """What is in a checkpoint, or in a pytree. Of its arrays, only those without axes are read.
+    """What is in a checkpoint, or in a pytree. Its arrays are not read, but for a few numbers without axes.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
     with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
     expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
     listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
-    first (`size`), or orders them by their keys (`name`). `stats` reads all of the arrays that are listed;
+    first (`size`), or orders them by their keys (`name`). `stats` reads all values of the leaves that are listed;
     `progress` is then told of it. Raises SourceError or UsageError.
     """
     forget()

@@ -52,8 +52,9 @@ def check_matched(match: str | None, found: int, searched: Mapping[str, Leaf]) -
     """Refuse a regular expression that matches none of the keys that were searched. Raises UsageError."""
     if match is None or found or not searched:
         return
-    part = matching(searched, f"(?:.*)(?:{match})(?:.*)")
-    hint = f"; `.*{shown(match)}.*` matches {len(part):,}." if part else "."
+    wider = f".*(?:{match}).*" if "|" in match else f".*{match}.*"
+    part = matching(searched, wider)
+    hint = f"; `{shown(wider)}` matches {len(part):,}." if part else "."
     raise UsageError(
         f"`match`: `{shown(match)}` matches none of {len(searched):,} keys", hint=f"{_WHOLE_KEY}{hint}"
     )

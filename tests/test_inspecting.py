@@ -3,15 +3,22 @@
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 import ckpt_surgery
 from ckpt_surgery import inspecting
 from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.protocols import Choices
 from ckpt_surgery.inspecting import diff, inspect
 from ckpt_surgery.report.differences import Holds
+from ckpt_surgery.report.distances import Tolerance
+from ckpt_surgery.report.histograms import histogram
 from ckpt_surgery.report.leaves import Statistics
+from tests.support import checkpoints
 
 
 @pytest.fixture
@@ -36,7 +43,7 @@ def test_a_listing_reads_no_array(archive: Path, monkeypatch: pytest.MonkeyPatch
 def test_statistics_are_those_of_the_leaves(archive: Path) -> None:
     found = inspect(archive, stats=True)
     assert found.statistics is not None
-    assert found.statistics["w"] == Statistics(1.0, 3.0, 2.0, 1.0, 0, 0)
+    assert found.statistics["w"] == Statistics(1.0, 3.0, 2.0, 1.0, 0, 0, histogram(np.array([1.0, 3.0])))
     assert list(found.statistics) == ["w", "words"]
 
 
@@ -68,9 +75,9 @@ def test_values_are_compared_within_the_budget(
     budgets: list[int] = []
     real = inspecting.value_differences  # type: ignore[attr-defined]
 
-    def spying(a: Any, b: Any, memory: int, bare: Any) -> Any:
+    def spying(a: Any, b: Any, memory: int, bare: Any, **more: Any) -> Any:
         budgets.append(memory)
-        return real(a, b, memory, bare)
+        return real(a, b, memory, bare, **more)
 
     monkeypatch.setattr("ckpt_surgery.inspecting.value_differences", spying)
     found = diff(archive, tmp_path / "b.npz", values=True, memory="64MiB")
@@ -86,3 +93,111 @@ def test_a_difference_knows_what_each_format_can_tell(archive: Path, tmp_path: P
     ckpt_surgery.convert(tmp_path / "numbers.npz", tmp_path / "out")
     found = diff(archive, tmp_path / "out")
     assert (found.holds_a, found.holds_b) == (Holds("npz", False, False), Holds("orbax", True, True))
+
+
+TREE = {"b": {"w10": np.ones(2), "w9": np.ones(3)}, "a": np.ones(1), "step": 7}
+
+
+def keys(found: inspecting.Inspection) -> list[str]:
+    return [leaf.key.text for leaf in found.leaves]
+
+
+def test_some_of_the_leaves() -> None:
+    found = inspect(TREE, under="b", match=".*9", stats=True)
+    assert (keys(found), found.others) == (["b/w9"], 3)
+    assert list(found.statistics or {}) == ["b/w9"]
+    with pytest.raises(UsageError, match="matches none of 2 keys"):
+        inspect(TREE, under="b", match="a")
+    with pytest.raises(UsageError, match="no key is below `c`"):
+        inspect(TREE, under="c")
+
+
+def test_leaves_are_sorted() -> None:
+    assert keys(inspect(TREE, sort="name")) == ["a", "b/w9", "b/w10", "step"]
+    assert keys(inspect(TREE, sort="size", match="[ab].*")) == ["b/w9", "b/w10", "a"]
+
+
+def test_views_that_make_no_sense() -> None:
+    with pytest.raises(UsageError, match=r"`sort` is 'sise'; did you mean `size`\?"):
+        inspect(TREE, sort="sise")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`depth` is 0"):
+        inspect(TREE, depth=0)
+
+
+def test_totals() -> None:
+    found = inspect(TREE, depth=1)
+    assert found.parameters == 6
+    assert [(one.key, one.total.leaves, one.total.elements) for one in found.subtrees] == [("b", 2, 5)]
+
+
+def test_scalars_have_values_where_there_are_any() -> None:
+    assert inspect(TREE).values == {"step": 7}
+    assert inspect({"x": jax.ShapeDtypeStruct((), np.float32)}).values == {}
+
+
+def test_what_is_unusual_is_known_from_statistics_alone() -> None:
+    zeros = {"w": np.zeros(3)}
+    assert inspect(zeros).unusual is None
+    assert [one.what for one in inspect(zeros, stats=True).unusual or ()] == ["zeros"]
+    assert inspect(TREE, stats=True).unusual == ()
+
+
+def test_progress_is_told_of_what_is_read(archive: Path) -> None:
+    told: list[Progress] = []
+    inspect(archive, stats=True, match="w", progress=told.append)
+    assert told == [Progress(16, 16)]
+    diff(archive, archive, values=True, progress=told.append)
+    assert told[1:] == [Progress(16, 20), Progress(20, 20)]
+
+
+def test_steps_and_items_of_a_manager(tmp_path: Path) -> None:
+    with (
+        checkpoints.quiet(),
+        ocp.CheckpointManager(tmp_path / "run", item_names=("state", "meta")) as manager,
+    ):
+        for step in (3, 20):
+            items = {"state": ocp.args.StandardSave({"w": np.ones(2)}), "meta": ocp.args.JsonSave({"a": 1})}
+            manager.save(step, args=ocp.args.Composite(**items))
+    (tmp_path / "run" / "100").mkdir()
+    (tmp_path / "run" / "100" / "_CHECKPOINT_METADATA").write_text("{}")  # a save that never ended
+    found = inspect(tmp_path / "run")
+    assert (found.step, found.item) == (20, "state")
+    assert found.choices == Choices((3, 20), (100,), ("meta", "state"))
+    assert inspect(tmp_path / "run" / "3").choices == Choices(items=("meta", "state"))
+    assert inspect(tmp_path / "run" / "3" / "state").choices == Choices()
+
+
+def test_only_matching_leaves_are_compared() -> None:
+    other = {**TREE, "a": np.zeros(1), "b": {"w9": np.zeros(3), "c": np.ones(1)}}
+    found = diff(TREE, other, match="b/w.*", values=True)
+    assert ([one.key.text for one in found.only_a], found.only_b, found.common) == (["b/w10"], (), 1)
+    assert [one.key for one in found.values or ()] == ["b/w9"]
+    assert [one.key.text for one in diff(TREE, other, match="b/c").only_b] == ["b/c"]
+    with pytest.raises(UsageError, match="matches none of 5 keys"):
+        diff(TREE, other, match="w")
+
+
+def test_values_within_the_tolerances_are_the_same() -> None:
+    a, b = {"w": np.array([1.0, 100.0])}, {"w": np.array([1.001, 100.0])}
+    assert diff(a, b, values=True).different
+    assert diff(a, b, values=True, rtol=1e-4).different
+    found = diff(a, b, values=True, rtol=1e-2)
+    assert not found.different
+    assert found.tolerance == Tolerance(1e-2, 0.0)
+    assert found.values is not None
+    assert found.values[0].max_abs == pytest.approx(1e-3)
+    assert not diff(a, b, values=True, atol=1e-2).different
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rtol": 1e-3}, "`rtol`: values are not compared"),
+        ({"rtol": 1e-3, "atol": 1}, "`rtol` and `atol`: values are not compared"),
+        ({"values": True, "atol": -1}, "`atol` is -1"),
+        ({"values": True, "rtol": float("nan")}, "`rtol` is nan"),
+    ],
+)
+def test_tolerances_that_make_no_sense(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        diff(TREE, TREE, **options)

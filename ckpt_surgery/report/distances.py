@@ -12,7 +12,9 @@ class Tolerance:
     """Elements with |a - b| <= atol + rtol * |b| count as the same, as for `numpy.allclose`."""
 
     rtol: float = 0.0
+    """What is allowed relative to the element of B."""
     atol: float = 0.0
+    """What is allowed besides."""
 
     @property
     def exact(self) -> bool:

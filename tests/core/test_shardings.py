@@ -12,6 +12,7 @@ from ckpt_surgery.core.shardings import (
     Spec,
     misfit,
     named_sharding,
+    sharding_summary,
     sharding_text,
     single_device_sharding,
     spec_flaw,
@@ -44,6 +45,29 @@ NAMED = {
 )
 def test_sharding_text(text: str, short: str) -> None:
     assert sharding_text(text) == short
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [
+        (
+            json.dumps({**NAMED, "device_mesh": {"mesh": [[{"id": 0}]]}}),
+            {
+                "type": "NamedSharding",
+                "partition_spec": ["x", None, ["x", "y"]],
+                "mesh": {"x": 4, "y": 2},
+            },
+        ),
+        (single_device_sharding("cpu:0"), {"type": "SingleDeviceSharding", "device": "cpu:0"}),
+        ('{"sharding_type": "NewSharding"}', {"type": "NewSharding"}),
+        (json.dumps({**NAMED, "partition_spec": [{"x": 1}]}), {"type": "NamedSharding"}),
+        (json.dumps({**NAMED, "shape": [[4], 2]}), {"type": "NamedSharding"}),
+        ("[1]", {"type": None}),
+        ("no JSON", {"type": None}),
+    ],
+)
+def test_sharding_summary(text: str, summary: dict[str, object]) -> None:
+    assert sharding_summary(text) == summary
 
 
 def test_sharding_text_of_what_orbax_writes() -> None:

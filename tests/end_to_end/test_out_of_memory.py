@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ckpt_surgery import api, inspecting, preparing, saved_plans
-from ckpt_surgery.cli import render
+from ckpt_surgery.cli import render_inspection
 from ckpt_surgery.engine import worker
 from ckpt_surgery.report import values
 from tests.support.command_line import run
@@ -57,7 +57,7 @@ def test_a_hook_of_the_user(recipe: Callable[[str], Path], model: Path, tmp_path
         (api, "outputs_of", ["convert", "SRC", "x.npz"], "write the checkpoint"),
         (inspecting, "statistics", ["inspect", "SRC", "--stats"], "inspect the checkpoint"),
         (inspecting, "diff_trees", ["diff", "SRC", "SRC"], "compare the checkpoints"),
-        (render, "inspection_lines", ["inspect", "SRC"], "go on"),
+        (render_inspection, "inspection_lines", ["inspect", "SRC"], "go on"),
     ],
 )
 def test_outside_of_tasks_the_stage_is_named(
@@ -80,7 +80,7 @@ def test_while_values_are_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     done = run("inspect", model, "--stats")
     assert done.exit_code == 1
     assert "there is not enough memory to read `a/kernel`, with a budget of " in done.stderr
-    monkeypatch.setattr(values, "_gap", exhaust)
+    monkeypatch.setattr(values, "gap", exhaust)
     done = run("diff", model, model, "--values", "--memory", "1GiB")
     assert done.exit_code == 1
     assert "there is not enough memory to read `a/kernel`, with a budget of 1.00 GiB " in done.stderr

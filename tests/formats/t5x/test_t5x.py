@@ -17,7 +17,7 @@ from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
 from ckpt_surgery.formats.orbax.detect import detect as detect_orbax
 from ckpt_surgery.formats.registry import detect_format, formats
 from ckpt_surgery.formats.shared.zarr_metadata import EXTENDED, NATIVE
@@ -444,6 +444,20 @@ def test_the_latest_step_is_the_default(tmp_path: Path) -> None:
     source = opened(steps(tmp_path))
     assert (source.step, source.path) == (200, os.fspath(tmp_path))
     assert_same(values(source), {"target/x": np.full(2, 200, np.float32)})
+
+
+def choices(path: Path) -> Choices:
+    source = opened(path)
+    assert isinstance(source, ChosenSource)
+    return source.choices()
+
+
+def test_steps_and_items_are_listed(tmp_path: Path) -> None:
+    assert choices(steps(tmp_path / "steps")) == Choices((9, 10, 200))
+    one = written(tmp_path / "run" / "7" / "state", {"x": SCALE})
+    assert choices(one) == Choices()
+    (tmp_path / "run" / "7" / "meta").mkdir()
+    assert choices(tmp_path / "run") == Choices((7,), items=("meta", "state"))
 
 
 def test_a_step_can_be_chosen(tmp_path: Path) -> None:
