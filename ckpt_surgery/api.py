@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from ckpt_surgery import document_paths, sharing
+from ckpt_surgery.companions import companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.destinations import Publication, open_sink, publication
 from ckpt_surgery.engine import signals
@@ -53,6 +54,7 @@ class _Manner:
     overwrite: bool
     resume: bool
     verify: Verify
+    copy_config: bool | None
     progress: Callable[[Progress], None] | None
     on_plan: Callable[[Plan], None] | None
 
@@ -106,6 +108,7 @@ def apply(
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
+    copy_config: bool | None = None,
     engine: str = "local",
     scheduler: str | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -120,14 +123,16 @@ def apply(
     refused. `resume` goes on with what an earlier run with the same arguments has written before it was
     ended; where there is nothing, it starts afresh. `verify` says what is read back before the result is
     published: `fast`, what was computed or copied, and a few bytes of each linked chunk; `full`, all values;
-    `none`, nothing. `engine` is `local`, threads of this process, or `dask`, processes of a cluster: of the
-    one with the address `scheduler`, or of this machine, `workers` of them. `on_plan` is called once, before
-    any data is read; `progress` is called after each task, from any thread.
+    `none`, nothing. `copy_config` says whether config and tokenizer files beside the source come along into a
+    directory of safetensors; None: they do where the source has a `config.json`. `engine` is `local`, threads
+    of this process, or `dask`, processes of a cluster: of the one with the address `scheduler`, or of this
+    machine, `workers` of them. `on_plan` is called once, before any data is read; `progress` is called after
+    each task, from any thread.
 
     Raises SurgeryError; then nothing is published.
     """
     request = requested(recipe, sources, dst, options)
-    manner = _Manner(overwrite, resume, verify_mode(verify), progress, on_plan)
+    manner = _Manner(overwrite, resume, verify_mode(verify), copy_config, progress, on_plan)
     if on_cluster(engine, scheduler):
         return _on_cluster(request, scheduler, manner)
     if is_plan_file(recipe):
@@ -150,6 +155,7 @@ def convert(
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
+    copy_config: bool | None = None,
     engine: str = "local",
     scheduler: str | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -167,6 +173,7 @@ def convert(
         overwrite=overwrite,
         resume=resume,
         verify=verify,
+        copy_config=copy_config,
         engine=engine,
         scheduler=scheduler,
         progress=progress,
@@ -200,7 +207,13 @@ def _on_cluster(request: Request, scheduler: str | None, manner: "_Manner") -> R
     cluster = clusters.Cluster(scheduler, request.workers or default_workers())
     with clusters.saved_for(request, document) as saved:
         return clusters.applied_on_cluster(
-            saved, cluster, manner.overwrite, manner.verify, manner.progress, manner.on_plan
+            saved,
+            cluster,
+            manner.overwrite,
+            manner.verify,
+            manner.copy_config,
+            manner.progress,
+            manner.on_plan,
         )
 
 
@@ -229,25 +242,27 @@ def _applied(
         where = publication(dst, dst_step)
         prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
         check_values(prepared.plan, prepared.sources)
+        companions = companions_of(prepared, manner.copy_config)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
-        files, notices, verified = _carry_out(prepared, where, manner)
+        files, notices, verified = _carry_out(prepared, where, manner, companions)
     done, shared = sharing.carried_out(prepared.plan, files), sharing.shared(files)
     bare = without_checksums(done, prepared.destination.zarr)
     notices = (*notices, *sharing.copy_notices(files), *bare)
-    return Result(done, time.monotonic() - started, dst, notices, shared, verified)
+    return Result(done, time.monotonic() - started, dst, notices, shared, verified, companions)
 
 
 @memory_errors("write the checkpoint")
 def _carry_out(
-    prepared: Prepared, where: Publication, manner: "_Manner"
+    prepared: Prepared, where: Publication, manner: "_Manner", companions: Sequence[Companion]
 ) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...], VerifiedRun]:
     """Returns the whole files that were brought into the result, notices, and what was read back."""
     plan, options = prepared.plan, prepared.destination
     with staged(prepared, where, manner.resume) as stage:
         sources = list(prepared.sources.values())
         outputs = outputs_of(plan)
-        room = room_for_record(plan) if formats.named(options.format).reserves_record else 0
+        reserves = formats.named(options.format).reserves_record
+        room = room_for_record(plan, companions=may_have(options)) if reserves else 0
         sink = open_sink(options, plan.metadata, stage.work, outputs, sources, where.step_only, room)
         written = run(
             plan,
@@ -259,6 +274,13 @@ def _carry_out(
             journal=stage.journal(HERE),
         )
         verified = completed(
-            prepared, sink, stage, written, manner.verify, where.step_only, progress=manner.progress
+            prepared,
+            sink,
+            stage,
+            written,
+            manner.verify,
+            where.step_only,
+            progress=manner.progress,
+            companions=companions,
         )
     return written.files, stage.notices, verified

@@ -69,6 +69,7 @@ def applied_on_cluster(
     cluster: Cluster,
     overwrite: bool,
     verify: Verify,
+    copy_config: bool | None,
     progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan], None] | None,
 ) -> Result:
@@ -89,7 +90,7 @@ def applied_on_cluster(
             on_plan(job.prepared.plan)
         memory = job.prepared.memory // (cluster.workers if cluster.scheduler is None else 1)
         _work_off(client, job, saved.allow_hooks, memory, verify, progress)
-        result = published(job, verify, saved.destination.path, started)
+        result = published(job, verify, copy_config, saved.destination.path, started)
     return replace(result, notices=(*notices, *result.notices))
 
 

@@ -26,6 +26,8 @@ UNKNOWN = Structure()
 NONE = "--------"
 """What stands for a region without a checksum, in place of its eight digits."""
 DIGITS = len(NONE)
+ROOM_FOR_COMPANIONS = 2048
+"""Bytes for the entries of about twenty config files; a record with more lies beside the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Shards:
     """Random token of the directory in which they left their parts."""
     plan: str
     """Digest of the plan and its sources."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A config or tokenizer file that came along from beside a source."""
+
+    name: str
+    """Name in the checkpoint's directory."""
+    size: int
+    """Size in bytes when it was copied."""
+    crc32c: int
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,8 @@ class Record:
     structure: Structure
     """Checksums of what describes the checkpoint. Another version of this program may describe it otherwise,
     so that of another version is empty."""
+    companions: tuple[Copied, ...] = ()
+    """Config and tokenizer files that came along. People may edit them."""
 
 
 class Malformed(Exception):
@@ -69,6 +84,7 @@ def record_text(
     files: Iterable[AdoptedFile],
     structure: Structure = UNKNOWN,
     shards: Shards | None = None,
+    companions: Sequence[Copied] = (),
 ) -> str:
     """The record of a plan that was carried out. `digests`: checksums by the positions of steps."""
     document = {
@@ -91,6 +107,7 @@ def record_text(
         "leaf_count": len(plan.steps),
         "leaves": [_leaf_json(plan.steps[number].leaf, found) for number, found in digests.items()],
         "files": [_file_json(file) for file in files],
+        **({} if not companions else {"companions": list(map(_companion_json, companions))}),
         "structure": {
             "crc32c": _hex(structure.crc),
             "documents": {name: [one.length, _hex(one.crc)] for name, one in structure.documents.items()},
@@ -99,12 +116,16 @@ def record_text(
     return _text(document)
 
 
-def room_for_record(plan: Plan, shards: Shards | None = None) -> int:
-    """Bytes that the record of a plan will have inside a JSON document, where no file is linked."""
+def room_for_record(plan: Plan, shards: Shards | None = None, companions: bool = False) -> int:
+    """Bytes that the record of a plan will have inside a JSON document, where no file is linked.
+
+    `companions`: whether config files may come along. Which ones is not asked: a run that goes on with what
+    an earlier one has written has to come to the same number.
+    """
     expected = ((number, expected_digests(step)) for number, step in enumerate(plan.steps))
     digests = {number: found for number, found in expected if found is not None}
     text = record_text(plan, digests, (), shards=shards)
-    return len(json.dumps(text)) - 2  # without the quotes
+    return len(json.dumps(text)) - 2 + (ROOM_FOR_COMPANIONS if companions else 0)  # without the quotes
 
 
 def expected_digests(step: Step) -> Digests | None:
@@ -135,6 +156,10 @@ def _json(document: Mapping[str, Any]) -> str:
 
 def _hex(crc: int | None) -> str:
     return NONE if crc is None else f"{crc:08x}"
+
+
+def _companion_json(copied: Copied) -> dict[str, Any]:
+    return {"name": copied.name, "size": copied.size, "crc32c": _hex(copied.crc32c)}
 
 
 def _leaf_json(leaf: Leaf, digests: Digests) -> dict[str, Any]:
@@ -189,7 +214,8 @@ def parsed(text: str) -> Record:
         grids = {entry["key"]: _grid(entry) for entry in document["leaves"]}
         files = tuple(map(_file, document["files"]))
         structure = _structure(document["structure"]) if document["version"] == VERSION else UNKNOWN
-        return Record(document, _integer(document["leaf_count"]), grids, files, structure)
+        companions = tuple(map(_companion, document.get("companions", ())))
+        return Record(document, _integer(document["leaf_count"]), grids, files, structure, companions)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Malformed(f"it is damaged ({type(error).__name__}: {error})") from error
 
@@ -220,6 +246,10 @@ def _file(entry: Mapping[str, Any]) -> AdoptedFile:
         _integer(entry["mtime_ns"]),
         None if crc is None else int(crc, 16),
     )
+
+
+def _companion(entry: Mapping[str, Any]) -> Copied:
+    return Copied(str(entry["name"]), _integer(entry["size"]), int(entry["crc32c"], 16))
 
 
 def _integer(value: Any) -> int:

@@ -10,6 +10,7 @@ from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.engine.staging.checks import replaced_by, state_of
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.orbax_layout import is_checkpoint, is_item, steps_in
+from ckpt_surgery.records import Malformed, record_of
 from ckpt_surgery.storage.failures import storage_errors
 from ckpt_surgery.storage.listing import (
     directory_names,
@@ -125,11 +126,23 @@ def _check_nothing_else(directory: str, sources: Sequence[Source], ignored: Coll
     found = formats.other_files(sources[0], directory, names)
     others = [name for name in found if not _is_record(name, names)]
     if others:
+        came_along = _companions(sources[0])
+        others = [name for name in others if name not in came_along]
+    if others:
         raise DestinationError(
             f"{shown(directory)}: holds {_counted(len(others), 'file')} besides its "
             f"{sources[0].format} checkpoint ({few(others, MOST_NAMES)}); it is not replaced",
             hint="Move what you need elsewhere, or name the checkpoint itself.",
         )
+
+
+def _companions(source: Source) -> frozenset[str]:
+    """Names of the config files that came along when a checkpoint was written, as its record says."""
+    try:
+        record = record_of(source)
+    except Malformed:
+        return frozenset()
+    return frozenset(() if record is None else (one.name for one in record.companions))
 
 
 def _is_record(name: str, names: Sequence[str]) -> bool:

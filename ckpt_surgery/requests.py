@@ -82,7 +82,9 @@ class PlanOptions(ConvertOptions, total=False):
     ]
 
 
-ARGUMENTS = frozenset({*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values"})
+ARGUMENTS = frozenset(
+    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config"}
+)
 """Arguments that hints name, as in `step=10`; at the command line they are options."""
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.report.verification import NOT_VERIFIED, VerifiedRun
 
@@ -24,3 +24,5 @@ class Result:
     """Files of the result that are hard links to files of sources: rewriting one in place changes both."""
     verified: VerifiedRun = NOT_VERIFIED
     """What was read back before the result was published."""
+    companions: tuple[Companion, ...] = ()
+    """Config and tokenizer files that came along."""

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery import shard_places, sharing
+from ckpt_surgery.companions import companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, VerificationError
 from ckpt_surgery.core.memory import memory_errors
@@ -127,7 +128,7 @@ def _sink(job: Job, directory: str) -> Sink:
     prepared, plan = job.prepared, job.prepared.plan
     options = prepared.destination
     reserves = formats.named(options.format).reserves_record
-    room = room_for_record(plan, job.shards) if reserves else 0
+    room = room_for_record(plan, job.shards, may_have(options)) if reserves else 0
     sources = list(prepared.sources.values())
     step_only = job.where.step_only
     return open_sink(options, plan.metadata, directory, outputs_of(plan), sources, step_only, room)
@@ -177,19 +178,22 @@ def saved_plan(
         yield saved
 
 
-def published(job: Job, mode: Verify, destination: str, started: float) -> Result:
+def published(job: Job, mode: Verify, copy_config: bool | None, destination: str, started: float) -> Result:
     """Put together and publish what all shards have written, and remove the parts.
 
-    `destination` is what the caller called it, `started` when the command began, on the monotonic clock.
-    Raises VerificationError, SourceError, DestinationError, StorageError.
+    `copy_config`: see `api.apply`. `destination` is what the caller called it, `started` when the command
+    began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError, StorageError.
     """
     prepared, plan = job.prepared, job.prepared.plan
     found = [part_of(job.parts, index) for index in range(job.head.count)]
     done = [part for part in found if isinstance(part, Part)]
+    companions = companions_of(prepared, copy_config)
     with shard_places.stage_of(job.where, job.parts, job.head, prepared.destination) as stage:
         sink = _sink(job, stage.work)
         written = _joined(prepared, sink, done)
-        verified = completed(prepared, sink, stage, written, mode, job.where.step_only, job.shards)
+        verified = completed(
+            prepared, sink, stage, written, mode, job.where.step_only, job.shards, companions
+        )
     notices = stage.notices
     try:
         job.parts.clear()
@@ -198,7 +202,7 @@ def published(job: Job, mode: Verify, destination: str, started: float) -> Resul
     made, shared = sharing.carried_out(plan, written.files), sharing.shared(written.files)
     bare = without_checksums(made, prepared.destination.zarr)
     notices = (*notices, *sharing.copy_notices(written.files), *bare)
-    return Result(made, time.monotonic() - started, destination, notices, shared, verified)
+    return Result(made, time.monotonic() - started, destination, notices, shared, verified, companions)
 
 
 def _joined(prepared: Prepared, sink: Sink, parts: list[Part]) -> Written:

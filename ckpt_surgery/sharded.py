@@ -109,6 +109,7 @@ def commit(
     dst: PathLike,
     *,
     verify: Verify | str = Verify.FAST,
+    copy_config: bool | None = None,
     memory: Size | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
@@ -117,7 +118,8 @@ def commit(
     """Publish at `dst` what the shards of a plan have written, in one step; None if that was done before.
 
     `verify` says what is checked before: `fast`, that everything is there, and what one machine cannot know
-    of another's writing; `full` reads all values back; `none`, nothing. `memory` is the budget for that, in
+    of another's writing; `full` reads all values back; `none`, nothing. `copy_config` is what it is for
+    `apply`. `memory` is the budget for that, in
     bytes or as a text such as `2GiB`; `workers` the number of threads. `allow_hooks` is needed where the
     plan has hooks. `on_plan` is called before anything is put together.
 
@@ -146,7 +148,7 @@ def commit(
         if on_plan is not None:
             on_plan(prepared.plan)
         job = Job(prepared, replace(where, step_only=head.step_only), parts, head)
-        return published(job, mode, str(dst), started)
+        return published(job, mode, copy_config, str(dst), started)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

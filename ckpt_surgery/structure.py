@@ -14,6 +14,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.protocols import RecordedSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.readback import PIECE, Findings, differs, range_crc
+from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.listing import directory_names, exists, is_directory, paths_below, real_path
 from ckpt_surgery.storage.reading import opened
@@ -94,8 +95,11 @@ def _first_elements(leaves: Mapping[str, Leaf]) -> dict[str, int]:
 
 
 def _names(source: Source, directory: str) -> Iterator[str]:
-    """The files below the record's directory but the record; and those beside it, where it is an item's."""
-    yield from (name for name in paths_below(directory) if name != RECORD_NAME)
+    """The files below the record's directory but the record; and those beside it, where it is an item's.
+
+    Config and tokenizer files, which people edit, describe no leaves: see `Record.companions`.
+    """
+    yield from (n for n in paths_below(directory) if n != RECORD_NAME and not is_companion(n))
     if source.item is not None and real_path(directory) != real_path(source.path):
         yield from (f"{ABOVE}{name}" for name in directory_names(os.path.dirname(directory)).files)
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ckpt_surgery.companions import changed
 from ckpt_surgery.core.arguments import PathLike, Size, bytes_of
 from ckpt_surgery.core.digests import Digests
 from ckpt_surgery.core.errors import SourceError, UsageError
@@ -11,7 +12,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.engine import signals
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.formats import registry as formats
@@ -20,7 +21,7 @@ from ckpt_surgery.records import Malformed, Record, digests_of, record_of, with_
 from ckpt_surgery.report.verification import Depth, Flaw, Verified
 from ckpt_surgery.requests import place as at
 from ckpt_surgery.storage.failures import told
-from ckpt_surgery.storage.listing import exists
+from ckpt_surgery.storage.listing import exists, is_directory
 from ckpt_surgery.storage.record_files import put_record
 from ckpt_surgery.storage.views import forget
 from ckpt_surgery.structure import check_structure, place_of_record
@@ -146,10 +147,13 @@ class _Run:
                 return (NO_RECORD_FAST,)
             return (NO_RECORD, READ_ONLY) if self.mode is Depth.FULL else (NO_RECORD,)
         place = place_of_record(self.source)
+        directory = self.source.path if is_directory(self.source.path) else os.path.dirname(self.source.path)
+        edited = changed(directory, record.companions)
+        told = (f"edited or removed since the checkpoint was written: {few(edited)}",) if edited else ()
         if not found or not exists(place):
-            return ()
+            return told
         put_record(place, with_digests(record, self.leaves, found))
-        return (f"digests of {len(found)} more leaves were recorded",)
+        return (*told, f"digests of {len(found)} more leaves were recorded")
 
 
 def _known(record: Record, leaves: Mapping[str, Leaf], findings: Findings) -> dict[str, Digests]:

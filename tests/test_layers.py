@@ -46,7 +46,7 @@ OF_API = {
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
     *("clusters", "completing", "shard_jobs", "shard_places", "sharded", "stages", "url_destinations"),
-    *("reporting", "results", "wholeness"),
+    *("companions", "reporting", "results", "wholeness"),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

@@ -278,6 +278,7 @@ def run_options(function: F) -> F:
             help="Go on with what an earlier run of the same command has written before it was ended.",
         ),
         verify_option,
+        copy_config_option,
         click.option(
             "--engine",
             type=click.Choice(["local", "dask"]),
@@ -299,6 +300,15 @@ def verify_option(function: F) -> F:
         type=click.Choice(["fast", "full", "none"]),
         default="fast",
         help="What is read back before DST is published; `full`: linked arrays too. [default: fast]",
+    )(function)
+
+
+def copy_config_option(function: F) -> F:
+    return click.option(
+        "--copy-config/--no-copy-config",
+        default=None,
+        help="Whether config and tokenizer files beside SRC come along into a directory of safetensors. "
+        "[default: where SRC has a config.json]",
     )(function)
 
 

@@ -1,6 +1,7 @@
 """What `plan`, `apply` and `convert` print: what will be done, and what was done."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,12 +94,17 @@ class Report:
         from ckpt_surgery.cli.render import warning_lines
         from ckpt_surgery.cli.render_plan import result_line, shared_lines
         from ckpt_surgery.cli.render_verification import run_line
-        from ckpt_surgery.report.plan import shared_json
+        from ckpt_surgery.report.plan import companions_json, shared_json
         from ckpt_surgery.report.verification import run_document
 
         self.terminal.warn(warning_lines(result.notices))
-        self.terminal.show([*shared_lines(result), run_line(result.verified), result_line(result)])
-        ran = {"seconds": result.seconds, "destination": result.destination}
+        lines = [*shared_lines(result), run_line(result.verified), *_companions_line(result)]
+        self.terminal.show([*lines, result_line(result)])
+        ran = {
+            "seconds": result.seconds,
+            "destination": result.destination,
+            "companions": companions_json(result.companions),
+        }
         verified, shared = run_document(result.verified), shared_json(result.shared)
         self._write(result.plan, **ran, verified=verified, shared=shared)
 
@@ -119,3 +125,10 @@ class Report:
         from ckpt_surgery.report.plan import has_changes
 
         return CHANGES if self.detailed_exitcode and has_changes(plan) else 0
+
+
+def _companions_line(result: "Result") -> Iterator[Text]:
+    """Which config and tokenizer files came along, and where from."""
+    if result.companions:
+        names = ", ".join(shown(one.name) for one in result.companions)
+        yield Text(f"came along: {names} (from {shown(os.path.dirname(result.companions[0].source))})")

@@ -141,6 +141,18 @@ class AdoptedFile:
 
 
 @frozen()
+class Companion:
+    """A config or tokenizer file that came along from beside a source."""
+
+    name: str
+    """Name in the result's directory."""
+    source: str
+    """Path of the file that was copied."""
+    size: int
+    """Size in bytes."""
+
+
+@frozen()
 class Adoption:
     """What `Writer.adopt` did."""
 

@@ -115,6 +115,8 @@ class Format:
     """Entries that readers of the format expect in the custom metadata, where there is any."""
     reserves_record: bool = False
     """Whether the record is in the checkpoint's only file, with room that is reserved for it beforehand."""
+    holds_config: bool = False
+    """Whether Hugging Face's libraries load a directory of it, with config files beside the weights."""
     structure_file: bool = False
     """Whether it can be written with a file of the tree: `SinkOptions.structure_file`."""
     sparse: bool = False

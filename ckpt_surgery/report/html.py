@@ -181,6 +181,10 @@ def _summary(plan: Plan, document: Mapping[str, Any]) -> Iterator[str]:
     if plan.params:
         rows = ([param.name, param.text, param.origin.value, param.note or ""] for param in plan.params)
         yield from _table(("param", "value", "from", ""), rows)
+    if document.get("companions"):
+        rows = ([one["file"], one["source"], bytes_text(one["size"])] for one in document["companions"])
+        yield "<h3>Config and tokenizer files that came along</h3>"
+        yield from _table(("file", "is a copy of", "size"), rows)
     if document.get("shared"):
         rows = ([file["file"], file["source"], bytes_text(file["size"])] for file in document["shared"])
         yield "<h3>Files that are one with a source's file</h3>"

@@ -7,7 +7,7 @@ from typing import Any
 from ckpt_surgery.core.folding import Fold, ShownKey, fold, unfolded
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import AdoptedFile
+from ckpt_surgery.core.protocols import AdoptedFile, Companion
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.origins import origins
 from ckpt_surgery.planner.plan import Dropped, Fate, Plan, Step, Transfer
@@ -121,7 +121,8 @@ def has_changes(plan: Plan) -> bool:
 def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
     """The JSON document of `plan`: every leaf, unfolded; sizes in bytes.
 
-    `ran` are the members that `apply` adds: `seconds`, `destination`, `verified` and `shared`.
+    `ran` are the members that `apply` adds: `seconds`, `destination`, `verified`, `shared` and
+    `companions`.
     """
     return {**plan_json(plan), **ran}
 
@@ -132,6 +133,11 @@ def shared_json(files: Iterable[AdoptedFile]) -> list[dict[str, Any]]:
         {"file": file.name, "source": file.source, "size": file.size, "mode": file.how.value}
         for file in files
     ]
+
+
+def companions_json(files: Iterable[Companion]) -> list[dict[str, Any]]:
+    """Config and tokenizer files that came along."""
+    return [{"file": file.name, "source": file.source, "size": file.size} for file in files]
 
 
 def linked_sources(plan: Plan) -> list[str]:

@@ -293,7 +293,7 @@ def test_apply_json_adds_what_happened(library, recipe, tower):
     document = json.loads(done.stdout)
     assert (document["seconds"], document["destination"]) == (0.25, "/out")
     assert document.keys() - plan_json(tower).keys() == {
-        *("seconds", "destination", "shared", "verified"),
+        *("seconds", "destination", "shared", "verified", "companions"),
     }
     assert document["verified"] == {"mode": "fast", "bytes_read": 1 << 20, "bytes_not_read": 2 << 30}
     assert document["summary"]["dropped"] == 4
@@ -369,6 +369,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "dst_item": None,
         "shard_size": 1 << 20,
         "verify": "fast",
+        "copy_config": None,
         "engine": "local",
         "scheduler": None,
         "overwrite": True,

@@ -1,5 +1,6 @@
 """`apply`: run a recipe."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,7 @@ def command(
     overwrite: bool,
     resume: bool,
     verify: str,
+    copy_config: bool | None,
     engine: str,
     scheduler: str | None,
     shard: str | None,
@@ -80,25 +82,27 @@ def command(
         sources, dst = paths[:-1], paths[-1] if paths else None  # a plan may know its destination
     check_documents([json_to, report_to], loaded or recipe, sources, dst, options)
     if shard is not None:
-        _check_shard(sources, dry_run, resume, engine, report_to)
+        _check_shard(
+            sources,
+            {
+                "--dry-run": dry_run,
+                "--resume": resume,
+                "--engine": engine != "local",
+                "--report": report_to is not None,
+                "--copy-config": copy_config is not None,
+            },
+        )
         return _shard(ctx, recipe, dst, shard, json_to, overwrite, verify, options)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
     if dry_run:
         return report.planned(api.plan(loaded, *sources, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.apply, loaded or recipe, *sources, dst=dst, engine=engine, scheduler=scheduler)
-    return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify, **options))
+    run = partial(api.apply, loaded or recipe, *sources, dst=dst, copy_config=copy_config)
+    manner = {"engine": engine, "scheduler": scheduler, "resume": resume, "verify": verify}
+    return report.carried_out(partial(run, overwrite=overwrite, **manner, **options))
 
 
-def _check_shard(
-    sources: tuple[str, ...], dry_run: bool, resume: bool, engine: str, report: str | None
-) -> None:
-    """Refuse what a shard has no use for. Raises UsageError."""
-    given = {
-        "--dry-run": dry_run,
-        "--resume": resume,
-        "--engine": engine != "local",
-        "--report": report is not None,
-    }
+def _check_shard(sources: tuple[str, ...], given: Mapping[str, bool]) -> None:
+    """Refuse what a shard has no use for. `given`: options, and whether they were. Raises UsageError."""
     wrong = next((name for name, there in given.items() if there), shown(sources[0]) if sources else None)
     if wrong is not None:
         raise UsageError(

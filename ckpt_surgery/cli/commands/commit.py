@@ -8,6 +8,7 @@ from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.options import (
     Command,
     check_document_beside,
+    copy_config_option,
     full_option,
     global_options,
     json_option,
@@ -20,6 +21,7 @@ from ckpt_surgery.cli.reports import Report
 @click.command("commit", cls=Command, short_help="Publish what `apply --shard` runs have written.")
 @click.argument("dst", metavar="DST")
 @verify_option
+@copy_config_option
 @click.option("--allow-hooks", is_flag=True, help="Load the hooks of the plan's recipe: Python code.")
 @memory_option
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads.")
@@ -31,6 +33,7 @@ def command(
     ctx: click.Context,
     dst: str,
     verify: str,
+    copy_config: bool | None,
     allow_hooks: bool,
     memory: int | None,
     workers: int | None,
@@ -46,5 +49,5 @@ def command(
 
     check_document_beside(json_to, dst)
     report = Report(open_terminal(ctx.find_root().obj, json_to), full, json_to, detailed_exitcode=False)
-    run = partial(sharded.commit, dst, verify=verify, memory=memory, workers=workers, allow_hooks=allow_hooks)
-    return report.committed(run, dst)
+    run = partial(sharded.commit, dst, verify=verify, copy_config=copy_config, allow_hooks=allow_hooks)
+    return report.committed(partial(run, memory=memory, workers=workers), dst)

@@ -34,6 +34,7 @@ def command(
     overwrite: bool,
     resume: bool,
     verify: str,
+    copy_config: bool | None,
     engine: str,
     scheduler: str | None,
     **options: "Unpack[ConvertOptions]",
@@ -50,5 +51,7 @@ def command(
     report = Report(terminal, full, json_to, detailed_exitcode, report_to)
     if dry_run:
         return report.planned(api.plan(None, src, dst=dst, overwrite=overwrite, **options))
-    run = partial(api.convert, src, dst, engine=engine, scheduler=scheduler, **options)
+    run = partial(
+        api.convert, src, dst, engine=engine, scheduler=scheduler, copy_config=copy_config, **options
+    )
     return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify))

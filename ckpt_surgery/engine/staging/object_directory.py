@@ -13,6 +13,7 @@ from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.staging import objects
 from ckpt_surgery.engine.staging.object_file import beside_published
 from ckpt_surgery.engine.staging.uploading import carried_out
+from ckpt_surgery.storage.companion_names import is_companion
 from ckpt_surgery.storage.record_files import beside_text
 from ckpt_surgery.storage.store import Only
 
@@ -31,7 +32,7 @@ def publish_directory(staging: objects.ObjectStaging, directory: Path, record: P
     if not files:
         raise VerificationError(f"{shown(staging.url)}: nothing was written that makes it a checkpoint")
     documents = [name for name in files if is_document(name, files[name].stat().st_size)]
-    data = [name for name in files if name not in documents]
+    data = sorted(files.keys() - documents, key=lambda name: (not is_companion(name), name))  # weights last
     draft, last = staging.draft, None if documents else data.pop()
     carried_out([partial(draft.upload, name, files[name]) for name in data])
     with beside_published(staging.store, beside_text(staging.prefix), record) as notices:
@@ -50,7 +51,12 @@ def publish_directory(staging: objects.ObjectStaging, directory: Path, record: P
 
 
 def is_document(name: str, size: int) -> bool:
-    """Whether a file describes others, by its name: `.zarray`, `model.safetensors.index.json`."""
+    """Whether a file describes others, by its name: `.zarray`, `model.safetensors.index.json`.
+
+    Config files do not: without the weights they are no checkpoint.
+    """
+    if is_companion(name):
+        return False
     base = name.rpartition("/")[2]
     return (base.endswith(".json") or base.startswith(".")) and size <= MOST_DOCUMENT_BYTES
 

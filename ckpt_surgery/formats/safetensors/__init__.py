@@ -14,6 +14,7 @@ FORMAT = Format(
     is_file=lambda name: name.lower().endswith(SUFFIX),
     shards=True,
     reserves_record=True,
+    holds_config=True,
     metadata_entries=READERS_EXPECT,
     holds_empty=False,
     holds_lists=False,

@@ -1,0 +1,115 @@
+"""Config and tokenizer files beside a source: they come along into a directory of safetensors."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ckpt_surgery.core.digests import bytes_crc
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.protocols import Companion, Source
+from ckpt_surgery.destinations import is_file
+from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.config_files import CONFIG, config_place
+from ckpt_surgery.opening import on_disk
+from ckpt_surgery.planner.options import DestinationOptions, Prepared
+from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.readback import range_crc
+from ckpt_surgery.records import Copied
+from ckpt_surgery.storage.companion_names import is_companion
+from ckpt_surgery.storage.failures import storage_errors
+from ckpt_surgery.storage.listing import check_link, directory_names, has_entry, real_path
+from ckpt_surgery.storage.reading import opened
+
+PIECE = 1 << 20
+"""Bytes that are copied at once."""
+
+
+def may_have(options: DestinationOptions) -> bool:
+    """Whether a destination is a directory that can have such files beside its weights."""
+    return formats.named(options.format).holds_config and not is_file(options)
+
+
+def companions_of(prepared: Prepared, wanted: bool | None) -> tuple[Companion, ...]:
+    """The files that come along into a result.
+
+    `wanted`: what the caller says; None: they do where the destination can have them and the source has a
+    `config.json`. They are the target's where that is a checkpoint with a `config.json`, because the result
+    has its structure, and otherwise the first source's. Raises UsageError where they are wanted and cannot
+    come along, SourceError where one of them cannot be read.
+    """
+    possible = may_have(prepared.destination)
+    if wanted is False or (wanted is None and not possible):
+        return ()
+    if not possible:
+        raise UsageError(
+            "config files come along into directories of safetensors only",
+            hint='Leave out `copy_config=True`, or name a directory and write `format="safetensors"`.',
+        )
+    place = _place(prepared.sources)
+    found = () if place is None else tuple(_in(place))
+    if wanted and not found:
+        raise UsageError(
+            "no config or tokenizer files lie beside the source", hint="Leave out `copy_config=True`."
+        )
+    return found if wanted or any(one.name == CONFIG for one in found) else ()
+
+
+def _place(sources: Mapping[str, Source]) -> str | None:
+    """The directory from which files come along; None where the sources have none."""
+    places = {
+        name: os.path.dirname(config_place(source.path)) or os.curdir
+        for name, source in sources.items()
+        if on_disk([source])
+    }
+    target = places.pop(TARGET, None)
+    if target is not None and has_entry(os.path.join(target, CONFIG)):
+        return target
+    first = next(iter(sources))
+    return places.get(first)
+
+
+def _in(directory: str) -> Iterator[Companion]:
+    """The companions in a directory, each of which can be read. Raises SourceError."""
+    root = real_path(directory)
+    for name in sorted(directory_names(directory).files):
+        if is_companion(name):
+            path = os.path.join(directory, name)
+            check_link(path, root)
+            with opened(path) as file:
+                yield Companion(name, path, file.stat.size)
+
+
+def copy_in(companions: Sequence[Companion], directory: str) -> tuple[Copied, ...]:
+    """Copy files into a checkpoint that is being written. Raises SourceError, StorageError.
+
+    It can be repeated, and replaces what an earlier process has copied, which may have been other files.
+    """
+    with storage_errors(Path(directory)):
+        for name in os.listdir(directory):
+            if is_companion(name):
+                os.unlink(os.path.join(directory, name))
+    return tuple(_copied(companion, Path(directory, companion.name)) for companion in companions)
+
+
+def _copied(companion: Companion, place: Path) -> Copied:
+    with opened(companion.source) as file, storage_errors(place), open(place, "wb") as new:
+        crc = 0
+        for at in range(0, file.stat.size, PIECE):
+            part = file.read(at, min(PIECE, file.stat.size - at))
+            crc = bytes_crc(part, crc)
+            new.write(part)
+        return Copied(companion.name, file.stat.size, crc)
+
+
+def changed(directory: str, copied: Sequence[Copied]) -> list[str]:
+    """Names of the files that came along and are not what they were, or not there any more."""
+    return [one.name for one in copied if not _is_same(os.path.join(directory, one.name), one)]
+
+
+def _is_same(path: str, copied: Copied) -> bool:
+    try:
+        with opened(path) as file:
+            crc = range_crc(file, 0, file.stat.size, memoryview(bytearray(PIECE)))
+            return (file.stat.size, crc) == (copied.size, copied.crc32c)
+    except SourceError:
+        return False
