@@ -94,8 +94,8 @@ def inspect(
     with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
     expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
     listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
-    first (`size`), or orders them by their keys (`name`). `stats` reads all values of the leaves that are listed;
-    `progress` is then told of it. Raises SourceError or UsageError.
+    first (`size`), or orders them by their keys (`name`). `stats` reads all values of the leaves that are
+    listed; `progress` is then told of it. Raises SourceError or UsageError.
     """
     forget()
     _check_view(depth, sort)

@@ -192,7 +192,7 @@ def published(job: Job, mode: Verify, copy_config: bool | None, destination: str
         sink = _sink(job, stage.work)
         written = _joined(prepared, sink, done)
         verified = completed(
-            prepared, sink, stage, written, mode, job.where.step_only, job.shards, companions
+            prepared, sink, stage, written, mode, job.where.step_only, job.shards, companions=companions
         )
     notices = stage.notices
     try:

@@ -1,7 +1,7 @@
 """What `plan`, `apply` and `convert` print: what will be done, and what was done."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from ckpt_surgery.core.text import shown
 if TYPE_CHECKING:
     from ckpt_surgery import Plan, Result
 
+SUMMARY_WIDTH = 120
+"""Columns of a diff on the page of a run."""
 CHANGES = 2
 """Exit code of `--detailed-exitcode` for a plan with changes."""
 
@@ -36,6 +38,7 @@ class Report:
     def planned(self, plan: "Plan") -> int:
         """Print a plan that is not carried out. Returns the exit code."""
         self._show(plan)
+        self._summarize(plan)
         self._write(plan)
         return self._code(plan)
 
@@ -99,7 +102,9 @@ class Report:
 
         self.terminal.warn(warning_lines(result.notices))
         lines = [*shared_lines(result), run_line(result.verified), *_companions_line(result)]
-        self.terminal.show([*lines, result_line(result)])
+        after = [*lines, result_line(result)]
+        self.terminal.show(after)
+        self._summarize(result.plan, [line.plain for line in after])
         ran = {
             "seconds": result.seconds,
             "destination": result.destination,
@@ -107,6 +112,15 @@ class Report:
         }
         verified, shared = run_document(result.verified), shared_json(result.shared)
         self._write(result.plan, **ran, verified=verified, shared=shared)
+
+    def _summarize(self, plan: "Plan", after: Sequence[str] = ()) -> None:
+        """Add Markdown to the summary of a step of GitHub Actions, where this is one."""
+        from ckpt_surgery.cli.render_plan import plan_lines
+        from ckpt_surgery.cli.step_summary import add_summary, summary_file
+
+        if (file := summary_file()) is not None:
+            lines = plan_lines(plan, full=self.full, verbose=False, width=SUMMARY_WIDTH)
+            add_summary(file, plan, (line.plain for line in lines), after)
 
     def _write(self, plan: "Plan", **ran: Any) -> None:
         """The JSON document and the HTML page, where they are asked for."""

@@ -19,7 +19,7 @@ from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
-from ckpt_surgery.core.progress import Progress
+from ckpt_surgery.core.progress import READING, Progress
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
@@ -107,7 +107,7 @@ class _Read:
     def add(self, nbytes: int) -> None:
         self._done += nbytes
         if self._progress is not None:
-            self._progress(Progress(self._done, self._total))
+            self._progress(Progress(self._done, self._total, READING))
 
 
 def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
