@@ -88,14 +88,14 @@ def inspect(
     stats: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inspection:
-    """What is in a checkpoint, or in a pytree. Its arrays are not read, but for a few numbers without axes.
+    """What is in a checkpoint, or in a pytree. No array is read but a few numbers without axes.
 
     `step` and `item` choose from a checkpoint that holds several (default: the latest step, the only item
     with arrays); `format` is what it is read as (default: what its content says). `match` is a regular
     expression for whole keys, as in recipes; `under` the first components of keys: only these leaves are
     listed. `depth` is the number of levels of `subtrees` (default: all). `sort` puts the largest leaves
-    first (`size`), or orders them by their keys (`name`). `stats` reads all values of the leaves that are
-    listed; `progress` is then told of it. Raises SourceError or UsageError.
+    first (`size`), or orders them by their keys (`name`). `stats` reads all values of these leaves, and
+    `progress` is told of it. Raises SourceError or UsageError.
     """
     forget()
     _check_view(depth, sort)
