@@ -19,6 +19,7 @@ from ckpt_surgery.core.protocols import Companion
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.records import ROOM_FOR_COMPANIONS, record_of
 from tests.support.command_line import run
+from tests.support.key_value import key_value
 
 FILES = {
     "config.json": b'{"model_type": "t5"}',
@@ -318,3 +319,25 @@ def test_saved_plans_and_shards_bring_the_files_at_the_end(
     assert names(tmp_path / "three") == {"model.safetensors"}
     refused = run("apply", "p.json", "four", "--shard", "0/1", "--no-copy-config")
     assert "--copy-config does not go with --shard" in refused.stderr
+
+
+# --- buckets ----------------------------------------------------------------------------------------------
+
+
+def test_files_come_along_from_and_into_buckets(made: Made, tmp_path: Path) -> None:
+    src = made()
+    with key_value(tmp_path / "bucket") as root:
+        for name, shard_size in (("one", None), ("two", 1)):
+            first = ckpt_surgery.convert(src, f"{root}/{name}", format="safetensors", shard_size=shard_size)
+            assert [one.name for one in first.companions] == list(FILES)
+            ckpt_surgery.convert(src, f"{root}/{name}", format="safetensors", overwrite=True)
+            assert ckpt_surgery.verify(f"{root}/{name}").notices == ()
+        back = ckpt_surgery.convert(f"{root}/one", tmp_path / "back", format="safetensors")
+        assert back.companions[0] == Companion("config.json", f"{root}/one/config.json", 20)
+        bare = ckpt_surgery.convert(
+            src, f"{root}/one", format="safetensors", overwrite=True, copy_config=False
+        )
+        assert bare.companions == ()
+        ckpt_surgery.convert(f"{root}/one", tmp_path / "bare", format="safetensors")
+    assert {n: (tmp_path / "back" / n).read_bytes() for n in FILES} == FILES
+    assert names(tmp_path / "bare") == {"model.safetensors"}

@@ -34,6 +34,9 @@ def publish_directory(staging: objects.ObjectStaging, directory: Path, record: P
     documents = [name for name in files if is_document(name, files[name].stat().st_size)]
     data = sorted(files.keys() - documents, key=lambda name: (not is_companion(name), name))  # weights last
     draft, last = staging.draft, None if documents else data.pop()
+    if staging.journal.before:  # whoever reads the older one must not find the config of this one
+        for name in filter(is_companion, data):
+            draft.hold(name)
     carried_out([partial(draft.upload, name, files[name]) for name in data])
     with beside_published(staging.store, beside_text(staging.prefix), record) as notices:
         if last is None:

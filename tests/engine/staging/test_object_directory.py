@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ckpt_surgery.core.errors import StorageError, VerificationError
+from ckpt_surgery.engine.staging import objects as objects_module
 from ckpt_surgery.engine.staging.object_directory import is_document, publish_directory
 from ckpt_surgery.engine.staging.objects import object_staged, roll_forward
 from ckpt_surgery.storage.stores import store_of
@@ -100,6 +101,51 @@ def test_what_was_begun_is_completed(
     monkeypatch.setattr(KeyValueStore, "copy", real)
     assert "completed" in roll_forward(url)[0]
     assert objects(url) == {"out/model.safetensors": b"new"}
+
+
+CONFIG = {"config.json": b"{}", "tokenizer.json": b"[]", "vocab.txt": b"a"}
+
+
+@pytest.mark.parametrize("weights", [SHARDS, {"model.safetensors": b"all"}], ids=["shards", "one"])
+def test_config_files_come_before_what_makes_the_weights_complete(
+    weights: dict[str, bytes], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, put = KeyValueStore.put, []
+
+    def noted(self: KeyValueStore, name: str, *rest: Any) -> Any:
+        put.append(name)
+        return real(self, name, *rest)
+
+    monkeypatch.setattr(KeyValueStore, "put", noted)
+    run(url, tmp_path, CONFIG | weights)
+    assert objects(url) == below(CONFIG | weights)
+    order = [name for name in put if "ckpt-surgery" not in name]
+    assert order[-1] == f"runs/out/{list(weights)[-1]}"
+    assert len(order) == len(CONFIG | weights)
+
+
+@pytest.mark.parametrize("weights", [SHARDS, {"model.safetensors": b"all"}], ids=["shards", "one"])
+@pytest.mark.parametrize("old", [{}, {"config.json": b"old"}], ids=["without", "with"])
+def test_an_older_checkpoint_never_has_the_config_of_the_new_one(
+    old: dict[str, bytes],
+    weights: dict[str, bytes],
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = {**SHARDS, **old}
+    run(url, tmp_path, before)
+    real, seen = objects_module.publish, []
+
+    def publish(staging: Any) -> None:
+        seen.append({name: data for name, data in objects(url).items() if "/.ckpt-surgery/" not in name})
+        real(staging)
+
+    monkeypatch.setattr(objects_module, "publish", publish)
+    run(url, tmp_path, CONFIG | weights, overwrite=True)
+    assert seen[0].get("out/config.json") == old.get("config.json")
+    assert "out/vocab.txt" not in seen[0]
+    assert objects(url) == below(CONFIG | weights)
 
 
 def test_nothing_is_no_checkpoint(url: str, tmp_path: Path) -> None:
