@@ -100,6 +100,7 @@
       name += inner;
       node = next;
     }
+    if (node.count === 1) return leafRow(name + node.leaves[0][0], node.leaves[0][1]); // no subtree of its own
     const made = element("details");
     const head = element("summary");
     head.append(element("span", "name", name));
@@ -154,7 +155,8 @@
       fill(made, root, !folded && found <= OPENED);
       made.open = true;
       tree.append(made);
-      if (!folded && root.inner.size === 1) made.querySelector("details").open = true; // it says nothing alone
+      const only = root.inner.size === 1 && made.querySelector("details");
+      if (only && !folded) only.open = true; // it says nothing alone
     }
     const all = data.leaves.length + data.dropped.length;
     document.getElementById("found").textContent =
