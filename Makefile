@@ -98,6 +98,7 @@ bench: .venv/.bench
 docs: $(STAMP)
 	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md
 	$(BIN)/python .ci/api.py > docs/api.md
+	$(BIN)/python -m ckpt_surgery.cli.json_page > docs/json.md
 
 # After a change of a lower bound in pyproject.toml. Needs no installation, as installations need its result.
 lowest:

@@ -1,16 +1,32 @@
-"""`schema`: the recipe language as JSON Schema."""
+"""`schema`: the recipe language, and the documents of `--json`, as JSON Schema."""
 
 import click
 
 from ckpt_surgery.cli.console import STDOUT, write_document
 from ckpt_surgery.cli.options import Command, global_options
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.text import shown
+
+RECIPE = "recipe"
 
 
-@click.command("schema", cls=Command, short_help="Print the JSON Schema of recipes.")
+@click.command("schema", cls=Command, short_help="Print the JSON Schema of recipes, or of a JSON document.")
+@click.argument("name", metavar="[NAME]", default=RECIPE)
 @global_options
-def command() -> int:
-    """Print the JSON Schema of the recipe language; editors check and complete recipes with it."""
+def command(name: str) -> int:
+    """Print the JSON Schema of the recipe language; editors check and complete recipes with it.
+
+    With a NAME, such as `plan`, `inspect` or `error`: that of a document of --json.
+    """
     import ckpt_surgery
 
-    write_document(ckpt_surgery.schema(), STDOUT)
+    if name == RECIPE:
+        write_document(ckpt_surgery.schema(), STDOUT)
+        return 0
+    from ckpt_surgery.cli.json_page import DOCUMENTS, document_schema
+
+    if name not in DOCUMENTS:
+        hint = f"There are: {', '.join((RECIPE, *DOCUMENTS))}."
+        raise UsageError(f"there is no document `{shown(name)}`", hint=hint)
+    write_document(document_schema(name), STDOUT)
     return 0

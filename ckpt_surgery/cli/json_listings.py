@@ -1,0 +1,201 @@
+"""The JSON documents of `inspect` and `diff` as models."""
+
+from typing import Any, Literal
+
+from ckpt_surgery.cli.json_documents import Document, Number, Versioned
+
+Kind = Literal["array", "scalar", "string", "prng_key", "empty"]
+
+
+class Histogram(Document):
+    """Bin i holds the values from start + i·width to start + (i + 1)·width."""
+
+    start: Number
+    """Where the first bin begins."""
+    width: Number
+    """Width of each bin."""
+    counts: list[int]
+    """Number of elements in each bin."""
+
+
+class ListedLeaf(Document):
+    """A leaf of a checkpoint."""
+
+    key: str
+    """Its key."""
+    shape: list[int] | None
+    """Lengths of its axes; null where it is no array."""
+    dtype: str | None
+    """Type of its elements."""
+    bytes: int
+    """Size of the array."""
+    kind: Kind
+    """What it is."""
+    chunks: list[int] | None
+    """Shape of the chunks that it is stored in."""
+    sharding: dict[str, Any] | None
+    """How it was spread over devices."""
+    value: Any = None
+    """Value of a string or of a number."""
+    unread: str | None = None
+    """Why its value could not be read."""
+    min: Number | None = None
+    """With `--stats`: the smallest finite element."""
+    max: Number | None = None
+    """With `--stats`: the largest."""
+    mean: Number | None = None
+    """With `--stats`: the mean of the finite elements."""
+    std: Number | None = None
+    """With `--stats`: their standard deviation."""
+    nan: int | None = None
+    """With `--stats`: how many elements are NaN."""
+    inf: int | None = None
+    """With `--stats`: how many are infinite."""
+    histogram: Histogram | None = None
+    """With `--stats`: how the finite elements are distributed."""
+
+
+class DtypeTotal(Document):
+    """Totals of the leaves of one type, or of a subtree."""
+
+    leaves: int
+    """Number of leaves."""
+    elements: int
+    """Number of their elements."""
+    bytes: int
+    """Their size."""
+
+
+class SubtreeTotal(DtypeTotal):
+    """Totals of a subtree."""
+
+    key: str
+    """Its key."""
+
+
+class UnusualLeaves(Document):
+    """Leaves that have something unusual in common."""
+
+    what: Literal["nan", "inf", "zeros", "mixed dtypes"]
+    """What it is."""
+    keys: list[str]
+    """Their keys."""
+
+
+class InspectDocument(Versioned):
+    """`inspect`."""
+
+    path: str
+    """As it was given."""
+    format: str
+    """Name of its format."""
+    step: int | None
+    """Step inside a CheckpointManager's directory."""
+    item: str | None
+    """Item of that step."""
+    steps: list[int]
+    """All steps of that directory."""
+    unfinished_steps: list[int]
+    """Steps whose writing was not completed."""
+    items: list[str]
+    """All items of the step."""
+    bytes: int
+    """Size of all listed arrays."""
+    parameters: int
+    """Number of parameters."""
+    others: int
+    """Number of leaves that `--match` and `--under` leave out."""
+    metadata: dict[str, Any]
+    """What else the checkpoint holds."""
+    dtypes: dict[str, DtypeTotal]
+    """Totals by type of elements."""
+    subtrees: list[SubtreeTotal]
+    """Totals by subtree."""
+    leaves: list[ListedLeaf]
+    """Every leaf."""
+    unusual: list[UnusualLeaves] | None
+    """With `--stats`: what is unusual; else null."""
+
+
+class Side(Document):
+    """A leaf in one of two checkpoints."""
+
+    kind: Kind
+    """What it is."""
+    shape: list[int] | None
+    """Lengths of its axes."""
+    dtype: str | None
+    """Type of its elements."""
+    string: str | None = None
+    """Value of a string."""
+    containers: list[Literal["list", "dict"]] | None = None
+    """Kinds of the containers around it, where these differ."""
+
+
+class OnlyLeaf(Side):
+    """A leaf that only one of the two has."""
+
+    key: str
+    """Its key."""
+    why: str | None = None
+    """Why the format of the other cannot hold it."""
+
+
+class ChangedLeaf(Document):
+    """A leaf that differs in more than values."""
+
+    key: str
+    """Its key."""
+    what: list[Literal["kind", "shape", "dtype", "value", "container"]]
+    """What differs."""
+    a: Side
+    """The leaf in A."""
+    b: Side
+    """The leaf in B."""
+
+
+class ComparedLeaf(Document):
+    """How far the values of a leaf are apart."""
+
+    key: str
+    """Its key."""
+    equal: bool
+    """Whether all elements are equal, within the tolerances."""
+    max_abs: Number | None
+    """max |a - b|."""
+    max_rel: Number | None
+    """max |a - b| / |b|."""
+    cosine: Number | None
+    """Cosine of the angle between the two."""
+
+
+class NotCompared(Document):
+    """A leaf whose values could not be compared."""
+
+    key: str
+    """Its key."""
+    why: str
+    """The reason."""
+
+
+class DiffDocument(Versioned):
+    """`diff`."""
+
+    different: bool
+    """Whether the two may differ."""
+    common: int
+    """Number of keys that both have."""
+    only_a: list[OnlyLeaf]
+    """Leaves that B lacks."""
+    only_b: list[OnlyLeaf]
+    """Leaves that A lacks."""
+    changed: list[ChangedLeaf]
+    """Leaves that differ in more than values."""
+    rtol: Number
+    """Relative tolerance."""
+    atol: Number
+    """Absolute tolerance."""
+    values: list[ComparedLeaf] | None
+    """With `--values`: every array that both have in one shape; else null."""
+    not_compared: list[NotCompared] | None
+    """With `--values`: leaves that could not be compared."""
