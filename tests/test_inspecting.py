@@ -145,9 +145,9 @@ def test_what_is_unusual_is_known_from_statistics_alone() -> None:
 def test_progress_is_told_of_what_is_read(archive: Path) -> None:
     told: list[Progress] = []
     inspect(archive, stats=True, match="w", progress=told.append)
-    assert told == [Progress(16, 16)]
+    assert told == [Progress(16, 16, "reading")]
     diff(archive, archive, values=True, progress=told.append)
-    assert told[1:] == [Progress(16, 20), Progress(20, 20)]
+    assert told[1:] == [Progress(16, 20, "reading"), Progress(20, 20, "reading")]
 
 
 def test_steps_and_items_of_a_manager(tmp_path: Path) -> None:

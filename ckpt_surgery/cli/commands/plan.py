@@ -79,5 +79,5 @@ def command(
     plan = api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
     code = report.planned(plan)
     if report_format in (ReportFormat.GITHUB, ReportFormat.SARIF):
-        sys.stdout.write(rendered(report_format, warned(plan.warnings, loaded.path), 0))
+        sys.stdout.write(rendered(report_format, warned(plan.warnings, None if rules else recipe), 0))
     return code
