@@ -12,6 +12,7 @@ from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.models import Rule
+from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
@@ -176,6 +177,16 @@ def _matched_beginning(
     return next(found, None)
 
 
+def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
+    """What to do where a packaged recipe finds no key that it looks for; None for a recipe of the user's."""
+    if not recipe.startswith(PREFIX):
+        return None
+    return (
+        f"`{recipe}` looks for other names than {few_keys(entry.key.text for entry in entries)}, which this "
+        f"checkpoint has. `ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes."
+    )
+
+
 def why_unused(
     index: int, rule: Rule, claimed: Set[int], mirrors: Sequence[Mirror], evaluator: Evaluator
 ) -> SurgeryError:
@@ -196,15 +207,15 @@ def why_unused(
         )
     ]
     if not fits:
+        others = made_for_others(evaluator.problems.loaded.path, entries)
         guess = did_you_mean(pattern.pattern, [entry.key.text for entry in entries])
         begun = _matched_beginning(index, pattern, entries, evaluator)
-        if begun is not None:
+        if begun is not None and others is None:
             why = f"it matches only the beginning of keys such as `{shown(begun)}`"
             hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
             return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
-        return SurgeryError(
-            f"the rule claims nothing: no key matches{guess}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING
-        )
+        message = f"the rule claims nothing: no key matches{guess}"
+        return SurgeryError(message, hint=others or OPTIONAL, code=Code.CLAIMS_NOTHING)
     refused = [entry.key.text for entry in fits if id(entry) not in claimed]
     if refused:
         why = f"`when` is false for {few_keys(refused)}"

@@ -9,6 +9,7 @@ from ckpt_surgery.core.errors import Place, PlanError, Problem, SurgeryError
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.planner.entries import Entry, RuleRef
@@ -97,7 +98,19 @@ class Problems:
         if not self.is_empty:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
+            found = _once(found) if self.loaded.path.startswith(PREFIX) else found
             raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
+
+
+def _once(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems of a packaged recipe: that it is made for other names is told once, and not at each rule."""
+    nothing = [p for p in problems if p.code is Code.CLAIMS_NOTHING and p.hint != OPTIONAL]
+    if len(nothing) < 2:
+        return list(problems)
+    first, more = nothing[0], len(nothing) - 1
+    others = "one more rule claims" if more == 1 else f"{more} more rules claim"
+    told = replace(first, message=f"{first.message}; {others} nothing either")
+    return [told if p is first else p for p in problems if p is first or p not in nothing]
 
 
 def _shortened(problems: Iterable[Problem]) -> Iterator[Problem]:

@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+import io
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery import api, inspecting
-from ckpt_surgery.cli.console import as_options, problem_text
+from ckpt_surgery.cli.console import Settings, as_options, print_errors, problem_text
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.requests import ARGUMENTS
@@ -75,3 +77,24 @@ def test_the_library_speaks_of_no_options() -> None:
         if mentioned.search(text)
     ]
     assert told == []
+
+
+def test_errors_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its label; carets are red; sentences are wrapped at words, lines of recipes are not."""
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    place = "r.yaml:1:3\n    - {match: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\n      ^^^^^\n"
+    print_errors([f"{place}  it is wrong for more than one reason\n  Mend it.", "second"], Settings())
+    told = out.getvalue()
+    assert told.count("\x1b[1;31mError: \x1b[0m") == 2
+    assert "\x1b[1;31m      ^^^^^\x1b[0m\n" in told
+    assert "    - {match: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\n" in told
+    assert [line.rstrip() for line in told.split("\n")][3:6] == [
+        "  it is wrong for more than",
+        "  one reason",
+        "  Mend it.",
+    ]
+    assert told.endswith("\n2 errors\n")

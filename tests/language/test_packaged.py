@@ -151,3 +151,19 @@ def test_too_few_of_any_number_of_sources(command: str, three: list[str]) -> Non
         "Error: the recipe takes 2 sources or more (first, second, …) and one destination; 2 paths given\n"
         "  The last path is the destination.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [("@stack-layers", ""), ("@hf-llama3-to-jax", "; 10 more rules claim nothing either")],
+)
+def test_one_that_is_made_for_other_names(recipe: str, more: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", **{f"params/CheckpointBlk_{n}/w": np.ones(2) for n in range(12)})
+    done = run("plan", recipe, str(tmp_path / "in.npz"))
+    assert done.exit_code == 2
+    assert done.stderr.count("claims nothing") == 1
+    assert f"the rule claims nothing: no key matches{more}\n" in done.stderr
+    assert (
+        f"  `{recipe}` looks for other names than `params/CheckpointBlk_{{0..11}}/w`, which this checkpoint "
+        f"has. `ckpt-surgery recipes {recipe}` says what it looks for, and which params it takes.\n"
+    ) in done.stderr
