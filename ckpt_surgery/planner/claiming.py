@@ -167,7 +167,12 @@ def _claimed(
 def _matched_beginning(
     index: int, pattern: regex.Pattern[str], entries: Sequence[Entry], evaluator: Evaluator
 ) -> str | None:
-    """A key of which the pattern matches the first components and not the rest; None if there is none."""
+    """A key of which the pattern matches the first components and not the rest; None if there is none.
+
+    A pattern with an open end, such as `a/(.*)`, is about something else.
+    """
+    if pattern.pattern.endswith((")", "*", "+", "?")):
+        return None
     heads: dict[str, str] = {}
     for entry in entries:
         parts = entry.key.text.split("/")
@@ -210,7 +215,7 @@ def why_unused(
         others = made_for_others(evaluator.problems.loaded.path, entries)
         guess = did_you_mean(pattern.pattern, [entry.key.text for entry in entries])
         begun = _matched_beginning(index, pattern, entries, evaluator)
-        if begun is not None and others is None:
+        if begun is not None:
             why = f"it matches only the beginning of keys such as `{shown(begun)}`"
             hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
             return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)

@@ -88,7 +88,7 @@ def test_why_a_rule_claims_nothing(rules: list[str], says: str) -> None:
 
 def test_a_pattern_of_which_the_end_is_missing() -> None:
     evaluator = evaluator_of(
-        rules_of("match: 'opt(_state)?'"), ["params/w", "opt_state/0/mu/w", "opt_state/1"]
+        rules_of("match: '(opt|ema)_state'"), ["params/w", "opt_state/0/mu/w", "opt_state/1"]
     )
     claims = claims_of(evaluator)
     (problem,) = why_unused(0, pass_of(evaluator).rules[0], claims.entries, (), evaluator).problems
