@@ -117,9 +117,10 @@ def mirrored(pairs: Sequence[tuple[str, str, Hashable]]) -> list[tuple[int, tupl
         below, *rest = _parted(key, source)
         alike.setdefault((like, *rest) if below and all(rest) else index, []).append((index, below))
     found = [sorted(one, key=lambda member: (member[1].count("/"), member)) for one in alike.values()]
-    bases = {below: one[0][1] for one in found for _, below in one[1:]}
+    trees = {(below, one[0][1]): _trees(below, one[0][1]) for one in found for _, below in one[1:]}
+    bases = dict(trees.values())
     at = {(key, like): n for n, (key, source, like) in enumerate(pairs) if key == source}
-    also: dict[int, list[tuple[int, str]]] = {one[0][0]: one[1:] for one in found}
+    also = {one[0][0]: [(n, trees[below, one[0][1]][0]) for n, below in one[1:]] for one in found}
     for (key, like), index in at.items():
         for below, base in bases.items():
             other = (
@@ -130,6 +131,13 @@ def mirrored(pairs: Sequence[tuple[str, str, Hashable]]) -> list[tuple[int, tupl
                 del also[index]
                 break
     return [(n, tuple([below for _, below in sorted(mirrors)])) for n, mirrors in sorted(also.items())]
+
+
+def _trees(mirror: str, base: str) -> tuple[str, str]:
+    """The largest subtrees of which these are the same part: `opt/nu` and `a` for `opt/nu/b` and `a/b`."""
+    one, other = mirror.split("/"), base.split("/")
+    same = min(_common_end(tuple(one), tuple(other)), len(one) - 1, len(other) - 1)
+    return "/".join(one[: len(one) - same]), "/".join(other[: len(other) - same])
 
 
 def _parted(key: str, source: str) -> tuple[str, Parts, Parts]:

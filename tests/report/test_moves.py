@@ -102,5 +102,10 @@ def test_what_keeps_its_key_is_mirrored_where_a_rename_is() -> None:
     assert mirrored(same) == [(0, ()), (1, ()), (2, ())]
 
 
+def test_the_trees_are_named_that_differ() -> None:
+    pairs = [("params/params/h", "params/params/x", "r"), ("opt/nu/params/h", "opt/nu/params/x", "r")]
+    assert mirrored(pairs) == [(0, ("opt/nu",))]
+
+
 def test_keys_without_a_common_beginning_are_no_mirrors() -> None:
     assert mirrored([("a", "b", "r"), ("c", "b", "r"), ("a", "b", "r")]) == [(0, ()), (1, ()), (2, ())]
