@@ -175,6 +175,17 @@ def problem_text(problem: Problem) -> str:
     return f"{where}  {problem.code}\n{rest}"
 
 
+def problem_texts(problems: Sequence[Problem]) -> list[str]:
+    """Errors as they are printed. What is about no place of a recipe belongs to the error before it."""
+    texts: list[str] = []
+    for problem in problems:
+        if texts and problem.place is None:
+            texts[-1] += f"\n\n{problem_text(problem)}"
+        else:
+            texts.append(problem_text(problem))
+    return texts
+
+
 def _shown_place(place: Place | None) -> Place | None:
     """The same place, escaped, with its caret below the same characters."""
     if place is None:

@@ -17,7 +17,7 @@ from typing import NoReturn
 import click
 
 from ckpt_surgery.cli import commands
-from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text
+from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_text, problem_texts
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.problem_reports import requested, write_failure
 from ckpt_surgery.cli.streams import guard, unwritten
@@ -103,7 +103,7 @@ class Commands(click.Group):
 
 
 def _report(error: SurgeryError, ctx: click.Context) -> int:
-    _tell([problem_text(problem) for problem in error.problems], ctx)
+    _tell(problem_texts(error.problems), ctx)
     code = 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
     _write(error.problems, code, ctx)
     return code

@@ -34,7 +34,8 @@ def test_a_leaf_and_the_budget_are_named(
     done = run("apply", path, model, tmp_path / "x.npz", "--memory", "256MiB", "-q")
     assert done.exit_code == 1
     assert done.stderr == (
-        f"Error: {path}:2:27  rules[0].value\n    rules: [{{match: b, value: x + 1}}]\n{' ' * 30}^^^^^\n"
+        f"Error: {path}:2:27  rules[0].value  CS073\n"
+        f"    rules: [{{match: b, value: x + 1}}]\n{' ' * 30}^^^^^\n"
         f"  `b`: there is not enough memory to write it, with a budget of 256 MiB {HUGE}\n{HINT_OF_RUNS}"
     )
     assert not (tmp_path / "x.npz").exists()

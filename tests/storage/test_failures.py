@@ -32,7 +32,8 @@ def test_what_to_do_about_what_cannot_be_read(number: int, kind: type, hint: str
 
 def test_every_problem_gets_the_key_in_front() -> None:
     error = named(Key.parse("a/b"), SourceError(Problem("it is cut off", hint="Copy it."), "it is old"))
-    assert error.problems == (Problem("`a/b`: it is cut off", hint="Copy it."), Problem("`a/b`: it is old"))
+    first, second = ("`a/b`: it is cut off", "Copy it."), ("`a/b`: it is old", None)
+    assert [(problem.message, problem.hint) for problem in error.problems] == [first, second]
 
 
 def test_every_problem_gets_the_path_in_front() -> None:

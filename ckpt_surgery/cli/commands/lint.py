@@ -11,6 +11,7 @@ from ckpt_surgery.cli.console import (
     open_terminal,
     print_errors,
     problem_text,
+    problem_texts,
     write_document,
 )
 from ckpt_surgery.cli.options import Command, global_options, report_format_option
@@ -52,7 +53,7 @@ def _show(found: Found, terminal: Terminal) -> None:
         if not problems:
             terminal.show([Text(f"{shown(path)}: ").append("no problems", "green")])
         elif all(problem.place is None for problem in problems):  # it could not be read
-            print_errors([problem_text(problem) for problem in problems], terminal.settings)
+            print_errors(problem_texts(problems), terminal.settings)
         else:
             terminal.show(line for p in problems for line in (Text(problem_text(p)), Text()))
             total += len(problems)
