@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import STDOUT, Settings
 from ckpt_surgery.cli.problem_reports import ReportFormat
 from ckpt_surgery.core import urls
@@ -17,18 +18,6 @@ if TYPE_CHECKING:
     from ckpt_surgery.requests import ConvertOptions, PlanOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Command(click.Command):
-    """A command that refuses to take an option with a value twice; click silently uses the last one."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
-        once = [p for p in given if isinstance(p, click.Option) and not (p.is_flag or p.multiple or p.count)]
-        for option in once:
-            if once.count(option) > 1:
-                raise click.UsageError(f"Option '{option.opts[-1]}' is given more than once.", ctx)
-        return super().parse_args(ctx, args)
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -212,7 +201,10 @@ def recipe_options(function: F) -> F:
             "`KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`.",
         ),
         click.option(
-            "--target", metavar="PATH", help="Checkpoint or listing whose structure the result must have."
+            "--target",
+            metavar="PATH",
+            shell_complete=complete_path,
+            help="Checkpoint or listing whose structure the result must have.",
         ),
         click.option(
             "--set",
@@ -341,6 +333,7 @@ def json_option(function: F) -> F:
         "--json",
         "json_to",
         callback=document_path,
+        shell_complete=complete_path,
         is_flag=False,
         flag_value=STDOUT,
         metavar="[FILE|-]",
@@ -353,6 +346,7 @@ def report_option(function: F) -> F:
         "--report",
         "report_to",
         callback=file_path,
+        shell_complete=complete_path,
         metavar="FILE",
         help="Write a page for browsers: all leaves, where the bytes went, the recipe.",
     )(function)

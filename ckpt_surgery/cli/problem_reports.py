@@ -118,7 +118,7 @@ def requested(arguments: Sequence[str]) -> ReportFormat:
     `--json` without a file counts. Read before click parses, so that its errors are reported in it, too.
     """
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    for option, value in zip(before, [*before[1:], "-"], strict=True):
+    for option, value in zip(before, [*before, "-"][1:], strict=True):
         name, equals, given = option.partition("=")
         given = given if equals else value
         if name in OPTIONS and given in set(ReportFormat):

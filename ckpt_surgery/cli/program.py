@@ -27,6 +27,8 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 
 PROGRAM = "ckpt-surgery"
+COMPLETE = "_CKPT_SURGERY_COMPLETE"
+"""Variable in which a shell asks for completions."""
 REPORT = "report"
 """Name of the format of problems in the context's `meta`."""
 INTERNAL = 1
@@ -56,7 +58,7 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, known = args[0], self.list_commands(ctx)
-        if name not in known and not name.startswith("-"):
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"There is no command `{shown(name)}`{did_you_mean(name, known)}")
         return super().resolve_command(ctx, args)
 
@@ -156,8 +158,14 @@ def main() -> NoReturn:
     gc.disable()
     # The program has a thread per core; more threads inside NumPy would only compete with them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if COMPLETE in os.environ:
+        from click.shell_completion import add_completion_class
+
+        from ckpt_surgery.cli.bash_completion import LineComplete
+
+        add_completion_class(LineComplete)
     try:
-        cli(prog_name=PROGRAM)
+        cli(prog_name=PROGRAM, complete_var=COMPLETE)
         leave(0)
     except SystemExit as leaving:
         # Inside the handler, because the exception keeps alive what the command has kept: see `leave`.

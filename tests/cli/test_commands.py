@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpt_surgery import api, checking, inspecting, preparing
-from ckpt_surgery.cli.options import Command
+from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import (
     DataError,

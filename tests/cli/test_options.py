@@ -8,9 +8,9 @@ import click
 import pytest
 
 import ckpt_surgery
+from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.console import Settings
 from ckpt_surgery.cli.options import (
-    Command,
     check_document_beside,
     check_documents,
     document_path,

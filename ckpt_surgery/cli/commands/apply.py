@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
-    Command,
     check_documents,
     global_options,
     plan_options,
@@ -27,9 +28,17 @@ if TYPE_CHECKING:
     from ckpt_surgery.requests import PlanOptions
 
 
-@click.command("apply", cls=Command, short_help="Run a recipe: write DST from SRC.")
-@click.argument("recipe", metavar="RECIPE")
-@click.argument("paths", metavar="SRC... DST", nargs=-1)
+EXAMPLES = {
+    "apply recipe.yaml old new": "Write the checkpoint `new` as a recipe says.",
+    "apply @hf-llama3-to-jax model jax --memory 8GiB": "A recipe of the package, in 8 GiB of memory.",
+    "apply -e 's|params/old/(.*)|params/new/\\1|' -e 'drop:opt_state/.*' old new": "Without a file.",
+    "apply plan.json new --overwrite": "Carry out a saved plan, and replace what is there.",
+}
+
+
+@click.command("apply", cls=Command, short_help="Run a recipe: write DST from SRC.", examples=EXAMPLES)
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@click.argument("paths", metavar="SRC... DST", nargs=-1, shell_complete=complete_path)
 @recipe_options
 @plan_options
 @run_options

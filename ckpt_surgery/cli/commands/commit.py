@@ -4,9 +4,10 @@ from functools import partial
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import open_terminal
 from ckpt_surgery.cli.options import (
-    Command,
     check_document_beside,
     copy_config_option,
     full_option,
@@ -17,9 +18,16 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.cli.reports import Report
 
+EXAMPLES = {
+    "commit new": "Publish what all shards of a plan have written.",
+    "commit s3://bucket/new --verify full": "In a bucket, after all arrays have been read back.",
+}
 
-@click.command("commit", cls=Command, short_help="Publish what `apply --shard` runs have written.")
-@click.argument("dst", metavar="DST")
+
+@click.command(
+    "commit", cls=Command, short_help="Publish what `apply --shard` runs have written.", examples=EXAMPLES
+)
+@click.argument("dst", metavar="DST", shell_complete=complete_path)
 @verify_option
 @copy_config_option
 @click.option("--allow-hooks", is_flag=True, help="Load the hooks of the plan's recipe: Python code.")

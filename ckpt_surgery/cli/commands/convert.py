@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import Command, check_documents, global_options, plan_options, run_options
+from ckpt_surgery.cli.options import check_documents, global_options, plan_options, run_options
 from ckpt_surgery.cli.reports import Report
 
 if TYPE_CHECKING:
@@ -15,9 +17,16 @@ if TYPE_CHECKING:
     from ckpt_surgery.requests import ConvertOptions
 
 
-@click.command("convert", cls=Command, short_help="Write SRC in another format.")
-@click.argument("src", metavar="SRC")
-@click.argument("dst", metavar="DST")
+EXAMPLES = {
+    "convert old new.safetensors": "From any format into a file of safetensors.",
+    "convert old new --format safetensors --shard-size 5GB": "Into a directory of files of 5 GB at most.",
+    "convert run new --step 1000": "A step of a CheckpointManager's directory.",
+}
+
+
+@click.command("convert", cls=Command, short_help="Write SRC in another format.", examples=EXAMPLES)
+@click.argument("src", metavar="SRC", shell_complete=complete_path)
+@click.argument("dst", metavar="DST", shell_complete=complete_path)
 @plan_options
 @run_options
 @global_options

@@ -4,9 +4,10 @@ import os
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
-    Command,
     check_document_beside,
     full_option,
     global_options,
@@ -19,15 +20,21 @@ from ckpt_surgery.cli.options import (
 DIFFERENT = 3
 
 
-@click.command("diff", cls=Command, short_help="Compare two checkpoints.")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+EXAMPLES = {
+    "diff old new --match 'params/.*' --exit-code": "Some keys; exit with 3 if they differ in structure.",
+    "diff old new --values --rtol 1e-5 --atol 1e-8": "The values too, within tolerances.",
+}
+
+
+@click.command("diff", cls=Command, short_help="Compare two checkpoints.", examples=EXAMPLES)
+@click.argument("a", metavar="A", shell_complete=complete_path)
+@click.argument("b", metavar="B", shell_complete=complete_path)
 @selection_options
 @match_option
 @click.option(
     "--values",
     is_flag=True,
-    help="Compare the values too; of numbers: max abs and relative difference, cosine.",
+    help="The values too; of numbers: max abs and relative difference, cosine.",
 )
 @click.option(
     "--rtol",
@@ -61,11 +68,6 @@ def command(
     """Show which keys only A or only B has, and where kind, container, shape or dtype differ.
 
     With --values the leaves with the largest differences come first.
-
-    \b
-    Examples:
-      ckpt-surgery diff A B --match 'params/.*' --exit-code
-      ckpt-surgery diff A B --values --rtol 1e-5 --atol 1e-8
     """
     import ckpt_surgery
     from ckpt_surgery.cli.progress import reporting

@@ -2,16 +2,23 @@
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_code
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import Command, global_options
+from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 
+EXAMPLES = {
+    "explain CS010": "What the problem CS010 is.",
+    "explain cs001": "Small letters do as well.",
+}
 
-@click.command("explain", cls=Command, short_help="Say what the code of a problem means.")
-@click.argument("subject", metavar="CODE")
+
+@click.command("explain", cls=Command, short_help="Say what the code of a problem means.", examples=EXAMPLES)
+@click.argument("subject", metavar="CODE", shell_complete=complete_code)
 @global_options
 @click.pass_context
 def command(ctx: click.Context, subject: str) -> int:

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, write_document
 from ckpt_surgery.cli.options import (
-    Command,
     check_document_beside,
     full_option,
     global_options,
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
     from ckpt_surgery.inspecting import SortBy
 
 
-@click.command("inspect", cls=Command, short_help="Show what is in a checkpoint.")
-@click.argument("path", metavar="PATH")
+EXAMPLES = {
+    "inspect old --depth 2 --sort size": "What takes the most bytes.",
+    "inspect old --match '.*/kernel' --flat": "All kernels with their whole keys.",
+    "inspect old --under params --stats --exit-code": "Read the values; exit with 3 if any are unusual.",
+}
+
+
+@click.command("inspect", cls=Command, short_help="Show what is in a checkpoint.", examples=EXAMPLES)
+@click.argument("path", metavar="PATH", shell_complete=complete_path)
 @selection_options
 @source_format_option("--format")
 @match_option
@@ -74,12 +82,6 @@ def command(
 
     --stats ends with what is unusual: NaN, inf, arrays of zeros, mixed dtypes among keys that differ in
     indices only. The exit code is then 1 if an array could not be read; the numbers of the others are shown.
-
-    \b
-    Examples:
-      ckpt-surgery inspect CKPT --depth 2 --sort size
-      ckpt-surgery inspect CKPT --match '.*/kernel' --flat
-      ckpt-surgery inspect CKPT --under params --stats --exit-code
     """
     import ckpt_surgery
     from ckpt_surgery.cli.progress import reporting

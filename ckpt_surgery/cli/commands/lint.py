@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_recipe
 from ckpt_surgery.cli.console import (
     STDOUT,
     Terminal,
@@ -14,7 +16,7 @@ from ckpt_surgery.cli.console import (
     problem_texts,
     write_document,
 )
-from ckpt_surgery.cli.options import Command, global_options, report_format_option
+from ckpt_surgery.cli.options import global_options, report_format_option
 from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered, told
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown
@@ -23,8 +25,14 @@ Found = Sequence[tuple[str, Sequence[Problem]]]
 """The path of each recipe, and its problems."""
 
 
-@click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.")
-@click.argument("recipes", metavar="RECIPE...", nargs=-1, required=True)
+EXAMPLES = {
+    "lint recipe.yaml": "All problems of a recipe.",
+    "lint recipes/*.yaml --format github": "As annotations of GitHub Actions.",
+}
+
+
+@click.command("lint", cls=Command, short_help="Check recipes without a checkpoint.", examples=EXAMPLES)
+@click.argument("recipes", metavar="RECIPE...", nargs=-1, required=True, shell_complete=complete_recipe)
 @report_format_option("--format", "--report-format")
 @global_options
 @click.pass_context

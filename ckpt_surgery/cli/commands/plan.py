@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path, complete_recipe
 from ckpt_surgery.cli.console import STDOUT, open_terminal
 from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
-    Command,
     check_documents,
     file_path,
     global_options,
@@ -33,14 +34,30 @@ PRINTED = (ReportFormat.TEXT, ReportFormat.GITHUB)
 _ONE = "Name a file for one of them: --json FILE."
 
 
-@click.command("plan", cls=Command, short_help="Show what a recipe would do, from metadata alone.")
-@click.argument("recipe", metavar="RECIPE")
-@click.argument("paths", metavar="SRC... [DST]", nargs=-1)
+EXAMPLES = {
+    "plan recipe.yaml old": "What a recipe would do.",
+    "plan recipe.yaml old new --out plan.json": "Check the destination too; save the plan.",
+    "plan -e 'step = 0' old --full": "A rule without a file, and every key on its line.",
+    "plan recipe.yaml old --target expected --detailed-exitcode": "Against a structure; 2 for changes.",
+}
+
+
+@click.command(
+    "plan", cls=Command, short_help="Show what a recipe would do, from metadata alone.", examples=EXAMPLES
+)
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
+@click.argument("paths", metavar="SRC... [DST]", nargs=-1, shell_complete=complete_path)
 @recipe_options
 @plan_options
 @overwrite_option
 @report_format_option("--report-format")
-@click.option("--out", callback=file_path, metavar="FILE", help="Save the plan, for `apply FILE`.")
+@click.option(
+    "--out",
+    callback=file_path,
+    shell_complete=complete_path,
+    metavar="FILE",
+    help="Save the plan, for `apply FILE`.",
+)
 @global_options
 @click.pass_context
 def command(

@@ -2,12 +2,21 @@
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_name
 from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import Command, global_options
+from ckpt_surgery.cli.options import global_options
+
+EXAMPLES = {
+    "recipes": "List them.",
+    "recipes @hf-llama3-to-jax": "Print one, as a beginning of your own.",
+}
 
 
-@click.command("recipes", cls=Command, short_help="List the recipes that come with the package.")
-@click.argument("name", required=False)
+@click.command(
+    "recipes", cls=Command, short_help="List the recipes that come with the package.", examples=EXAMPLES
+)
+@click.argument("name", required=False, shell_complete=complete_name)
 @global_options
 @click.pass_context
 def command(ctx: click.Context, name: str | None) -> int:

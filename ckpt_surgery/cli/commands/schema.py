@@ -2,15 +2,26 @@
 
 import click
 
+from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.console import STDOUT, write_document
-from ckpt_surgery.cli.options import Command, global_options
+from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
 RECIPE = "recipe"
+EXAMPLES = {
+    "schema": "On standard output.",
+    "schema > recipe.schema.json": "Into a file, for an editor.",
+    "schema plan": "Of the document that `plan --json` writes.",
+}
 
 
-@click.command("schema", cls=Command, short_help="Print the JSON Schema of recipes, or of a JSON document.")
+@click.command(
+    "schema",
+    cls=Command,
+    short_help="Print the JSON Schema of recipes, or of a JSON document.",
+    examples=EXAMPLES,
+)
 @click.argument("name", metavar="[NAME]", default=RECIPE)
 @global_options
 def command(name: str) -> int:

@@ -2,9 +2,10 @@
 
 import click
 
+from ckpt_surgery.cli.command import Command
+from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.options import (
-    Command,
     check_document_beside,
     global_options,
     json_option,
@@ -14,9 +15,17 @@ from ckpt_surgery.cli.options import (
 )
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
+EXAMPLES = {
+    "verify new": "Read everything back that was written.",
+    "verify new --fast": "Structure and sizes alone.",
+    "verify new --full --json verified.json": "Linked arrays too; the findings as JSON.",
+}
 
-@click.command("verify", cls=Command, short_help="Read a checkpoint back against its digests.")
-@click.argument("path", metavar="PATH")
+
+@click.command(
+    "verify", cls=Command, short_help="Read a checkpoint back against its digests.", examples=EXAMPLES
+)
+@click.argument("path", metavar="PATH", shell_complete=complete_path)
 @click.option("--fast", is_flag=True, help="Structure, sizes and shared files only; no values are read.")
 @click.option("--full", is_flag=True, help="All values, also linked ones, whose digests are then recorded.")
 @selection_options

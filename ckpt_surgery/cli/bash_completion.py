@@ -1,0 +1,24 @@
+"""Completion in bash, whose own words are not those of the command line: it ends a word at `@`, `=` and `:`.
+
+`@hf` would be two words, the recipe `@` and a source. So the script hands over the line in place of its
+words.
+"""
+
+import os
+
+from click.shell_completion import BashComplete, split_arg_string
+
+_WORDS = 'COMP_WORDS="${COMP_WORDS[*]}"'
+_LINE = 'COMP_WORDS="${COMP_LINE:0:COMP_POINT}"'
+
+
+class LineComplete(BashComplete):
+    """Like click's class, with the words of the line up to the cursor."""
+
+    source_template = BashComplete.source_template.replace(_WORDS, _LINE)
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is being written, without the program's name, and that one."""
+        line = os.environ["COMP_WORDS"]
+        _, *words = split_arg_string(line)
+        return (words, "") if not words or line[-1].isspace() else (words[:-1], words[-1])

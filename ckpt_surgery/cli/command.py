@@ -1,0 +1,37 @@
+"""What all commands have: examples at the end of their help, and no option twice."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class Command(click.Command):
+    """A command that refuses to take an option with a value twice; click silently uses the last one."""
+
+    def __init__(self, *args: Any, examples: Mapping[str, str] | None = None, **settings: Any):
+        super().__init__(*args, **settings)
+        self.examples = examples or {}
+        """Command lines without the program's name, and what each of them does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:  # which asks what a line that is being written can go on with
+            self._refuse_repeated(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        once = [p for p in given if isinstance(p, click.Option) and not (p.is_flag or p.multiple or p.count)]
+        for option in once:
+            if once.count(option) > 1:
+                raise click.UsageError(f"Option '{option.opts[-1]}' is given more than once.", ctx)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each on one line of any length, so that it can be copied."""
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            program = ctx.find_root().info_name
+            with formatter.section("Examples"):
+                margin = " " * formatter.current_indent
+                for line, purpose in self.examples.items():
+                    formatter.write(f"{margin}# {purpose}\n{margin}{program} {line}\n")

@@ -1,0 +1,48 @@
+"""What shells complete arguments with. Nothing here reads a recipe or a checkpoint."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ckpt_surgery.core.problem_codes import Code
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+def complete_path(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Files and directories, which the shell itself knows."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Packaged recipes after an `@`, else files and directories."""
+    if not incomplete.startswith("@"):
+        return complete_path(ctx, param, incomplete)
+    return _packaged(incomplete)
+
+
+def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Packaged recipes, with or without their `@`."""
+    return _packaged("@" + incomplete.removeprefix("@"), "" if incomplete.startswith("@") else "@")
+
+
+def _packaged(incomplete: str, left_out: str = "") -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    from ckpt_surgery.offers import recipes
+
+    return [
+        CompletionItem(name.removeprefix(left_out), help=purpose)
+        for name, purpose in recipes()
+        if name.startswith(incomplete)
+    ]
+
+
+def complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Codes of problems."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(code) for code in Code if code.startswith(incomplete.upper())]
