@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/cookbook").glob("*.md")),
 ]
+COOKBOOK = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/cookbook").glob("*.md"))
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ NAMED = re.compile(r"# (\S+\.yaml)\n")
 # --- pages that are read from top to bottom -------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/training.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/training.md", *COOKBOOK])
 def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
@@ -78,8 +81,8 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch:
             assert named, f"{block}: the first line names the file"
             (tmp_path / named[1]).write_text(block.text)
         elif block.language == "console":
-            for line in block.text.splitlines():
-                run_line(line, block)
+            for line, shown in commands_of(block):
+                run_line(line, shown, block)
 
 
 def printed_by(block: Block, names: dict[str, Any]) -> str:
@@ -89,16 +92,38 @@ def printed_by(block: Block, names: dict[str, Any]) -> str:
     return stream.getvalue()
 
 
-def run_line(line: str, block: Block) -> None:
-    assert line.startswith("$ ckpt-surgery "), f"{block}: {line}"
+def commands_of(block: Block) -> list[tuple[str, str]]:
+    """The commands of a block, each with the lines below it: all that it prints, if the page shows it."""
+    assert block.text.startswith("$ "), str(block)
+    return re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
+
+
+def run_line(line: str, shown: str, block: Block) -> None:
+    program, *arguments = shlex.split(line)
+    assert program == "ckpt-surgery", f"{block}: {line}"
     with checkpoints.quiet():
-        done = run(*line.split()[2:])
+        done = run(*arguments)
     assert done.exit_code == 0, f"{block}: {line}\n{done.output}"
     assert done.stdout.strip(), f"{block}: {line} prints nothing"
+    if shown:
+        assert done.stdout == shown, f"{block}: {line}"
 
 
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+
+
+def test_the_cookbook_is_complete() -> None:
+    index = (ROOT / "docs/cookbook/index.md").read_text()
+    linked = re.findall(r"^\| .* \| \[.*\]\((\w+(?:-\w+)*\.md)\) \|$", index, re.MULTILINE)
+    assert sorted([*linked, "index.md"]) == [Path(page).name for page in COOKBOOK]
+    for page in linked:
+        first, *others = blocks(ROOT / "docs/cookbook" / page)
+        assert first.language == "python", f"{first}: it makes the example's checkpoint"
+        assert any(block.language == "console" for block in others), page
+        for block in (first, *others):
+            assert block.language in {"python", "yaml", "console"}, f"{block}: nothing runs it"
+            assert block.language == "python" or not block.next, f"{block}: nothing compares what follows"
 
 
 # --- recipes with the leaves before and after -----------------------------------------------------
