@@ -51,12 +51,13 @@ def subtrees(moves: Sequence[Move], sources: Sequence[Parts]) -> list[Subtree]:
     """
     results = Counter(head for move in moves if move.key is not None for head in _heads(move.key))
     origins = Counter(head for key in sources for head in _heads(key))
-    together = Counter(head for move in moves for head, _ in _candidates(move))
+    candidates = [_candidates(move) for move in moves]
+    together = Counter(head for heads in candidates for head, _ in heads)
     found: dict[_Head | int, list[tuple[int, Parts]]] = {}
-    for index, move in enumerate(moves):
+    for index, heads in enumerate(candidates):
         whole: _Head | int = index
         rest: Parts = ()
-        for head, after in _candidates(move):
+        for head, after in heads:
             count = together[head]
             complete = head.key is None or results[head.key] == count
             if count > 1 and complete and (head.source is None or origins[head.source] == count):
@@ -71,23 +72,29 @@ def _heads(key: Parts) -> Iterator[Parts]:
     return (key[:end] for end in range(1, len(key)))
 
 
-def _candidates(move: Move) -> Iterator[tuple[_Head, Parts]]:
+def _candidates(move: Move) -> list[tuple[_Head, Parts]]:
     """The subtrees that a leaf may have moved with, the largest first, and the rest of its key in each."""
     if move.like is None:
-        return
+        return []
     key, source = move.key, move.source
     longest = key or source or ()
     shared = len(longest) - 1
     if key is not None and source is not None:
         shared = min(_common_end(key, source), len(key) - 1, len(source) - 1)
+    found = []
     for rest in range(shared, 0, -1):
-        into, out_of = (None if parts is None else parts[:-rest] for parts in (key, source))
-        yield _Head(into, out_of, move.like), longest[-rest:]
+        into = None if key is None else key[:-rest]
+        out_of = into if source is key else None if source is None else source[:-rest]
+        found.append((_Head(into, out_of, move.like), longest[-rest:]))
+    return found
 
 
 def _common_end(one: Parts, other: Parts) -> int:
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    most = min(len(one), len(other))
+    for n in range(most):
+        if one[-1 - n] != other[-1 - n]:
+            return n
+    return most
 
 
 def _subtree(moves: Sequence[Move], members: Sequence[tuple[int, Parts]]) -> Subtree:
