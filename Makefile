@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all faults fuzz lint types check format bench docs lowest schema clean
+.PHONY: setup demo test test-all faults fuzz lint types check format bench docs man lowest schema clean
 
 setup: $(STAMP)
 
@@ -99,6 +99,9 @@ docs: $(STAMP)
 	$(BIN)/python -m ckpt_surgery.language.reference > docs/reference.md
 	$(BIN)/python .ci/api.py > docs/api.md
 	$(BIN)/python -m ckpt_surgery.cli.json_page > docs/json.md
+
+man: $(STAMP)
+	$(BIN)/python .ci/man.py build/man
 
 # After a change of a lower bound in pyproject.toml. Needs no installation, as installations need its result.
 lowest:

@@ -118,6 +118,16 @@ def test_listing_recipes_needs_no_library() -> None:
     assert loaded.isdisjoint({"numpy", "pydantic", "yaml", "regex", "ckpt_surgery.language.loading"})
 
 
+@pytest.mark.parametrize("line", ["ckpt-surgery ap", "ckpt-surgery apply --ov", "ckpt-surgery apply @hf"])
+def test_completion_needs_no_library(line: str) -> None:
+    """People wait for it with a finger on the key."""
+    asked = {"_CKPT_SURGERY_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "0"}
+    loaded = modules_after(f"import os; os.environ.update({asked}); {COMMAND_LINE}")
+    assert "ckpt_surgery.cli.bash_completion" in loaded
+    first = {name.partition(".")[0] for name in loaded}
+    assert first.isdisjoint({"numpy", "pydantic", "yaml", "regex", *HEAVY})
+
+
 @pytest.mark.parametrize("name", ["lint", "schema"])
 def test_the_package_imports_what_a_function_needs(name: str) -> None:
     loaded = modules_after(f"from ckpt_surgery import {name}")

@@ -1,7 +1,6 @@
-"""Completion in bash, whose own words are not those of the command line: it ends a word at `@`, `=` and `:`.
+"""Completion in bash, which ends words of its own at `@`, `=` and `:`.
 
-`@hf` would be two words, the recipe `@` and a source. So the script hands over the line in place of its
-words.
+`@hf` would be two of them, a recipe `@` and a source. So its script hands over the line in their place.
 """
 
 import os

@@ -177,6 +177,11 @@ def test_what_a_command_line_asks_for(arguments: str, format: ReportFormat) -> N
     assert requested(arguments.split()) is format
 
 
+def test_a_line_without_a_command_shows_the_help() -> None:
+    assert requested([]) is ReportFormat.TEXT
+    assert run().output.startswith("Usage: ckpt-surgery [OPTIONS] COMMAND")
+
+
 def test_texts_are_printable_and_hints_name_options() -> None:
     place = Place("r.yaml", "rules[0]", 3, 5, "text", 0)
     hinted = Problem("a\nb\x1b", place, "Say `allow_hooks=True`.", Code.HOOKS)

@@ -38,7 +38,7 @@ EXAMPLES = {
     "plan recipe.yaml old": "What a recipe would do.",
     "plan recipe.yaml old new --out plan.json": "Check the destination too; save the plan.",
     "plan -e 'step = 0' old --full": "A rule without a file, and every key on its line.",
-    "plan recipe.yaml old --target expected --detailed-exitcode": "Against a structure; 2 for changes.",
+    "plan recipe.yaml old --target new --detailed-exitcode": "Against a structure; changes exit with 2.",
 }
 
 
