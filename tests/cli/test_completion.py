@@ -1,6 +1,7 @@
 """What shells offer while a command line is being written."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -85,6 +86,17 @@ def test_every_command_is_offered() -> None:
 
 def test_every_packaged_recipe_is_offered() -> None:
     assert completed("ckpt-surgery apply @") == [f"plain,{name}" for name, _ in offers.recipes()]
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "shell.md").read_text()
+ROWS = re.findall(r"^\| `(ckpt-surgery .*?)` \| `(.*?)` \|$", PAGE, re.MULTILINE)
+
+
+def test_the_table_of_the_page() -> None:
+    assert len(ROWS) == 4
+    for line, result in ROWS:
+        before, _, _ = line.rpartition(" ")
+        assert [f"{before} {one.partition(',')[2]}" for one in completed(line)] == [result]
 
 
 BASH = """
