@@ -2,14 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
-from ckpt_surgery.cli.console import as_options
+from ckpt_surgery.cli.told_problems import Told, told
 from ckpt_surgery.core.errors import Problem
-from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.core.text import shown
 
 
 class ReportFormat(StrEnum):
@@ -23,47 +20,6 @@ class ReportFormat(StrEnum):
 
 OPTIONS = ("--report-format", "--format")
 """Options whose value may be the name of a report's format."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """A problem or a warning as reports have it. Its texts are printable."""
-
-    message: str
-    code: Code | None = None
-    """None for a warning."""
-    hint: str | None = None
-    path: str | None = None
-    """Path of the recipe."""
-    line: int | None = None
-    column: int | None = None
-    end_column: int | None = None
-    """Column after the last character in question."""
-
-    @property
-    def level(self) -> Literal["error", "warning"]:
-        return "warning" if self.code is None else "error"
-
-    @property
-    def text(self) -> str:
-        """Message and hint."""
-        return self.message if self.hint is None else f"{self.message}\n{self.hint}"
-
-
-def told(problem: Problem, path: str | None = None) -> Told:
-    """A problem as it is reported; `path` is that of the recipe, for problems without a place."""
-    place = problem.place
-    hint = None if problem.hint is None else shown(as_options(problem.hint))
-    message, code = shown(problem.message), problem.code or Code.INTERNAL
-    if place is None:
-        return Told(message, code, hint, path)
-    end = place.column + max(place.width, 1)
-    return Told(message, code, hint, place.file, place.line, place.column, end)
-
-
-def warned(warnings: Iterable[str], path: str | None = None) -> list[Told]:
-    """Warnings as they are reported."""
-    return [Told(shown(warning), path=path) for warning in warnings]
 
 
 def error_json(problems: Iterable[Told], exit_code: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from collections.abc import Iterable
 
-from ckpt_surgery.cli.problem_reports import Told
+from ckpt_surgery.cli.told_problems import Told
 
 
 def workflow_commands(problems: Iterable[Told]) -> str:

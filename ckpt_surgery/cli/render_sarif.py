@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ckpt_surgery.cli.problem_reports import Told
+from ckpt_surgery.cli.told_problems import Told
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION

@@ -9,7 +9,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from ckpt_surgery import inspecting
-from ckpt_surgery.cli.problem_reports import ReportFormat, Told, requested, told
+from ckpt_surgery.cli.problem_reports import ReportFormat, requested
+from ckpt_surgery.cli.told_problems import Told, told
 from ckpt_surgery.core.errors import Place, Problem
 from ckpt_surgery.core.problem_codes import Code
 from tests.support.command_line import run

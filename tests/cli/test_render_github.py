@@ -1,7 +1,7 @@
 """Workflow commands of GitHub Actions: one line each, whatever their texts contain."""
 
-from ckpt_surgery.cli.problem_reports import Told
 from ckpt_surgery.cli.render_github import workflow_commands
+from ckpt_surgery.cli.told_problems import Told
 from ckpt_surgery.core.problem_codes import Code
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ckpt_surgery.cli.problem_reports import Told
 from ckpt_surgery.cli.render_sarif import sarif_document
+from ckpt_surgery.cli.told_problems import Told
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.version import VERSION

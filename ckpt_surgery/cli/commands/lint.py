@@ -17,7 +17,8 @@ from ckpt_surgery.cli.console import (
     write_document,
 )
 from ckpt_surgery.cli.options import global_options, report_format_option
-from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered, told
+from ckpt_surgery.cli.problem_reports import ReportFormat, error_json, rendered
+from ckpt_surgery.cli.told_problems import told
 from ckpt_surgery.core.errors import Problem, RecipeError
 from ckpt_surgery.core.text import shown
 

@@ -19,8 +19,9 @@ from ckpt_surgery.cli.options import (
     report_format_option,
 )
 from ckpt_surgery.cli.paths import split_paths
-from ckpt_surgery.cli.problem_reports import ReportFormat, rendered, warned
+from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.cli.told_problems import warned
 from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
