@@ -75,8 +75,10 @@ QUICK = {"lecun_normal", "glorot_uniform", "orthogonal", "uniform"}
     ],
 )
 def test_every_initializer_is_jaxs_with_the_leafs_key(name: str) -> None:
-    expected = getattr(initializers, name)()(leaf_prng_key(7, "params/dense/kernel"), SHAPE, F32)
-    assert same(evaluate(made(name, *SHAPE), []), np.asarray(expected))
+    # It is for convolutions, of which the last axis is not the shorter one.
+    shape = (3, 4, 8) if name == "delta_orthogonal" else SHAPE
+    expected = getattr(initializers, name)()(leaf_prng_key(7, "params/dense/kernel"), shape, F32)
+    assert same(evaluate(made(name, *shape), []), np.asarray(expected))
 
 
 @pytest.mark.parametrize(
