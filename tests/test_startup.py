@@ -91,7 +91,7 @@ def test_help_does_without_the_libraries_that_only_commands_need(program: list[s
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert "click" in imported
-    assert imported.isdisjoint({"numpy", "pydantic", "ml_dtypes", "regex", *HEAVY})
+    assert imported.isdisjoint({"numpy", "pydantic", "ml_dtypes", "regex", "rich", *HEAVY})
 
 
 PLANNING = {

@@ -139,12 +139,19 @@ def _print_below(line: str, console: "Console") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    is_caret = line.strip() != "" and not line.strip(" ^")
-    if is_caret or line.startswith("    ") or not console.is_terminal:
-        console.print(Text(line, "bold red" if is_caret else ""), soft_wrap=True)
+    styled = styled_line(line)
+    if styled.style or line.startswith("    ") or not console.is_terminal:
+        console.print(styled, soft_wrap=True)
         return
     sentence = line.lstrip(" ")
-    console.print(Padding(Text(sentence), (0, 0, 0, len(line) - len(sentence))))
+    console.print(Padding(Text(sentence), (0, 0, 0, len(line) - len(sentence)), expand=False))
+
+
+def styled_line(line: str) -> "Text":
+    """A line of a problem: red if it is the caret below what is wrong."""
+    from rich.text import Text
+
+    return Text(line, "bold red" if line.strip() and not line.strip(" ^") else "")
 
 
 def as_options(hint: str) -> str:

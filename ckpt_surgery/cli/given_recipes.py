@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.text import Text
-
 from ckpt_surgery.cli.console import Terminal
 
 
@@ -13,6 +11,8 @@ def given_recipe(recipe: str, rules: Sequence[str], set: Iterable[str], terminal
 
     `recipe` is not looked at where there are rules. Raises RecipeError, UsageError.
     """
+    from rich.text import Text
+
     from ckpt_surgery.checking import read_recipe, recipe_of_rules
 
     if not rules:

@@ -1,8 +1,7 @@
 """Texts, and lines in columns, that several commands show. Prints nothing."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from rich.cells import cell_len
 from rich.text import Text
 
 from ckpt_surgery.core.text import shown
@@ -37,32 +36,10 @@ def start_of(word: str, style: str) -> Text:
     return Text().append(f"{word:<{WORD}}", style)
 
 
-def tails_of(parts: Sequence[tuple[int, str, str]]) -> list[str]:
-    """`48 × bf16[2048,8192]  rules[0], line 12`, in columns."""
-    many = max((len(f"{count:,}") for count, _, _ in parts), default=0)
-    wide = max((len(spec) for _, spec, _ in parts), default=0)
-    return [f"{count:>{many},} × {spec:<{wide}}  {rest}".rstrip() for count, spec, rest in parts]
-
-
 def warning_lines(warnings: Iterable[str]) -> Iterator[Text]:
     """One line for each."""
     for warning in warnings:
         yield Text.assemble(("Warning: ", "bold yellow"), shown(warning))
-
-
-def key_width(keys: Sequence[str], tails: Sequence[str], width: int) -> int:
-    """Width of the column of keys: that of the longest key, or less if the tails would not fit beside it."""
-    wanted = max(map(cell_len, keys), default=0)
-    return max(24, min(wanted, width - WORD - 2 - max(map(cell_len, tails), default=0)))
-
-
-def aligned(start: Text, key: Text, tail: Text, column: int) -> Iterator[Text]:
-    """One line, or two where the key is too long for its column."""
-    if key.cell_len > column:
-        yield start.append_text(key)
-        yield Text(" " * (WORD + column + 2)).append_text(tail)
-    else:
-        yield start.append_text(key).append(" " * (column - key.cell_len + 2)).append_text(tail)
 
 
 def chosen_text(format: str, step: int | None, item: str | None) -> str:

@@ -9,7 +9,6 @@ from rich.text import Text
 from ckpt_surgery.cli.render import (
     WORD,
     chosen_text,
-    key_width,
     number_of,
     seconds_text,
     start_of,
@@ -43,6 +42,9 @@ LOUD = frozenset({"defaulted", "dropped"})
 
 ARROW = " → "
 """Between what a leaf was and what it is."""
+
+LEAST_COLUMN = 24
+"""Least width of the column of keys."""
 
 MOST_SOURCES = 3
 """Number of patterns of sources that one line of the diff shows without `--full`."""
@@ -135,7 +137,8 @@ def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
     cells = [(_keys(row, full), _held(row), _reason(row)) for row in rows]
     held = max((cell_len(held) for _, held, _ in cells), default=0)
     rule = max((cell_len(reason) for _, _, reason in cells), default=0)
-    column = key_width([keys for keys, _, _ in cells], [" " * (held + 2 + rule)], width)
+    longest = max((cell_len(keys) for keys, _, _ in cells), default=0)
+    column = max(LEAST_COLUMN, min(longest, width - WORD - 4 - held - rule))
     for row, (keys, what, reason) in zip(rows, cells, strict=True):
         columns = f"{what}{' ' * (held - cell_len(what))}  {reason}".rstrip()
         tails = (f"{' ' * (max(column - cell_len(keys), 0) + 2)}{columns}", f"  {what}  {reason}".rstrip())
@@ -170,7 +173,8 @@ def _keys(row: Row, full: bool) -> str:
 def _held(row: Row) -> str:
     """`48 × bf16[2048,8192]`, `16 leaves, f32, also in mu and nu`, `36 leaves, f32, 1.2 GiB`."""
     if row.leaves > 1:
-        size = [bytes_text(row.nbytes)] if row.fate == "dropped" else []
+        here = row.nbytes // (1 + len(row.also))
+        size = [bytes_text(here)] if row.fate == "dropped" else []
         text = ", ".join([number_of(row.count * row.leaves, "leaf"), row.spec, *size])
     else:
         text = row.spec if row.gathers < 2 else f"{row.gathers:,} × {row.spec}"

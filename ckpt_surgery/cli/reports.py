@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from ckpt_surgery.cli.console import PUBLISHED, Terminal, expect_arrays, reuse_memory, write_document
 from ckpt_surgery.core.text import shown
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ckpt_surgery import Plan, Result
 
 SUMMARY_WIDTH = 120
@@ -73,6 +74,8 @@ class Report:
                 click.get_current_context().meta[PUBLISHED] = result.destination
                 self._finish(result)
                 return 0
+        from rich.text import Text
+
         self.terminal.show([Text(f"{shown(dst)} is committed already")])
         if self.json_to is not None:
             write_document(committed_document(dst), self.json_to)
@@ -141,8 +144,10 @@ class Report:
         return CHANGES if self.detailed_exitcode and has_changes(plan) else 0
 
 
-def _companions_line(result: "Result") -> Iterator[Text]:
+def _companions_line(result: "Result") -> Iterator["Text"]:
     """Which config and tokenizer files came along, and where from."""
     if result.companions:
         names = ", ".join(shown(one.name) for one in result.companions)
+        from rich.text import Text
+
         yield Text(f"came along: {names} (from {shown(os.path.dirname(result.companions[0].source))})")

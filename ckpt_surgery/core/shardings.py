@@ -100,24 +100,11 @@ def sharding_text(sharding: str) -> str:
     The name of the type for kinds that later versions of Orbax may add, `unknown` for text that is not such
     JSON.
     """
-    try:
-        found = json.loads(sharding)
-    except (ValueError, RecursionError):
-        return "unknown"
-    match found:
-        case {
-            "sharding_type": "NamedSharding",
-            "partition_spec": [*axes],
-            "axis_names": [*names],
-            "shape": [*sizes],
-        }:
-            mesh = ",".join(f"{name}:{size}" for name, size in zip(names, sizes, strict=False))
-            return shown(f"{spec_text(axes)} on mesh {mesh}")
-        case {"device_str": str(device)}:
-            return shown(device)
-        case {"sharding_type": str(kind)}:
-            return shown(kind)
-    return "unknown"
+    summary = sharding_summary(sharding)
+    if "mesh" in summary:
+        mesh = ",".join(f"{name}:{size}" for name, size in summary["mesh"].items())
+        return shown(f"{spec_text(summary['partition_spec'])} on mesh {mesh}")
+    return shown(summary.get("device") or summary["type"] or "unknown")
 
 
 @functools.lru_cache(maxsize=256)
@@ -144,8 +131,9 @@ def sharding_summary(sharding: str) -> Mapping[str, Any]:
         ):
             mesh = dict(zip(names, sizes, strict=False))
             return {"type": "NamedSharding", "partition_spec": axes, "mesh": mesh}
-        case {"sharding_type": str(kind), "device_str": str(device)}:
-            return {"type": kind, "device": device}
+        case {"device_str": str(device)}:
+            kind = found.get("sharding_type")
+            return {"type": kind if isinstance(kind, str) else None, "device": device}
         case {"sharding_type": str(kind)}:
             return {"type": kind}
     return {"type": None}

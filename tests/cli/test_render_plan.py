@@ -8,8 +8,9 @@ from ckpt_surgery.cli import render_plan
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language.params import Origin, ParamValue
+from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Fate, Transfer
-from ckpt_surgery.report.plan import totals
+from ckpt_surgery.report.plan import Row, totals
 from ckpt_surgery.results import Result
 
 
@@ -98,6 +99,12 @@ def test_subtrees(make_plan, tower):
         "renamed      params/b_{0,1}/… → params/h_{0,1}/…  4 leaves, bf16, also in mu and nu  "
         "rules[0], line 4"
     )
+
+
+def test_bytes_of_a_subtree_with_mirrors_are_its_own():
+    row = Row("dropped", "a/…", (), 1, 2, 0, "f32", 3 * 2048, RuleRef("rules[0]", 4), "drop", ("mu", "nu"))
+    (line,) = render_plan._row_lines([row], 100, False)
+    assert line.plain.split("  ")[-2:] == ["2 leaves, f32, 2.00 KiB, also in mu and nu", "rules[0], line 4"]
 
 
 def test_verbose_lists_what_is_kept(tower):

@@ -14,6 +14,7 @@ from ckpt_surgery.cli.console import (
     print_errors,
     problem_text,
     problem_texts,
+    styled_line,
     write_document,
 )
 from ckpt_surgery.cli.options import global_options, report_format_option
@@ -64,7 +65,8 @@ def _show(found: Found, terminal: Terminal) -> None:
         elif all(problem.place is None for problem in problems):  # it could not be read
             print_errors(problem_texts(problems), terminal.settings)
         else:
-            terminal.show(line for p in problems for line in (Text(problem_text(p)), Text()))
+            texts = (f"{problem_text(problem)}\n" for problem in problems)
+            terminal.show(styled_line(line) for text in texts for line in text.split("\n"))
             total += len(problems)
     if total:
         terminal.show([Text(f"{total} problem{'' if total == 1 else 's'}", "bold red")])
