@@ -13,8 +13,8 @@ from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recip
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.one_liners import document_of
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
+from ckpt_surgery.language.yaml_text import yaml_text
 from ckpt_surgery.migration.recipes import MigratedRecipe
-from ckpt_surgery.migration.yaml_text import yaml_text
 from ckpt_surgery.offers import readable_formats, writable_formats
 
 SCHEMA_LINE = "# yaml-language-server: $schema=recipe.schema.json"

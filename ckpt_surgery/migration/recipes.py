@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.migration.yaml_text import yaml_text
+from ckpt_surgery.language.yaml_text import yaml_text
 
 NO_HOOKS: Mapping[str, Callable[..., Any]] = MappingProxyType({})
 

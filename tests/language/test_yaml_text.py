@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpt_surgery.language.yaml_parsing import parse_document
-from ckpt_surgery.migration.yaml_text import yaml_text
+from ckpt_surgery.language.yaml_text import yaml_text
 
 
 @pytest.mark.parametrize(
