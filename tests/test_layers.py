@@ -22,10 +22,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "storage", "graph", "planner"},
     "live": {"core", "graph", "language", "planner", "engine"},
     "migration": {"core", "functions", "graph", "language", "live"},
+    "inference": {"core", "functions", "graph", "language", "planner"},
     "report": {"core", "planner"},
     "api": {
         *("core", "storage", "formats", "graph", "language", "planner", "engine", "report"),
-        *("live", "migration"),
+        *("inference", "live", "migration"),
     },
     "cli": {"api", "report", "core"},
 }

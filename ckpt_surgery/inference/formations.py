@@ -1,0 +1,97 @@
+"""How leaves of a target follow from leaves of a source: what `infer` and `invert` find, before it is rules."""
+
+import enum
+
+from ckpt_surgery.core.frozen import frozen
+
+
+class Evidence(enum.StrEnum):
+    """Why something counts as decided, strongest first."""
+
+    VALUES = "values"
+    """Every element was compared, exactly, after the cast that the dtypes demand."""
+    ARITHMETIC = "values after arithmetic"
+    """The family was found by name, and every element is equal after a sum or a product with one number."""
+    ONLY_LAYOUT = "names, the only layout that fits"
+    """Names decide the family by a margin, and one layout is possible."""
+    ANALOGY = "names, layout as of the others"
+    """Several layouts fit; leaves with the same endings had only one, all the same."""
+    RECIPE = "recipe"
+    """It is the way back of a step of a recipe."""
+
+
+@frozen()
+class Value:
+    """An expression of the recipe language, with holes for numbers that differ from leaf to leaf."""
+
+    text: str
+    """It speaks of one source leaf as `x`, of several as `xs`, or as `xs[0]`, `xs[1]`, … one by one. A hole
+    is written `{0}`, `{1}`, …: the number of an entry of `numbers`."""
+    numbers: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text.format(*self.numbers)
+
+
+@frozen()
+class Formation:
+    """How one leaf of the target follows from leaves of the source."""
+
+    target: str
+    """Key of the leaf of the target."""
+    sources: tuple[str, ...]
+    """Keys of the leaves of the source, in the order of `xs`; at least one."""
+    value: Value
+    """`Value("x")` where the leaf is moved as it is."""
+    evidence: Evidence
+    why: str = ""
+    """More than the evidence says: a clause without a full stop, or nothing."""
+
+
+@frozen()
+class Candidate:
+    """One way that a leaf which is not decided could follow from the source."""
+
+    sources: tuple[str, ...]
+    value: str
+    """An expression of the recipe language."""
+    score: float
+    """How much the names resemble each other, from 0 to 1."""
+    how: str
+    """`same`, `stack`, `unstack`, `split`, `concat`."""
+
+
+@frozen()
+class Undecided:
+    """Leaves of the target that evidence does not decide."""
+
+    targets: tuple[str, ...]
+    why: str
+    """A clause without a full stop."""
+    candidates: tuple[Candidate, ...] = ()
+
+
+@frozen()
+class Conflict:
+    """A leaf of the target whose values are those of another source leaf than its name says."""
+
+    target: str
+    by_values: tuple[str, ...]
+    by_names: tuple[str, ...]
+
+
+@frozen()
+class Findings:
+    """All that is known of how a target follows from a source."""
+
+    source_keys: tuple[str, ...]
+    """Every key of the source. No rule may claim more than what it is for."""
+    target_keys: tuple[str, ...]
+    formations: tuple[Formation, ...]
+    """Ordered as the target; at most one for each of its keys."""
+    dropped: tuple[str, ...] = ()
+    """Keys of the source that feed nothing, on purpose."""
+    from_target: tuple[str, ...] = ()
+    """Keys of the target that keep the target's own value."""
+    undecided: tuple[Undecided, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
