@@ -1,9 +1,9 @@
 """Keys that differ in indices alone, as families: `layers/{}/mlp/kernel` with the members 0 to 47.
 
 Not every number in a key is an index. A number counts as one where it is a component of its own and takes
-several values behind the same prefix (`layers/3/…`, `model.layers.3.…`), or where it is attached to a word and
-takes the values 0 to N-1 with N of at least 3 (`layers_3`, `block_007`). A number that never varies behind its
-prefix is part of a name (`opt_state/0`), and so are those of `conv1` and `wi_0`.
+several values behind the same prefix (`layers/3/…`, `model.layers.3.…`), or where it is attached to a word
+and takes the values 0 to N-1 with N of at least 3 (`layers_3`, `block_007`). A number that never varies
+behind its prefix is part of a name (`opt_state/0`), and so are those of `conv1` and `wi_0`.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""How leaves of a target follow from leaves of a source: what `infer` and `invert` find, before it is rules."""
+"""How leaves of a target follow from those of a source: what `infer` and `invert` find, before rules."""
 
 import enum
 

@@ -1,8 +1,8 @@
 """How the elements of one array are moved to make another of the same size, as an expression.
 
 A layout cuts the axes of its input into digits, as a mixed radix system does with numbers, puts these into
-another order, and joins neighbours again: a reshape, a transpose and a reshape. Transposes, the axes of heads,
-interleaved halves, fused gates and stacks of stacks are all of this kind.
+another order, and joins neighbours again: a reshape, a transpose and a reshape. Transposes, the axes of
+heads, interleaved halves, fused gates and stacks of stacks are all of this kind.
 """
 
 import itertools
@@ -59,22 +59,30 @@ class Layout:
         return Layout(cuts, tuple(place[d] for d in range(len(digits))), tuple(map(len, self.cuts)))
 
 
-def expression(layout: Layout, inner: str = "x", stacked: int = 0) -> Value:
+def expression(layout: Layout, inner: str | Value = "x", stacked: int = 0, array: bool = False) -> Value:
     """The layout of the array that `inner` says, in the shortest words: `x`, `x.T`, `rearrange(…)`.
 
-    `stacked`: how many of the first axes of the input are no axes of `inner` yet. With one, `inner` is the list
-    that `stack` makes them of; with several, the list is stacked once and its axis is cut.
+    `stacked`: how many of the first axes of the input are no axes of `inner` yet. With one, `inner` is the
+    list that `stack` makes them of; with several, the list is stacked once and its axis is cut. `array`: the
+    list was stacked already, so `inner` is an array with one axis for all of them.
     """
-    simple = _simple(layout, inner, stacked)
+    before = inner if isinstance(inner, Value) else Value(inner)
+    found = _expression(layout, before.text, stacked, array and stacked > 0, len(before.numbers))
+    return Value(found.text, before.numbers + found.numbers)
+
+
+def _expression(layout: Layout, inner: str, stacked: int, array: bool, first: int) -> Value:
+    """The same; `first` is the number of the first hole that is free."""
+    simple = _simple(layout, inner, 0 if array and stacked == 1 else stacked)
     if simple is not None:
         return Value(simple)
     names = _names(layout, stacked)
     left = _side(layout.cuts, names, merge=stacked if stacked > 1 else 0)
     right = _joined(layout.groups(), names)
     lengths = _lengths(layout, names, stacked)
-    array = f"stack({inner})" if stacked else inner
-    holes = "".join(f", {name}={{{hole}}}" for hole, (name, _) in enumerate(lengths))
-    return Value(f"rearrange({array}, '{left} -> {right}'{holes})", tuple(length for _, length in lengths))
+    source = f"stack({inner})" if stacked and not array else inner
+    holes = "".join(f", {name}={{{hole}}}" for hole, (name, _) in enumerate(lengths, first))
+    return Value(f"rearrange({source}, '{left} -> {right}'{holes})", tuple(length for _, length in lengths))
 
 
 def _simple(layout: Layout, inner: str, stacked: int) -> str | None:

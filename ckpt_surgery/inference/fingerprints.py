@@ -1,0 +1,255 @@
+"""Fingerprints of arrays: sums of hashes of their elements, which do not depend on how elements are arranged.
+
+Each element is hashed to 64 bits and the hashes are added modulo 2^64, over the whole array and over every slice
+along every axis. Such sums do not change when axes are transposed, cut, joined or flipped, and they add up when
+arrays are stacked, concatenated or split. A fingerprint proposes; what it proposes is compared afterwards.
+
+Floats are hashed by their value in float32, so widening them changes nothing; float64 only where every element
+is one of float32. Integers are hashed by their value in 64 bits. The mixing steps are those of the finalizer of
+MurmurHash3 (Austin Appleby), with its constants.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES
+
+Words = np.ndarray
+"""Hashes or their sums: uint64."""
+
+PIECE = 1 << 17
+"""Elements that are hashed at a time: their hashes stay in the processor's cache."""
+_FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_SHIFT = np.uint64(33)
+_OF_FLOATS, _OF_INTEGERS, _OF_WIDE, _IMAGINARY = (np.uint64(n << 40) for n in (0x5, 0x9, 0x11, 0x21))
+"""Added to the bits before they are hashed: values of different kinds have nothing in common."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """The sums of one array."""
+
+    shape: Shape
+    total: int
+    """Sum over all elements, modulo 2^64."""
+    axes: tuple[Words, ...]
+    """For each axis, the sums of its slices: uint64 of shape (length,)."""
+    low: float | None = None
+    """The least value as float64; None where there is no number, or one that is NaN or infinite."""
+    high: float | None = None
+
+    @property
+    def constant(self) -> bool:
+        """Whether all elements are equal, which proves nothing about where they come from."""
+        return self.low is not None and self.low == self.high
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64)) if self.shape else 1
+
+
+Read = Callable[[Region], np.ndarray]
+"""Reads one region of an array."""
+
+
+def fingerprints(
+    read: Read, spec: ArraySpec, block: Shape, roundings: Sequence[np.dtype[Any]] = ()
+) -> dict[np.dtype[Any], Fingerprint]:
+    """The fingerprint of an array, by its own dtype, and those of its values rounded to other dtypes.
+
+    It is read in blocks of this shape. Casts that have no result for an element leave out their fingerprint.
+    """
+    wanted = {spec.dtype: _Sums(spec.shape)} | {dtype: _Sums(spec.shape) for dtype in roundings}
+    exact = _Sums(spec.shape) if spec.dtype == np.float64 else None
+    narrow = True
+    for region in chunk_regions(spec.shape, block):
+        for piece, values in _pieces(region, read(region)):
+            if exact is not None:
+                narrow = narrow and _is_float32(values)
+                exact.add(piece, _of_wide(values))
+            for dtype, sums in wanted.items():
+                rounded = values if dtype == spec.dtype else _rounded(values, dtype)
+                sums.add(piece, hashes(rounded), rounded)
+    if exact is not None and not narrow:
+        exact.low, exact.high, exact.numbers = wanted[spec.dtype].limits()
+        wanted[spec.dtype] = exact
+    return {dtype: sums.done() for dtype, sums in wanted.items()}
+
+
+def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
+    """The fingerprint of `stack` of arrays of equal shape, along new first axes of these lengths."""
+    totals = np.array([part.total for part in parts], np.uint64).reshape(shape)
+    outer = [_but(totals, axis) for axis in range(len(shape))]
+    inner = [np.add.reduce([part.axes[axis] for part in parts]) for axis in range(len(parts[0].shape))]
+    lows, highs = [part.low for part in parts], [part.high for part in parts]
+    low = None if any(one is None for one in lows) else min(one for one in lows if one is not None)
+    high = None if any(one is None for one in highs) else max(one for one in highs if one is not None)
+    total = int(totals.sum(dtype=np.uint64))
+    return Fingerprint((*shape, *parts[0].shape), total, (*outer, *inner), low, high)
+
+
+def hashes(values: np.ndarray) -> Words:
+    """A hash of the value of each element."""
+    dtype = values.dtype
+    if dtype.kind == "c":
+        parts = values.view(np.float32 if dtype.itemsize == 8 else np.float64)
+        real, imaginary = parts[..., 0::2], parts[..., 1::2]
+        return hashes(np.ascontiguousarray(real)) + mixed(
+            hashes(np.ascontiguousarray(imaginary)) + _IMAGINARY
+        )
+    if _kind(dtype) in tuple("biu"):
+        wide = values.astype(np.uint64 if dtype == np.uint64 else np.int64).view(np.uint64)
+        return mixed(wide + _OF_INTEGERS)
+    if dtype.itemsize == 2 and _kind(dtype) == "f":
+        return _table(dtype)[values.view(np.uint16)]
+    if _kind(dtype) == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            bits = values.astype(np.float32).view(np.uint32)
+        return mixed(bits.astype(np.uint64) + _OF_FLOATS)
+    return mixed(_of_bytes(values) + _OF_WIDE)
+
+
+def mixed(words: Words) -> Words:
+    """Each word mixed, in place."""
+    with np.errstate(over="ignore"):
+        words ^= words >> _SHIFT
+        words *= _FIRST
+        words ^= words >> _SHIFT
+        words *= _SECOND
+        words ^= words >> _SHIFT
+    return words
+
+
+class _Sums:
+    """Sums that grow piece by piece."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._axes = [np.zeros(length, np.uint64) for length in shape]
+        self._total = np.uint64(0)
+        self.low, self.high, self.numbers = np.inf, -np.inf, True
+
+    def limits(self) -> tuple[float, float, bool]:
+        return self.low, self.high, self.numbers
+
+    def add(self, place: Region, words: Words, values: np.ndarray | None = None) -> None:
+        """Add the hashes of one region, and note the least and the largest value."""
+        with np.errstate(over="ignore"):
+            for axis, part in enumerate(_along(words)):
+                start = place.starts[axis]
+                self._axes[axis][start : start + len(part)] += part
+            self._total = self._total + words.sum(dtype=np.uint64)
+        if values is not None and self.numbers and values.size:
+            low, high = _limits(values)
+            self.numbers = low is not None
+            if low is not None and high is not None:
+                self.low, self.high = min(self.low, low), max(self.high, high)
+
+    def done(self) -> Fingerprint:
+        known = self.numbers and self.low <= self.high
+        low, high = (self.low, self.high) if known else (None, None)
+        return Fingerprint(self._shape, int(self._total), tuple(self._axes), low, high)
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    """`b`, `i`, `u`, `f` or `c` as in the table of dtypes; empty for what is no number."""
+    found = ELEMENT_TYPES.get(dtype.name)
+    return "" if found is None else found.kind
+
+
+def _along(words: Words) -> Iterator[Words]:
+    """The sums of a block's slices along each of its axes."""
+    for axis in range(words.ndim):
+        yield _but(words, axis)
+
+
+def _but(words: Words, axis: int) -> Words:
+    """The sums over all axes but one."""
+    others = tuple(other for other in range(words.ndim) if other != axis)
+    with np.errstate(over="ignore"):
+        found: Words = words.sum(axis=others, dtype=np.uint64)
+    return found
+
+
+def _limits(values: np.ndarray) -> tuple[float | None, float | None]:
+    dtype = values.dtype
+    if not (_kind(dtype) in tuple("biuf")):
+        return None, None
+    if dtype.itemsize == 2 and _kind(dtype) == "f":
+        low, high = _limits_of_16_bits(values)
+    else:
+        with np.errstate(invalid="ignore"):
+            low, high = float(values.min()), float(values.max())
+    return (low, high) if np.isfinite(low) and np.isfinite(high) else (None, None)
+
+
+def _limits_of_16_bits(values: np.ndarray) -> tuple[float, float]:
+    """The least and the largest value, found by their bits, which is many times faster than by arithmetic."""
+    bits = values.view(np.int16)
+    ordered = bits ^ ((bits >> 15) & 0x7FFF)  # negative numbers have a sign and a magnitude
+    ends = np.array([ordered.min(), ordered.max()], np.int16)
+    low, high = (ends ^ ((ends >> 15) & 0x7FFF)).view(values.dtype).astype(np.float64)
+    return float(low), float(high)
+
+
+def _pieces(region: Region, block: np.ndarray) -> Iterator[tuple[Region, np.ndarray]]:
+    """A block in contiguous pieces of at most PIECE elements, or of one row, with their places."""
+    shape = block.shape
+    lengths = list(shape)
+    for axis in range(len(shape)):
+        rest = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        lengths[axis] = max(1, min(shape[axis], PIECE // max(1, rest)))
+        if lengths[axis] > 1 or rest <= PIECE:
+            break
+    for part in chunk_regions(shape, tuple(lengths)):
+        start = tuple(a + b for a, b in zip(region.starts, part.starts, strict=True))
+        stop = tuple(a + b for a, b in zip(region.starts, part.stops, strict=True))
+        yield Region(start, stop), np.ascontiguousarray(block[part.slices]).reshape(part.shape)
+
+
+def _rounded(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(dtype)
+
+
+def _is_float32(values: np.ndarray) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = values.astype(np.float32).astype(np.float64)
+    return bool(np.array_equal(narrow, values, equal_nan=True))
+
+
+def _of_wide(values: np.ndarray) -> Words:
+    return mixed(values.view(np.uint64) + _OF_WIDE)
+
+
+def _of_bytes(values: np.ndarray) -> Words:
+    """A word for each element of a dtype without numbers, from its bytes."""
+    octets = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, -1)
+    words = np.zeros(values.shape, np.uint64)
+    for place in range(octets.shape[-1]):
+        words = mixed(words + octets[..., place])
+    return words
+
+
+_TABLES: dict[str, Words] = {}
+
+
+def _table(dtype: np.dtype[Any]) -> Words:
+    """The hashes of all values of a dtype of 16 bits, by their bits."""
+    if dtype.name not in _TABLES:
+        every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+        _TABLES[dtype.name] = hashes(every.astype(np.float32))
+    return _TABLES[dtype.name]
+
+
+def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:
+    """The dtypes among these to which values of `own` are rounded, when a recipe casts them."""
+    if not _kind(own) == "f":
+        return []
+    narrower = {dtype for dtype in dtypes if _kind(dtype) == "f" and dtype.itemsize <= own.itemsize}
+    return sorted(narrower - {own}, key=lambda dtype: dtype.name)
