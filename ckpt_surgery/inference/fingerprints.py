@@ -1,12 +1,12 @@
-"""Fingerprints of arrays: sums of hashes of their elements, which do not depend on how elements are arranged.
+"""Fingerprints of arrays: sums of hashes of their elements, however these are arranged.
 
-Each element is hashed to 64 bits and the hashes are added modulo 2^64, over the whole array and over every slice
-along every axis. Such sums do not change when axes are transposed, cut, joined or flipped, and they add up when
-arrays are stacked, concatenated or split. A fingerprint proposes; what it proposes is compared afterwards.
+Each element is hashed to 64 bits and the hashes are added modulo 2^64, over the whole array and over every
+slice along every axis. Such sums do not change when axes are transposed, cut, joined or flipped, and they add
+up when arrays are stacked, concatenated or split. A fingerprint proposes; what it proposes is compared later.
 
-Floats are hashed by their value in float32, so widening them changes nothing; float64 only where every element
-is one of float32. Integers are hashed by their value in 64 bits. The mixing steps are those of the finalizer of
-MurmurHash3 (Austin Appleby), with its constants.
+Floats are hashed by their value in float32, so widening them changes nothing; float64 only where every
+element is one of float32. Integers are hashed by their value in 64 bits. The mixing steps are those of the
+finalizer of MurmurHash3 (Austin Appleby), with its constants.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -178,7 +178,7 @@ def _but(words: Words, axis: int) -> Words:
 
 def _limits(values: np.ndarray) -> tuple[float | None, float | None]:
     dtype = values.dtype
-    if not (_kind(dtype) in tuple("biuf")):
+    if _kind(dtype) not in tuple("biuf"):
         return None, None
     if dtype.itemsize == 2 and _kind(dtype) == "f":
         low, high = _limits_of_16_bits(values)
@@ -249,7 +249,7 @@ def _table(dtype: np.dtype[Any]) -> Words:
 
 def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:
     """The dtypes among these to which values of `own` are rounded, when a recipe casts them."""
-    if not _kind(own) == "f":
+    if _kind(own) != "f":
         return []
     narrower = {dtype for dtype in dtypes if _kind(dtype) == "f" and dtype.itemsize <= own.itemsize}
     return sorted(narrower - {own}, key=lambda dtype: dtype.name)

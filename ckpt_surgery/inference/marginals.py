@@ -1,8 +1,8 @@
 """Which layout takes one array to another, found from the sums of their slices alone.
 
-If an axis of the result runs along a digit of an axis of the input (`h` in `(h d) e -> e h d`), then the sums of
-its slices are those of the input's axis, added over the other digits. So each axis of the result is taken apart
-into digits whose sums occur in the input, and the digits found have to make up every axis of the input exactly.
+If an axis of the result runs along a digit of an axis of the input (`h` in `(h d) e -> e h d`), then the sums
+of its slices are those of the input's axis, added over the other digits. So each axis of the result is taken
+apart into digits whose sums occur in the input, and these have to make up every axis of the input exactly.
 No element is read; what is found is compared afterwards.
 """
 

@@ -1,0 +1,198 @@
+"""What values say: which leaves of the source hold the numbers of each leaf of the target, and how arranged.
+
+All of it follows from sums of hashes. It is proposed here, from the plainest to the most involved: one leaf of
+one leaf; one leaf of a stack, or several leaves of one array; stacks in odd orders; parts of an axis; and arrays
+that are put together of parts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.inference.formations import Evidence, Formation, Value
+from ckpt_surgery.inference.groups import Group, gathered, siblings, single, singles
+from ckpt_surgery.inference.layouts import Layout
+from ckpt_surgery.inference.marginals import layouts_between
+from ckpt_surgery.inference.members import array_of, member
+from ckpt_surgery.inference.parts import Parts
+from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.values import cast
+from ckpt_surgery.inference.windows import windows
+
+Resembles = Callable[[str, str], float]
+"""How much a key of the source resembles one of the target, from 0 to 1."""
+MOST_SOURCES = 8
+"""How many sources with equal values are tried for a leaf."""
+
+
+def found_by_values(source: Side, target: Side, resembles: Resembles) -> list[Formation]:
+    """The formations that sums propose, in no order. Arrays of one repeated value are left to names."""
+    dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
+    found: list[Formation] = []
+    for dtype in sorted(dtypes, key=lambda one: one.name):
+        found += _Search(source, target, dtype, resembles).all()
+    return found
+
+
+@dataclass
+class _Search:
+    """The search for the target's leaves of one dtype."""
+
+    source: Side
+    target: Side
+    dtype: np.dtype[Any]
+    resembles: Resembles
+    found: dict[str, Formation] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
+        wanted = {k: f for k, f in self.target.own(self.dtype).items() if f.size}
+        self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
+        self.targets = wanted
+        self.sources: dict[tuple[int, int], list[Group]] = {}
+        for group in (*singles(given), *gathered(self.source.families, given)):
+            self._add(group)
+        self.parts = Parts(self.source, self.target, self.dtype)
+
+    def _add(self, group: Group) -> None:
+        if not group.constant:
+            self.sources.setdefault((group.size, group.total), []).append(group)
+
+    def all(self) -> list[Formation]:
+        if not self.wanted:
+            return []
+        for group in singles(self.wanted):
+            self._of_whole(group)
+        for group in self._missing_groups(gathered):
+            self._of_whole(group)
+        for key in self._missing():
+            self._of_slices(key)
+        if self._missing():
+            self._of_siblings()
+        if self._missing():
+            self._of_parts()
+        for key in self._missing():
+            self._of_concat(key)
+        return list(self.found.values())
+
+    def _missing(self) -> list[str]:
+        return [key for key in self.wanted if key not in self.found]
+
+    def _missing_groups(self, make: Callable[..., Iterator[Group]]) -> Iterator[Group]:
+        """The target's groups without a member that is decided."""
+        left = {key: one for key, one in self.targets.items() if key not in self.found}
+        for group in make(self.target.families, left):
+            if not group.constant and not any(key in self.found for key in group.keys):
+                yield group
+
+    def _nearest(self, groups: Sequence[Group], key: str) -> list[Group]:
+        """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
+        return sorted(groups, key=lambda g: (len(g.keys), -self.resembles(g.keys[0], key)))[:MOST_SOURCES]
+
+    def _of_whole(self, wanted: Group) -> bool:
+        """One or several leaves that hold together what one or several leaves of the source hold."""
+        candidates = self.sources.get((wanted.size, wanted.total), [])
+        for group in self._nearest(candidates, wanted.keys[0]):
+            for layout in layouts_between(group.marginals, wanted.fingerprint):
+                if self._decide(wanted, group.keys, array_of(group), len(group.lengths), layout):
+                    return True
+        return False
+
+    def _of_slices(self, key: str) -> None:
+        """A stack, in any order and of any leaves."""
+        wanted = self.wanted[key]
+        for axis, sums in enumerate(wanted.axes):
+            if len(sums) < 2:
+                continue
+            found = [self._slice(int(total), wanted.size // len(sums), key) for total in sums]
+            if all(found):
+                keys = tuple(group.keys[0] for group in found if group is not None)
+                parts = tuple(self.given[k] for k in keys)
+                if len({part.shape for part in parts}) > 1:
+                    continue
+                group = Group(keys, (len(keys),), parts)
+                if self._only(single(key, wanted), group, f"each slice along axis {axis} is one leaf"):
+                    return
+
+    def _slice(self, total: int, size: int, key: str) -> Group | None:
+        candidates = [g for g in self.sources.get((size, total), []) if not g.lengths]
+        return self._nearest(candidates, key)[0] if candidates else None
+
+    def _only(self, wanted: Group, group: Group, why: str = "") -> bool:
+        return any(
+            self._decide(wanted, group.keys, array_of(group), len(group.lengths), layout, why)
+            for layout in layouts_between(group.marginals, wanted.fingerprint)
+        )
+
+    def _of_siblings(self) -> None:
+        """Families that were fused, or taken apart, evenly."""
+        for group in siblings(self.source.families, self.given):
+            self._add(group)
+        for key in self._missing():
+            self._of_whole(single(key, self.wanted[key]))
+        for make in (gathered, siblings):
+            for group in self._missing_groups(make):
+                if not any(key in self.found for key in group.keys):
+                    self._of_whole(group)
+
+    def _of_parts(self) -> None:
+        """Leaves that hold a part of an axis of what the source holds."""
+        for group in (*singles(self.given), *gathered(self.source.families, self.given)):
+            sums: dict[int, dict[int, Group]] = {}
+            for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
+                sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
+            if not sums:
+                return
+            stacked = len(group.lengths)
+            axes = range(stacked, len(group.shape))
+            for found in windows(group.fingerprint, axes, sums):
+                wanted = found.holds
+                if any(key in self.found for key in wanted.keys):
+                    continue
+                part = self.parts.of_source(group, found.window)
+                if part is None:
+                    continue
+                for layout in layouts_between(part.marginals, wanted.fingerprint):
+                    why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
+                    if self._decide(wanted, group.keys, part.value, stacked, layout, why, array=True):
+                        break
+
+    def _missing_singles(self) -> Iterator[Group]:
+        return (single(key, self.wanted[key]) for key in self._missing())
+
+    def _of_concat(self, key: str) -> None:
+        """An array that consists of parts, each of which is a leaf of the source or a stack of some."""
+        found = self.parts.put_together(single(key, self.wanted[key]), self.sources)
+        if found is not None:
+            self._take(key, found.keys, found.value, found.why)
+
+    def _decide(
+        self,
+        wanted: Group,
+        keys: tuple[str, ...],
+        inner: Value,
+        stacked: int,
+        layout: Layout,
+        why: str = "",
+        array: bool = False,
+    ) -> bool:
+        """Take a layout for all members of the group; False where it does not give all of them."""
+        values = {}
+        for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True):
+            values[key] = member(layout, inner, stacked, place, array)
+        for key, value in values.items():
+            self._take(key, keys, value, why)
+        return True
+
+    def _take(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> None:
+        dtypes = {self._dtype(k) for k in keys}
+        if dtypes != {self.dtype}:
+            value = cast(value, self.dtype)
+        self.found[key] = Formation(key, keys, value, Evidence.VALUES, why)
+
+    def _dtype(self, key: str) -> np.dtype[Any]:
+        spec = self.source.leaves[key].spec
+        assert spec is not None, "only arrays have fingerprints"
+        return spec.dtype

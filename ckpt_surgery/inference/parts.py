@@ -1,0 +1,174 @@
+"""Parts of arrays whose sums have to be read once more: what a window holds, and what is put together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.inference.fingerprints import Fingerprint, hashes
+from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.groups import Group
+from ckpt_surgery.inference.layouts import expression
+from ckpt_surgery.inference.marginals import Marginals, layouts_between
+from ckpt_surgery.inference.reading import fingerprint_of
+from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.values import XS, X, around
+from ckpt_surgery.inference.windows import Found, Window, windows
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What a window holds."""
+
+    value: Value
+    """The part as an expression over `x`, or over `xs` stacked along one axis."""
+    fingerprint: Fingerprint
+    """Its sums; along several indices the first axes are those."""
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        """The sums of its digits."""
+        return Marginals(self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Together:
+    """An array that consists of parts."""
+
+    keys: tuple[str, ...]
+    value: Value
+    why: str
+
+
+@dataclass
+class Parts:
+    """Parts of the leaves of both sides, each read once."""
+
+    source: Side
+    target: Side
+    dtype: np.dtype[Any]
+    known: dict[tuple[object, ...], Part] = field(default_factory=dict)
+
+    def of_source(self, group: Group, window: Window) -> Part:
+        """What a window of a leaf, or of a stack of leaves, holds, as it is after the cast."""
+        return self._part(self.source, group, window)
+
+    def _part(self, side: Side, group: Group, window: Window) -> Part:
+        name = (side is self.source, group.keys, window)
+        if name not in self.known:
+            stacked = len(group.lengths)
+            inner, shape, axis = X, group.shape, window.axis
+            if stacked:
+                inner, axis = around(XS, "stack(", ")"), axis - stacked + 1
+                shape = (len(group.keys), *group.shape[stacked:])
+            value = Window(axis, window.repeats, window.start, window.length).value(inner, shape)
+            leaves = [side.leaves[key] for key in group.keys]
+            found = fingerprint_of(value, leaves, side, self.dtype)
+            self.known[name] = Part(value, _unmerged(found, group.lengths))
+        return self.known[name]
+
+    def put_together(
+        self, wanted: Group, sources: Mapping[tuple[int, int], Sequence[Group]]
+    ) -> Together | None:
+        """The leaves of the source that a leaf of the target consists of, along one of its axes.
+
+        What is left over at the end, if it is zeros, is padding.
+        """
+        sums: dict[int, dict[int, Group]] = {}
+        for (size, total), groups in sources.items():
+            if size < wanted.size:
+                sums.setdefault(size, {})[total] = min(groups, key=lambda g: len(g.keys))
+        for axis in range(len(wanted.shape)):
+            found = list(windows(wanted.fingerprint, [axis], sums))
+            for repeats in sorted({one.window.repeats for one in found}):
+                chain = _chain([one for one in found if one.window.repeats == repeats])
+                together = self._of_chain(wanted, axis, repeats, chain) if chain else None
+                if together is not None:
+                    return together
+        return None
+
+    def _of_chain(
+        self, wanted: Group, axis: int, repeats: int, chain: Sequence[Found[Group]]
+    ) -> Together | None:
+        """The parts, one behind the other, as an expression; None if they leave out more than padding."""
+        period = wanted.shape[axis] // repeats
+        stop = chain[-1].window.start + chain[-1].window.length
+        padded = period - stop
+        if padded and (repeats > 1 or not self._zeros(wanted.fingerprint, axis, stop)):
+            return None
+        if len(chain) == 1 and not padded:
+            return None
+        pieces: list[Value] = []
+        keys: list[str] = []
+        for one in chain:
+            part = self._part(self.target, wanted, one.window)
+            group = one.holds
+            layouts = layouts_between(group.marginals, part.fingerprint)
+            if not layouts:
+                return None
+            first = len(keys)
+            keys += group.keys
+            inner = _listed(first, len(group.keys), bool(group.lengths), alone=len(chain) == 1)
+            pieces.append(expression(layouts[0], inner, len(group.lengths)))
+        value = pieces[0]
+        if len(pieces) > 1:
+            value = _concat(pieces, axis if repeats == 1 else axis + 1)
+        if padded:
+            value = around(value, "pad(", f", axis={axis}, to={wanted.shape[axis]})")
+        if repeats > 1:
+            value = around(value, "reshape(", f", {wanted.shape})")
+        what = "parts" if len(pieces) > 1 else "one leaf"
+        why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
+        return Together(tuple(keys), value, why)
+
+    def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
+        """Whether everything from an index on is zero."""
+        zero = int(hashes(np.zeros((1,), self.dtype))[0])
+        row = fingerprint.size // fingerprint.shape[axis] * zero % (1 << 64)
+        return bool((fingerprint.axes[axis][start:] == np.uint64(row)).all())
+
+
+def _chain(found: Sequence[Found[Group]]) -> list[Found[Group]]:
+    """Windows one behind the other from the first row on, as far as they go."""
+    by_start: dict[int, Found[Group]] = {}
+    for one in found:
+        by_start.setdefault(one.window.start, one)
+    chain, stop = [], 0
+    while stop in by_start:
+        chain.append(by_start[stop])
+        stop += by_start[stop].window.length
+    return chain
+
+
+def _listed(first: int, count: int, stacked: bool, alone: bool) -> Value:
+    """Some of the leaves of `xs`."""
+    if alone:
+        return XS if stacked else X
+    return Value(f"xs[{first}:{first + count}]" if stacked else f"xs[{first}]")
+
+
+def _concat(pieces: Sequence[Value], axis: int) -> Value:
+    """The values one behind the other."""
+    texts, numbers = [], []
+    for piece in pieces:
+        holes = (f"{{{len(numbers) + n}}}" for n in range(len(piece.numbers)))
+        texts.append(piece.text.format(*holes))
+        numbers += piece.numbers
+    last = f", axis={axis}" if axis else ""
+    return Value(f"concat([{', '.join(texts)}]{last})", tuple(numbers))
+
+
+def _unmerged(found: Fingerprint, lengths: Shape) -> Fingerprint:
+    """The sums of a stack whose first axis is taken apart into several."""
+    if len(lengths) < 2:
+        return found
+    totals = found.axes[0].reshape(lengths)
+    outer = [
+        totals.sum(axis=tuple(o for o in range(len(lengths)) if o != axis), dtype=np.uint64)
+        for axis in range(len(lengths))
+    ]
+    shape = (*lengths, *found.shape[1:])
+    return Fingerprint(shape, found.total, (*outer, *found.axes[1:]), found.low, found.high)

@@ -1,0 +1,84 @@
+"""Reading the values of both checkpoints, within a budget of memory: each leaf once, in blocks."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.nodes import Node
+from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, least_common
+from ckpt_surgery.inference.formations import Value
+from ckpt_surgery.inference.sides import Side, kind_of
+from ckpt_surgery.inference.values import node_of
+
+BLOCK = 32 << 20
+"""Bytes that are read at a time, at most."""
+
+
+def fingerprints_of(
+    leaves: Mapping[str, Leaf],
+    read: Callable[[Leaf, Region], np.ndarray],
+    memory: int,
+    roundings: Sequence[np.dtype[Any]] = (),
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, dict[np.dtype[Any], Fingerprint]]:
+    """The fingerprints of all arrays of numbers. `roundings`: dtypes to which values are rounded, too.
+
+    `progress` is called with the bytes of each leaf that was read. Raises SourceError.
+    """
+    found = {}
+    for key, leaf in leaves.items():
+        spec = leaf.spec
+        if spec is None or not kind_of(spec.dtype):
+            continue
+        wanted = least_common(roundings, spec.dtype)
+        block = _block(leaf, memory)
+        found[key] = fingerprints(lambda region, leaf=leaf: read(leaf, region), spec, block, wanted)
+        if progress is not None:
+            progress(leaf.nbytes)
+    return found
+
+
+def fingerprint_of(value: Value, leaves: Sequence[Leaf], side: Side, dtype: np.dtype[Any]) -> Fingerprint:
+    """The fingerprint of an expression over leaves of one side, as it is after a cast to a dtype."""
+    node = node_of(value, leaves)
+    spec = node.spec
+    wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)
+    found = fingerprints(lambda region: evaluated(node, region, side), spec, _even(spec, BLOCK), wanted)
+    return found[dtype] if dtype in found else found[spec.dtype]
+
+
+def evaluated(node: Node, region: Region, side: Side) -> np.ndarray:
+    """The elements of one region of a value over the leaves of one side."""
+    assert side.read is not None, "a side whose values are not known is not read"
+    read = side.read
+    return evaluate(node, region, lambda _, leaf, part: read(leaf, part))
+
+
+def blocks(leaf: Leaf, memory: int) -> Iterator[Region]:
+    """The regions in which a leaf is read."""
+    assert leaf.spec is not None
+    return chunk_regions(leaf.spec.shape, _block(leaf, memory))
+
+
+def _block(leaf: Leaf, memory: int) -> Shape:
+    """The shape of a block: whole chunks where the leaf is stored in encoded chunks, an even part else."""
+    assert leaf.spec is not None
+    limit = min(BLOCK, max(1, memory // 8))
+    manifest = leaf.manifest
+    if manifest is None or manifest.codec.name == "raw":
+        return _even(leaf.spec, limit)
+    return tuple(max(1, length) for length in manifest.chunk_shape)
+
+
+def _even(spec: ArraySpec, limit: int) -> Shape:
+    """The shape of a block of at most so many bytes, which is long along the last axes."""
+    left = max(1, limit // max(1, spec.dtype.itemsize))
+    block = []
+    for length in reversed(spec.shape):
+        block.append(max(1, min(length, left)))
+        left = max(1, left // max(1, length))
+    return tuple(reversed(block))

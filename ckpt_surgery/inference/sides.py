@@ -1,0 +1,62 @@
+"""The two checkpoints that are compared, and what has been read of them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import ELEMENT_TYPES
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.inference.families import Family, families
+from ckpt_surgery.inference.fingerprints import Fingerprint
+
+Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
+"""By key and by dtype: the leaf's own dtype, and those that its values were rounded to."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two checkpoints."""
+
+    leaves: Mapping[str, Leaf]
+    """Every leaf, by the text of its key."""
+    fingerprints: Fingerprints = field(default_factory=dict)
+    """Of the leaves whose values were read."""
+    read: Callable[[Leaf, Region], np.ndarray] | None = None
+    """Reads a region of a leaf; None where there are no values."""
+
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """The families of all keys."""
+        return families(self.leaves)
+
+    def own(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+        """The fingerprints of the leaves that have this dtype."""
+        found = {}
+        for key, known in self.fingerprints.items():
+            spec = self.leaves[key].spec
+            if spec is not None and spec.dtype == dtype:
+                found[key] = known[dtype]
+        return found
+
+    def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
+        """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
+        return {key: one for key, one in self._as_dtype(dtype) if one is not None}
+
+    def _as_dtype(self, dtype: np.dtype[Any]) -> Iterator[tuple[str, Fingerprint | None]]:
+        for key, known in self.fingerprints.items():
+            spec = self.leaves[key].spec
+            assert spec is not None, "only arrays have fingerprints"
+            if dtype in known:
+                yield key, known[dtype]
+            elif kind_of(spec.dtype) == kind_of(dtype):
+                yield key, known[spec.dtype]
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for what is no number."""
+    found = ELEMENT_TYPES.get(dtype.name)
+    return "" if found is None else found.kind
