@@ -1,12 +1,12 @@
-"""What values say: which leaves of the source hold the numbers of each leaf of the target, and how arranged.
+"""What values say: which leaves of the source hold the numbers of each leaf of the target, and in what order.
 
-All of it follows from sums of hashes. It is proposed here, from the plainest to the most involved: one leaf of
-one leaf; one leaf of a stack, or several leaves of one array; stacks in odd orders; parts of an axis; and arrays
-that are put together of parts.
+All of it follows from sums of hashes. It is proposed here, from the plainest to the most involved: one leaf
+of one leaf; one leaf of a stack, or several leaves of one array; stacks in odd orders; parts of an axis; and
+arrays that are put together of parts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from ckpt_surgery.inference.groups import Group, gathered, siblings, single, sin
 from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.marginals import layouts_between
 from ckpt_surgery.inference.members import array_of, member
-from ckpt_surgery.inference.parts import Parts
+from ckpt_surgery.inference.parts import MOST_SLICES, Parts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.values import cast
-from ckpt_surgery.inference.windows import windows
+from ckpt_surgery.inference.windows import Window, windows
 
 Resembles = Callable[[str, str], float]
 """How much a key of the source resembles one of the target, from 0 to 1."""
@@ -73,6 +73,8 @@ class _Search:
             self._of_siblings()
         if self._missing():
             self._of_parts()
+        for key in self._missing():
+            self._of_sliced_parts(key)
         for key in self._missing():
             self._of_concat(key)
         return list(self.found.values())
@@ -162,9 +164,40 @@ class _Search:
     def _missing_singles(self) -> Iterator[Group]:
         return (single(key, self.wanted[key]) for key in self._missing())
 
+    def _of_sliced_parts(self, key: str) -> None:
+        """A stack of parts of leaves, the same part of each."""
+        wanted = self.wanted[key]
+        for sums in wanted.axes:
+            if not 2 <= len(sums) <= MOST_SLICES:
+                continue
+            slices = {wanted.size // len(sums): {int(total): i for i, total in enumerate(sums)}}
+            stacks: dict[Window, dict[int, str]] = {}
+            for group in singles(self.given):
+                for found in windows(group.fingerprint, range(len(group.shape)), slices):
+                    stacks.setdefault(found.window, {}).setdefault(found.holds, group.keys[0])
+            for window, stack in stacks.items():
+                keys = tuple(stack[i] for i in range(len(sums)) if i in stack)
+                if len(keys) == len(set(keys)) == len(sums) and self._of_stacked_parts(key, keys, window):
+                    return
+
+    def _of_stacked_parts(self, key: str, keys: tuple[str, ...], window: Window) -> bool:
+        parts = tuple(self.given[k] for k in keys)
+        if len({part.shape for part in parts}) > 1:
+            return False
+        group = Group(keys, (len(keys),), parts)
+        part = self.parts.of_source(group, replace(window, axis=window.axis + 1))
+        wanted = single(key, self.wanted[key])
+        return any(
+            self._decide(wanted, keys, part.value, 1, layout, "the same part of each leaf", array=True)
+            for layout in layouts_between(part.marginals, wanted.fingerprint)
+        )
+
     def _of_concat(self, key: str) -> None:
-        """An array that consists of parts, each of which is a leaf of the source or a stack of some."""
-        found = self.parts.put_together(single(key, self.wanted[key]), self.sources)
+        """An array that consists of parts: leaves of the source, stacks of some, or slices of one."""
+        wanted = single(key, self.wanted[key])
+        found = self.parts.put_together(wanted, whole_pieces(self.sources))
+        if found is None:
+            found = self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
         if found is not None:
             self._take(key, found.keys, found.value, found.why)
 

@@ -99,9 +99,8 @@ def hashes(values: np.ndarray) -> Words:
     if dtype.kind == "c":
         parts = values.view(np.float32 if dtype.itemsize == 8 else np.float64)
         real, imaginary = parts[..., 0::2], parts[..., 1::2]
-        return hashes(np.ascontiguousarray(real)) + mixed(
-            hashes(np.ascontiguousarray(imaginary)) + _IMAGINARY
-        )
+        found: Words = hashes(np.ascontiguousarray(real))
+        return found + mixed(hashes(np.ascontiguousarray(imaginary)) + _IMAGINARY)  # type: ignore[no-any-return]
     if _kind(dtype) in tuple("biu"):
         wide = values.astype(np.uint64 if dtype == np.uint64 else np.int64).view(np.uint64)
         return mixed(wide + _OF_INTEGERS)

@@ -1,7 +1,7 @@
-"""Leaves that may have been stacked into one array, or come from one: members of a family, or a part of them.
+"""Leaves that may have been stacked into one array, or come from one: all of a family, or some of it.
 
-A group is a leaf by itself, or the leaves of a family along some of its indices (the experts of one layer, all
-layers of one expert, all of both), or those of two or three families whose names differ in one component
+A group is a leaf by itself, or the leaves of a family along some of its indices (the experts of one layer,
+all layers of one expert, all of both), or those of two or three families whose names differ in one component
 (`gate_proj` and `up_proj`). Its fingerprint is that of the stack of its members.
 """
 

@@ -26,10 +26,14 @@ def member(layout: Layout, inner: Value, stacked: int, place: Sequence[int], arr
         return around(expression(layout, inner, stacked, array), "", _index(place), *place)
     chosen = dict(zip(axes, place, strict=True))
     merged = 1 if stacked else 0
-    entries, numbers = [":"] * merged, []
+    entries = [":"] * merged
+    numbers: list[int] = []
     for axis in range(stacked, len(layout.cuts)):
-        entries.append(f"{{{len(numbers)}}}" if axis in chosen else ":")
-        numbers += [chosen[axis]] * (axis in chosen)
+        if axis in chosen:
+            entries.append(f"{{{len(numbers)}}}")
+            numbers.append(chosen[axis])
+        else:
+            entries.append(":")
     while entries[-1] == ":":
         entries.pop()
     if stacked and not array:
@@ -56,7 +60,8 @@ def _whole_axes(layout: Layout, count: int, stacked: int) -> list[int] | None:
 
 def _without(layout: Layout, axes: Sequence[int]) -> Layout:
     """The layout of the other axes, where these have been taken out of the input and of the result."""
-    gone, place = set(), 0
+    gone: set[int] = set()
+    place = 0
     for axis, cut in enumerate(layout.cuts):
         if axis in axes:
             gone.update(range(place, place + len(cut)))

@@ -1,7 +1,7 @@
 """Parts of arrays whose sums have to be read once more: what a window holds, and what is put together."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,40 @@ class Part:
         return Marginals(self.fingerprint)
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What can become a part of an array: leaves of the source, or a slice of one."""
+
+    group: Group
+    window: Window | None = None
+
+
+Pieces = Mapping[int, Mapping[int, Piece]]
+"""By the number of elements, and by their sum."""
+MOST_SLICES = 1024
+"""Slices of an axis, up to which they are looked for by themselves."""
+
+
+def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Group]]) -> Pieces:
+    """Leaves and stacks of leaves; of several with equal sums the smallest."""
+    found: dict[int, dict[int, Piece]] = {}
+    for (size, total), groups in sources.items():
+        found.setdefault(size, {})[total] = Piece(min(groups, key=lambda group: len(group.keys)))
+    return found
+
+
+def sliced_pieces(sources: Iterable[Group]) -> Pieces:
+    """The slices of leaves along each of their axes that is not too long."""
+    found: dict[int, dict[int, Piece]] = {}
+    for group in sources:
+        for axis, sums in enumerate(group.fingerprint.axes):
+            if 2 <= len(sums) <= MOST_SLICES:
+                own = found.setdefault(group.size // len(sums), {})
+                for i, total in enumerate(sums):
+                    own.setdefault(int(total), Piece(group, Window(axis, 1, i, 1)))
+    return found
+
+
 @dataclass(frozen=True)
 class Together:
     """An array that consists of parts."""
@@ -64,25 +98,19 @@ class Parts:
             if stacked:
                 inner, axis = around(XS, "stack(", ")"), axis - stacked + 1
                 shape = (len(group.keys), *group.shape[stacked:])
-            value = Window(axis, window.repeats, window.start, window.length).value(inner, shape)
+            value = replace(window, axis=axis).value(inner, shape)
             leaves = [side.leaves[key] for key in group.keys]
             found = fingerprint_of(value, leaves, side, self.dtype)
             self.known[name] = Part(value, _unmerged(found, group.lengths))
         return self.known[name]
 
-    def put_together(
-        self, wanted: Group, sources: Mapping[tuple[int, int], Sequence[Group]]
-    ) -> Together | None:
-        """The leaves of the source that a leaf of the target consists of, along one of its axes.
+    def put_together(self, wanted: Group, pieces: Pieces) -> Together | None:
+        """The pieces of the source that a leaf of the target consists of, along one of its axes.
 
         What is left over at the end, if it is zeros, is padding.
         """
-        sums: dict[int, dict[int, Group]] = {}
-        for (size, total), groups in sources.items():
-            if size < wanted.size:
-                sums.setdefault(size, {})[total] = min(groups, key=lambda g: len(g.keys))
         for axis in range(len(wanted.shape)):
-            found = list(windows(wanted.fingerprint, [axis], sums))
+            found = list(windows(wanted.fingerprint, [axis], pieces))
             for repeats in sorted({one.window.repeats for one in found}):
                 chain = _chain([one for one in found if one.window.repeats == repeats])
                 together = self._of_chain(wanted, axis, repeats, chain) if chain else None
@@ -91,7 +119,7 @@ class Parts:
         return None
 
     def _of_chain(
-        self, wanted: Group, axis: int, repeats: int, chain: Sequence[Found[Group]]
+        self, wanted: Group, axis: int, repeats: int, chain: Sequence[Found[Piece]]
     ) -> Together | None:
         """The parts, one behind the other, as an expression; None if they leave out more than padding."""
         period = wanted.shape[axis] // repeats
@@ -104,14 +132,17 @@ class Parts:
         pieces: list[Value] = []
         keys: list[str] = []
         for one in chain:
-            part = self._part(self.target, wanted, one.window)
-            group = one.holds
-            layouts = layouts_between(group.marginals, part.fingerprint)
+            part = self._part(self.target, wanted, replace(one.window, keep=True))
+            group, own = one.holds.group, one.holds.window
+            given = group.marginals if own is None else self._part(self.source, group, own).marginals
+            layouts = layouts_between(given, part.fingerprint)
             if not layouts:
                 return None
             first = len(keys)
             keys += group.keys
             inner = _listed(first, len(group.keys), bool(group.lengths), alone=len(chain) == 1)
+            if own is not None:
+                inner = own.value(inner, group.shape)
             pieces.append(expression(layouts[0], inner, len(group.lengths)))
         value = pieces[0]
         if len(pieces) > 1:
@@ -131,9 +162,9 @@ class Parts:
         return bool((fingerprint.axes[axis][start:] == np.uint64(row)).all())
 
 
-def _chain(found: Sequence[Found[Group]]) -> list[Found[Group]]:
+def _chain(found: Sequence[Found[Piece]]) -> list[Found[Piece]]:
     """Windows one behind the other from the first row on, as far as they go."""
-    by_start: dict[int, Found[Group]] = {}
+    by_start: dict[int, Found[Piece]] = {}
     for one in found:
         by_start.setdefault(one.window.start, one)
     chain, stop = [], 0
@@ -152,7 +183,8 @@ def _listed(first: int, count: int, stacked: bool, alone: bool) -> Value:
 
 def _concat(pieces: Sequence[Value], axis: int) -> Value:
     """The values one behind the other."""
-    texts, numbers = [], []
+    texts = []
+    numbers: list[int] = []
     for piece in pieces:
         holes = (f"{{{len(numbers) + n}}}" for n in range(len(piece.numbers)))
         texts.append(piece.text.format(*holes))

@@ -1,6 +1,7 @@
 """Reading the values of both checkpoints, within a budget of memory: each leaf once, in blocks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def fingerprints_of(
             continue
         wanted = least_common(roundings, spec.dtype)
         block = _block(leaf, memory)
-        found[key] = fingerprints(lambda region, leaf=leaf: read(leaf, region), spec, block, wanted)
+        found[key] = fingerprints(partial(read, leaf), spec, block, wanted)
         if progress is not None:
             progress(leaf.nbytes)
     return found

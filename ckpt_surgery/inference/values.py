@@ -28,11 +28,6 @@ def cast(inner: Value, dtype: np.dtype[Any]) -> Value:
     return around(inner, "cast(", f", '{dtype.name}')")
 
 
-def index(axis: int, stop: int | None = None) -> str:
-    """`[:, {0}]`, the text of an index along one axis; with `stop`, of a slice: `[:, {0}:{1}]`."""
-    return "[" + ":, " * axis + ("{0}" if stop is None else "{0}:{1}") + "]"
-
-
 def node_of(value: Value, leaves: Sequence[Leaf]) -> Node:
     """What an expression is for these leaves of the source.
 

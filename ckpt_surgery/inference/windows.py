@@ -1,8 +1,8 @@
 """Parts of an axis that hold what another array holds: slices, halves, every second row, rows of a head.
 
-Every such part is a window that repeats: an axis of length `n` is cut into `repeats` equal periods, and of each
-period the same rows are taken. `repeats = 1` is a plain slice; a period of 2 with one row is every second row;
-one period for each group of heads takes the queries out of queries, keys and values that are fused by group.
+Every such part is a window that repeats: an axis of length `n` is cut into `repeats` equal periods, and of
+each period the same rows are taken. `repeats = 1` is a plain slice; a period of 2 with one row is every
+second row; one period for each group of heads takes the queries out of what is fused by group.
 """
 
 import math
@@ -32,20 +32,32 @@ class Window:
     length: int
     """Rows of each period."""
 
+    keep: bool = False
+    """Whether the part has an axis for rows even if there is one row."""
+
     def shape(self, of: Shape) -> Shape:
-        """Shape of the part: the axis has become two, periods and rows, unless there is one period."""
-        own = (self.length,) if self.repeats == 1 else (self.repeats, self.length)
+        """Shape of the part: the axis becomes two, periods and rows, each only if it is longer than 1."""
+        own = (self.repeats,) * (self.repeats > 1) + (self.length,) * (self.length > 1 or self.keep)
         return (*of[: self.axis], *own, *of[self.axis + 1 :])
 
     def value(self, inner: Value, of: Shape) -> Value:
         """The part of an array of this shape, as an expression."""
-        axis = self.axis
+        axis, period = self.axis, of[self.axis] // self.repeats
+        one_row = self.length == 1 and not self.keep
+        if self.repeats > 1 and one_row:
+            return around(inner, "", _index(axis, "{0}::{1}"), self.start, period)
         if self.repeats > 1:
-            cut = (*of[:axis], self.repeats, of[axis] // self.repeats, *of[axis + 1 :])
+            cut = (*of[:axis], self.repeats, period, *of[axis + 1 :])
             inner = around(inner, "reshape(", f", {cut})")
             axis += 1
-        text = "[" + ":, " * axis + "{0}:{1}]"
-        return around(inner, "", text, self.start, self.start + self.length)
+        if one_row:
+            return around(inner, "", _index(axis, "{0}"), self.start)
+        return around(inner, "", _index(axis, "{0}:{1}"), self.start, self.start + self.length)
+
+
+def _index(axis: int, text: str) -> str:
+    """The text of an index along one axis."""
+    return "[" + ":, " * axis + text + "]"
 
 
 @dataclass(frozen=True)
