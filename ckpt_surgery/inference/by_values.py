@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.inference.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.groups import Group, gathered, siblings, single, singles
 from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.marginals import layouts_between
 from ckpt_surgery.inference.members import array_of, member
-from ckpt_surgery.inference.parts import MOST_SLICES, Parts, sliced_pieces, whole_pieces
+from ckpt_surgery.inference.pieces import MOST_SLICES, Parts, sliced_pieces, whole_pieces
 from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.stacks import Stack, gathered, siblings, single, singles
 from ckpt_surgery.inference.values import cast
 from ckpt_surgery.inference.windows import Window, windows
 
@@ -51,12 +51,12 @@ class _Search:
         wanted = {k: f for k, f in self.target.own(self.dtype).items() if f.size}
         self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
         self.targets = wanted
-        self.sources: dict[tuple[int, int], list[Group]] = {}
+        self.sources: dict[tuple[int, int], list[Stack]] = {}
         for group in (*singles(given), *gathered(self.source.families, given)):
             self._add(group)
         self.parts = Parts(self.source, self.target, self.dtype)
 
-    def _add(self, group: Group) -> None:
+    def _add(self, group: Stack) -> None:
         if not group.constant:
             self.sources.setdefault((group.size, group.total), []).append(group)
 
@@ -82,18 +82,18 @@ class _Search:
     def _missing(self) -> list[str]:
         return [key for key in self.wanted if key not in self.found]
 
-    def _missing_groups(self, make: Callable[..., Iterator[Group]]) -> Iterator[Group]:
+    def _missing_groups(self, make: Callable[..., Iterator[Stack]]) -> Iterator[Stack]:
         """The target's groups without a member that is decided."""
         left = {key: one for key, one in self.targets.items() if key not in self.found}
         for group in make(self.target.families, left):
             if not group.constant and not any(key in self.found for key in group.keys):
                 yield group
 
-    def _nearest(self, groups: Sequence[Group], key: str) -> list[Group]:
+    def _nearest(self, groups: Sequence[Stack], key: str) -> list[Stack]:
         """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
         return sorted(groups, key=lambda g: (len(g.keys), -self.resembles(g.keys[0], key)))[:MOST_SOURCES]
 
-    def _of_whole(self, wanted: Group) -> bool:
+    def _of_whole(self, wanted: Stack) -> bool:
         """One or several leaves that hold together what one or several leaves of the source hold."""
         candidates = self.sources.get((wanted.size, wanted.total), [])
         for group in self._nearest(candidates, wanted.keys[0]):
@@ -114,15 +114,15 @@ class _Search:
                 parts = tuple(self.given[k] for k in keys)
                 if len({part.shape for part in parts}) > 1:
                     continue
-                group = Group(keys, (len(keys),), parts)
+                group = Stack(keys, (len(keys),), parts)
                 if self._only(single(key, wanted), group, f"each slice along axis {axis} is one leaf"):
                     return
 
-    def _slice(self, total: int, size: int, key: str) -> Group | None:
+    def _slice(self, total: int, size: int, key: str) -> Stack | None:
         candidates = [g for g in self.sources.get((size, total), []) if not g.lengths]
         return self._nearest(candidates, key)[0] if candidates else None
 
-    def _only(self, wanted: Group, group: Group, why: str = "") -> bool:
+    def _only(self, wanted: Stack, group: Stack, why: str = "") -> bool:
         return any(
             self._decide(wanted, group.keys, array_of(group), len(group.lengths), layout, why)
             for layout in layouts_between(group.marginals, wanted.fingerprint)
@@ -142,7 +142,7 @@ class _Search:
     def _of_parts(self) -> None:
         """Leaves that hold a part of an axis of what the source holds."""
         for group in (*singles(self.given), *gathered(self.source.families, self.given)):
-            sums: dict[int, dict[int, Group]] = {}
+            sums: dict[int, dict[int, Stack]] = {}
             for wanted in (*self._missing_singles(), *self._missing_groups(gathered)):
                 sums.setdefault(wanted.size, {}).setdefault(wanted.total, wanted)
             if not sums:
@@ -161,7 +161,7 @@ class _Search:
                     if self._decide(wanted, group.keys, part.value, stacked, layout, why, array=True):
                         break
 
-    def _missing_singles(self) -> Iterator[Group]:
+    def _missing_singles(self) -> Iterator[Stack]:
         return (single(key, self.wanted[key]) for key in self._missing())
 
     def _of_sliced_parts(self, key: str) -> None:
@@ -184,7 +184,7 @@ class _Search:
         parts = tuple(self.given[k] for k in keys)
         if len({part.shape for part in parts}) > 1:
             return False
-        group = Group(keys, (len(keys),), parts)
+        group = Stack(keys, (len(keys),), parts)
         part = self.parts.of_source(group, replace(window, axis=window.axis + 1))
         wanted = single(key, self.wanted[key])
         return any(
@@ -203,7 +203,7 @@ class _Search:
 
     def _decide(
         self,
-        wanted: Group,
+        wanted: Stack,
         keys: tuple[str, ...],
         inner: Value,
         stacked: int,

@@ -4,12 +4,12 @@ import itertools
 from collections.abc import Sequence
 
 from ckpt_surgery.inference.formations import Value
-from ckpt_surgery.inference.groups import Group
 from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.stacks import Stack
 from ckpt_surgery.inference.values import XS, X, around
 
 
-def array_of(group: Group) -> Value:
+def array_of(group: Stack) -> Value:
     """What the layout of a group is applied to: a leaf, or the list of its members."""
     return XS if group.lengths else X
 

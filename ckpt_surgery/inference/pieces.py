@@ -10,11 +10,11 @@ import numpy as np
 from ckpt_surgery.core.arrays import Shape
 from ckpt_surgery.inference.fingerprints import Fingerprint, hashes
 from ckpt_surgery.inference.formations import Value
-from ckpt_surgery.inference.groups import Group
 from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.reading import fingerprint_of
 from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.stacks import Stack
 from ckpt_surgery.inference.values import XS, X, around
 from ckpt_surgery.inference.windows import Found, Window, windows
 
@@ -38,7 +38,7 @@ class Part:
 class Piece:
     """What can become a part of an array: leaves of the source, or a slice of one."""
 
-    group: Group
+    group: Stack
     window: Window | None = None
 
 
@@ -48,7 +48,7 @@ MOST_SLICES = 1024
 """Slices of an axis, up to which they are looked for by themselves."""
 
 
-def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Group]]) -> Pieces:
+def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Stack]]) -> Pieces:
     """Leaves and stacks of leaves; of several with equal sums the smallest."""
     found: dict[int, dict[int, Piece]] = {}
     for (size, total), groups in sources.items():
@@ -56,7 +56,7 @@ def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Group]]) -> Pieces:
     return found
 
 
-def sliced_pieces(sources: Iterable[Group]) -> Pieces:
+def sliced_pieces(sources: Iterable[Stack]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long."""
     found: dict[int, dict[int, Piece]] = {}
     for group in sources:
@@ -86,11 +86,11 @@ class Parts:
     dtype: np.dtype[Any]
     known: dict[tuple[object, ...], Part] = field(default_factory=dict)
 
-    def of_source(self, group: Group, window: Window) -> Part:
+    def of_source(self, group: Stack, window: Window) -> Part:
         """What a window of a leaf, or of a stack of leaves, holds, as it is after the cast."""
         return self._part(self.source, group, window)
 
-    def _part(self, side: Side, group: Group, window: Window) -> Part:
+    def _part(self, side: Side, group: Stack, window: Window) -> Part:
         name = (side is self.source, group.keys, window)
         if name not in self.known:
             stacked = len(group.lengths)
@@ -104,7 +104,7 @@ class Parts:
             self.known[name] = Part(value, _unmerged(found, group.lengths))
         return self.known[name]
 
-    def put_together(self, wanted: Group, pieces: Pieces) -> Together | None:
+    def put_together(self, wanted: Stack, pieces: Pieces) -> Together | None:
         """The pieces of the source that a leaf of the target consists of, along one of its axes.
 
         What is left over at the end, if it is zeros, is padding.
@@ -119,7 +119,7 @@ class Parts:
         return None
 
     def _of_chain(
-        self, wanted: Group, axis: int, repeats: int, chain: Sequence[Found[Piece]]
+        self, wanted: Stack, axis: int, repeats: int, chain: Sequence[Found[Piece]]
     ) -> Together | None:
         """The parts, one behind the other, as an expression; None if they leave out more than padding."""
         period = wanted.shape[axis] // repeats

@@ -22,7 +22,7 @@ MOST_ALIKE = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class Stack:
     """Leaves of one checkpoint with equal shapes, and the stack that they would make."""
 
     keys: tuple[str, ...]
@@ -63,17 +63,17 @@ class Group:
         return all(part.constant for part in self.parts)
 
 
-def single(key: str, fingerprint: Fingerprint) -> Group:
+def single(key: str, fingerprint: Fingerprint) -> Stack:
     """A leaf by itself."""
-    return Group((key,), (), (fingerprint,))
+    return Stack((key,), (), (fingerprint,))
 
 
-def singles(known: Mapping[str, Fingerprint]) -> Iterator[Group]:
+def singles(known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     """Every leaf by itself."""
     return (single(key, fingerprint) for key, fingerprint in known.items())
 
 
-def gathered(found: Iterable[Family], known: Mapping[str, Fingerprint]) -> Iterator[Group]:
+def gathered(found: Iterable[Family], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     """The groups of leaves that differ in indices alone; those along few indices come first."""
     for family in found:
         members = {numbers: key for numbers, key in family.members.items() if key in known}
@@ -83,7 +83,7 @@ def gathered(found: Iterable[Family], known: Mapping[str, Fingerprint]) -> Itera
                     yield from _group(keys, lengths, known)
 
 
-def siblings(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[Group]:
+def siblings(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     """The groups of two or three families whose names differ in one component, one by one and stacked.
 
     The first axis of the stack is that of the families, in all their orders where they are three.
@@ -94,7 +94,7 @@ def siblings(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Itera
                 yield from _together(some, known)
 
 
-def _together(some: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[Group]:
+def _together(some: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     common = [n for n in some[0].members if all(n in other.members for other in some[1:])]
     members = [{n: f.members[n] for n in common if f.members[n] in known} for f in some]
     slots = some[0].template.slots
@@ -109,11 +109,11 @@ def _together(some: Sequence[Family], known: Mapping[str, Fingerprint]) -> Itera
                     yield from _group(keys, (len(some), *parts[0][1]), known)
 
 
-def _group(keys: tuple[str, ...], lengths: Shape, known: Mapping[str, Fingerprint]) -> Iterator[Group]:
+def _group(keys: tuple[str, ...], lengths: Shape, known: Mapping[str, Fingerprint]) -> Iterator[Stack]:
     """The group of these leaves, if their shapes are equal."""
     parts = tuple(known[key] for key in keys)
     if len({part.shape for part in parts}) == 1:
-        yield Group(keys, lengths, parts)
+        yield Stack(keys, lengths, parts)
 
 
 def _along(members: Mapping[Numbers, str], slots: Collection[int]) -> Iterator[tuple[tuple[str, ...], Shape]]:
