@@ -26,6 +26,7 @@ from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.opening import on_disk, opened, without_values
+from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input, Plan
@@ -100,8 +101,8 @@ def with_recipe(request: Request) -> Request:
 
 
 @memory_errors("make the plan")
-def prepare(request: Request) -> Prepared:
-    """The plan that is asked for, with the open sources that it is made from.
+def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
+    """The plan that is asked for, with the open sources that it is made from. `watch`: see `decide`.
 
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
@@ -121,6 +122,7 @@ def prepare(request: Request) -> Prepared:
         destination(options, metadata, list(sources.values())),
         memory,
         workers,
+        watch,
     )
     warnings = (
         *plan.warnings,

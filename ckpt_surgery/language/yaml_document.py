@@ -77,6 +77,21 @@ class Document:
                 stop = mark.start + offsets[min(start + 1 if end is None else end, len(mark.value))]
         return self.at(first, stop, path_text(path))
 
+    def lines(self, path: DocumentPath) -> list[tuple[int, str]]:
+        """The lines that a value is written on, whole, each with its number from 1 on."""
+        held = (*self.marks.items(), *self.key_marks.items())
+        marks = [mark for where, mark in held if where[: len(path)] == path]
+        start = self.marks[path].start
+        stop = max(mark.stop for mark in marks)  # marks of lists and mappings have only their beginning
+        last = len(self.text[:stop].rstrip())
+        begin = bisect_right(self._line_starts, start)
+        end = bisect_right(self._line_starts, max(start, last - 1))
+        starts = [*self._line_starts, len(self.text)]
+        return [
+            (n, _on_one_line(self.text[starts[n - 1] : starts[n]].rstrip("\r\n")))
+            for n in range(begin, end + 1)
+        ]
+
     def at(self, start: int, stop: int, path: str = "") -> Place:
         """The place of the characters `start` to `stop` of the text. The caret stays on the first line."""
         line = bisect_right(self._line_starts, start)

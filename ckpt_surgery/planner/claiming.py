@@ -11,12 +11,15 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
-from ckpt_surgery.language.models import Rule
+from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.packaged import PREFIX
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
 from ckpt_surgery.planner.problems import OPTIONAL
+
+OPEN_ENDS = (")", "*", "+", "?")
+"""Ends of patterns that match whatever follows: that one matches the beginning of a key says nothing."""
 
 
 @frozen()
@@ -31,6 +34,11 @@ class Mirror:
     def seen(self, text: str) -> str | None:
         """The key that rules see for a key under the slot; None for any other key."""
         return self.params + text[len(self.slot) :] if text.startswith(f"{self.slot}/") else None
+
+
+def mirrors_of(pass_: Pass) -> list[Mirror]:
+    """The mirrored subtrees of a pass."""
+    return [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
 
 
 @frozen(eq=False)
@@ -131,14 +139,14 @@ def _possible(key: str, mirrors: Sequence[Mirror], candidates: Candidates) -> li
     """The rules that may match a key, in order."""
     if not mirrors:
         return candidates.of(key, None)
-    found = [one for text, mirror in _views(key, mirrors) for one in candidates.of(text, mirror)]
+    found = [one for text, mirror in views(key, mirrors) for one in candidates.of(text, mirror)]
     # A rule with `mirror_value` sees a mirrored leaf as such, even if it also matches the leaf's own key.
     return sorted(
         found, key=lambda one: (one[0].index, one[2] is None and one[0].rule.mirror_value is not None)
     )
 
 
-def _views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None]]:
+def views(text: str, mirrors: Sequence[Mirror]) -> list[tuple[str, Mirror | None]]:
     """The key itself, then the keys that it stands for in mirrored trees."""
     views: list[tuple[str, Mirror | None]] = [(text, None)]
     for mirror in mirrors:
@@ -171,7 +179,7 @@ def _matched_beginning(
 
     A pattern with an open end, such as `a/(.*)`, is about something else.
     """
-    if pattern.pattern.endswith((")", "*", "+", "?")):
+    if pattern.pattern.endswith(OPEN_ENDS):
         return None
     heads: dict[str, str] = {}
     for entry in entries:
@@ -208,7 +216,7 @@ def why_unused(
         for entry in entries
         if any(
             known.fit(view) and evaluator.match(index, ("match",), pattern, view)
-            for view, _ in _views(entry.key.text, mirrors)
+            for view, _ in views(entry.key.text, mirrors)
         )
     ]
     if not fits:

@@ -5,7 +5,7 @@ The problems of a pass are raised together at its end, because later passes woul
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -21,17 +21,25 @@ from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, count_of, names_of_sources
 from ckpt_surgery.planner.limits import Limits
-from ckpt_surgery.planner.passes import run_pass
+from ckpt_surgery.planner.passes import PassRun, run_pass
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.target import Target, target_leaves
+
+Watch = Callable[[PassRun], None]
+"""Called with each pass that has been run."""
 
 KEEP = "A checkpoint must have at least one leaf."
 
 
 def decide(
-    loaded: LoadedRecipe, listings: Mapping[str, Mapping[str, Leaf]], target: Target | None
+    loaded: LoadedRecipe,
+    listings: Mapping[str, Mapping[str, Leaf]],
+    target: Target | None,
+    watch: Watch = lambda run: None,
 ) -> Decisions:
     """Run all passes over the leaves of the sources, listed by source name; the first source is transformed.
+
+    `watch` is called after each pass that has no problem.
 
     Raises PlanError with every problem of the first pass that has one, for hooks that are not allowed, and if
     no leaf is left.
@@ -56,6 +64,7 @@ def decide(
         last = index == passes[-1][0]
         done = run_pass(pass_, loaded.recipe.unmatched, evaluator, target if last else None, settled, last)
         problems.raise_all()
+        watch(PassRun(pass_, evaluator, done.claims, done.tree))
         trees = {**trees, first: done.tree}
         settled = done.settled
         drops += done.drops

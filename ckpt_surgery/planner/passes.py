@@ -13,7 +13,7 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
-from ckpt_surgery.planner.claiming import Mirror, claim
+from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of
 from ckpt_surgery.planner.entries import Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled
@@ -34,6 +34,19 @@ class PassResult:
     """Leaves that are dropped unless an output uses them."""
     settled: Set[int]
     """The identities of all entries that this pass or one before it has claimed or looked up."""
+    claims: Claims
+
+
+@dataclass(frozen=True, eq=False)
+class PassRun:
+    """A pass that was run: what explains afterwards how it decided."""
+
+    pass_: Pass
+    evaluator: Evaluator
+    """What evaluated its rules; `evaluator.trees` are the trees before the pass."""
+    claims: Claims
+    tree: Tree
+    """The first source's tree after the pass."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ def run_pass(
     `last`: whether no other pass follows that could use what is left of the other sources.
     """
     rules = pass_.rules
-    mirrors = [Mirror(params, slot) for params, slots in pass_.mirror.items() for slot in slots]
+    mirrors = mirrors_of(pass_)
     _check_mirrors(pass_, evaluator)
     claims = claim(rules, mirrors, evaluator)
 
@@ -74,7 +87,8 @@ def run_pass(
         matched = _distinct(made.entries, rules, evaluator)
         left = unclaimed([*given.values(), *matched.values()])
         fit = fitted(evaluator, target, given, matched, left.kept)
-        return PassResult(fit.tree, (*made.drops, *left.drops, *fit.drops), made.unused, left.settled)
+        drops = (*made.drops, *left.drops, *fit.drops)
+        return PassResult(fit.tree, drops, made.unused, left.settled, claims)
     for index, rule in enumerate(rules):
         if rule.fill is not None:
             message = "`fill` needs a target, and belongs to the last pass"
@@ -84,7 +98,7 @@ def run_pass(
     _check_leaves(len(made.entries) + len(left.kept), evaluator.problems)
     tree = _distinct([*made.entries, *((None, entry) for entry in left.kept)], rules, evaluator)
     _warn_of_slots(made.entries, rules, mirrors, tree, evaluator.problems)
-    return PassResult(tree, (*made.drops, *left.drops), made.unused, left.settled)
+    return PassResult(tree, (*made.drops, *left.drops), made.unused, left.settled, claims)
 
 
 def _check_leaves(count: int, problems: Problems) -> None:

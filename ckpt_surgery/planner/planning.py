@@ -19,7 +19,7 @@ from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
-from ckpt_surgery.planner.decisions import decide
+from ckpt_surgery.planner.decisions import Watch, decide
 from ckpt_surgery.planner.dots import mistaken_dots
 from ckpt_surgery.planner.entries import Decisions, Entry, RuleRef
 from ckpt_surgery.planner.limits import check_values
@@ -41,12 +41,14 @@ def make_plan(
     destination: Destination,
     memory: int,
     workers: int,
+    watch: Watch = lambda run: None,
 ) -> Plan:
     """The plan of a recipe over the leaves of the sources, listed by source name.
 
-    `memory`: budget in bytes. Raises PlanError with all problems of the first stage that finds some.
+    `memory`: budget in bytes. `watch`: see `decide`. Raises PlanError with all problems of the first stage
+    that finds some.
     """
-    decisions = without_empty(decide(loaded, listings, target), destination)
+    decisions = without_empty(decide(loaded, listings, target, watch), destination)
     _check_values(decisions.outputs, loaded)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
     steps, moved = _steps(decisions.outputs, sharded.leaves, destination)

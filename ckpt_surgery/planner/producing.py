@@ -108,6 +108,7 @@ class MatchRule:
         """`index`: the number of the rule in its pass."""
         self._index = index
         self._rule = rule
+        self._outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
         self._evaluator = evaluator
         self._problems = evaluator.problems
         self._ref = evaluator.problems.ref(index)
@@ -116,18 +117,27 @@ class MatchRule:
         """What the rule makes, output by output."""
         rule = self._rule
         assert rule.match is not None
-        outcomes = rule.to.items() if isinstance(rule.to, Mapping) else [(rule.to, rule.value)]
-        for template, expression in outcomes:
+        for template, expression in self._outcomes:
             field = ("to", template.text) if isinstance(rule.to, Mapping) and template else ("value",)
             spelled = template is not None and template.names_beyond(rule.match)
             if not (expression or rule.mirror_value or rule.for_ or spelled):
                 yield from self._renamed(template, claims)
                 continue
-            members = (member for one in claims for member in self._contributions(template, expression, one))
+            found = (member for one in claims for member in self._contributions(template, expression, one))
+            members = (self._counted(template, member) for member in found)
             if expression is not None and "xs" in expression.names:
                 yield from self._gathered(field, members)
             else:
                 yield from self._single(field, members)
+
+    def contributions(self, claim: Claim) -> Iterator[Contribution]:
+        """All outputs that one leaf takes part in."""
+        for template, expression in self._outcomes:
+            yield from self._contributions(template, expression, claim)
+
+    def _counted(self, template: Template | None, member: Contribution) -> Contribution:
+        self._check_key(member.key, template)
+        return member
 
     def _renamed(self, template: Template | None, claims: Iterable[Claim]) -> Iterator[Entry]:
         """Leaves that keep their values and get a key made of groups alone: what most rules do."""
@@ -191,7 +201,6 @@ class MatchRule:
             scope = {**names, **variables} if variables else names
             key = self._destination(template, claim, scope)
             if key is not None:
-                self._check_key(key, template)
                 yield Contribution(claim, key, expression, scope)
 
     def _single(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:

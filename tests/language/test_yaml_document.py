@@ -385,3 +385,22 @@ def test_a_line_is_safe_to_print_and_columns_hold() -> None:
 )
 def test_path_text(path: tuple[str | int, ...], text: str) -> None:
     assert path_text(path) == text
+
+
+# --- the lines of a value -------------------------------------------------------------------------------
+
+
+def test_a_value_has_the_lines_that_it_is_written_on() -> None:
+    text = (
+        "version: 1\r\nrules:\r\n  - match: a\r\n    to: {b: x,\r\n      c: 'x'}\r\n  # a comment\r\n\r\n"
+        "  - match: d\r\n    value: |\r\n      x +\r\n\t  1\r\n\r\n# the end\r\n"
+    ).replace("\t  1", "      1\t")
+    document = parse_document(text, "r.yaml")
+    assert document.lines(("rules", 0)) == [(3, "  - match: a"), (4, "    to: {b: x,"), (5, "      c: 'x'}")]
+    assert document.lines(("rules", 1)) == [
+        (8, "  - match: d"),
+        (9, "    value: |"),
+        (10, "      x +"),
+        (11, "      1 "),
+    ]
+    assert document.lines(("version",)) == [(1, "version: 1")]

@@ -1,0 +1,169 @@
+"""How one leaf went through the passes, from plans of listings in memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from ckpt_surgery.language.loading import parse_recipe
+from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.planner.decisions import decide
+from ckpt_surgery.planner.passes import PassRun
+from ckpt_surgery.planner.target import Target
+from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage, attempts, last_pass, stages
+from tests.support.leaves import listing
+from tests.support.plans import configs
+
+Described = Mapping[str, str] | Sequence[str]
+
+
+def runs_of(recipe: str, *sources: Described, target: Described | None = None) -> list[PassRun]:
+    """The passes of a recipe, run over listings."""
+    loaded = replace(parse_recipe(f"version: 1\n{recipe}", "r.yaml"), configs=configs(None))
+    names = loaded.recipe.source_names(len(sources))
+    listings = {name: listing(given) for name, given in zip(names, sources, strict=True)}
+    policy = loaded.recipe.target or TargetPolicy()
+    runs: list[PassRun] = []
+    decide(loaded, listings, None if target is None else Target(listing(target), policy), runs.append)
+    return runs
+
+
+def stage_of(recipe: str, key: str, *sources: Described, target: Described | None = None) -> Stage:
+    (stage,) = stages(runs_of(recipe, *sources, target=target), key)
+    return stage
+
+
+def met(runs: Sequence[PassRun], key: str, source: str = "source") -> list[tuple[str, Outcome, str]]:
+    """Path, outcome and matched key of the rules that a leaf met."""
+    leaf = runs[0].evaluator.trees[source][key].leaf
+    return [(one.rule.path, one.outcome, one.key) for one in attempts(runs, source, leaf)]
+
+
+# --- back to the sources ------------------------------------------------------------------------------------
+
+
+def test_a_stack_tells_its_leaves_in_natural_order_with_their_groups() -> None:
+    recipe = "rules: [{match: '(?P<t>\\w)/l_(\\d+)', to: '${t}', by: 'int(g[2])', value: stack(xs)}]"
+    stage = stage_of(recipe, "a", ["a/l_10", "a/l_9", "b/l_0", *(f"a/l_{i}" for i in range(9))])
+    assert (stage.rule.path, stage.rule.line, stage.pass_name) == ("rules[0]", 2, None)
+    assert [one.key for one in stage.claims] == [f"a/l_{i}" for i in range(11)]
+    assert stage.claims[10] == Claimed("source", "a/l_10", {"t": "a", "2": "10"})
+    assert (stage.values, stage.looked_up, stage.keys) == (("stack(xs)",), (), ("a",))
+
+
+def test_of_several_outputs_the_expression_of_this_one_is_told() -> None:
+    recipe = "rules: [{match: '(.)', for: {i: range(2)}, to: {'\\1/${i}/p': x, '\\1/${i}/q': x + i}}]"
+    stage = stage_of(recipe, "w/1/q", ["w"])
+    assert stage.values == ("x + i",)
+    assert stage.claims == (Claimed("source", "w", {"1": "w", "i": "1"}),)
+
+
+def test_a_rename_has_no_expression_and_a_group_without_part_is_empty() -> None:
+    stage = stage_of("rules: [{match: '(a)?b(?P<r>.*)', to: 'c'}]", "c", ["b"])
+    assert (stage.values, stage.claims[0].bound) == ((), {"1": "", "r": ""})
+
+
+def test_a_leaf_that_no_rule_made_has_no_stage() -> None:
+    assert stages(runs_of("rules: [{match: a, to: b}]", ["a", "c"]), "c") == []
+
+
+def test_an_added_leaf_has_its_variables_and_what_it_looks_up() -> None:
+    recipe = (
+        "rules: [{add: 'n/${i}/${w}', for: {i: range(3), w: \"['p', 'q']\"}, value: \"source['a'] + i\"}]"
+    )
+    stage = stage_of(recipe, "n/2/q", ["a", "b"])
+    assert (stage.claims, stage.looked_up) == ((), (("source", "a"),))
+    assert stage.variables == {"i": "2", "w": "q"}
+
+
+def test_a_leaf_whose_shape_alone_is_used_was_claimed_all_the_same() -> None:
+    stage = stage_of("rules: [{match: a, value: 'zeros(x.shape, x.dtype)'}]", "a", ["a"])
+    assert [one.key for one in stage.claims] == ["a"]
+
+
+def test_a_fill_rule_claims_the_targets_leaf_and_looks_up_the_sources() -> None:
+    recipe = "rules: [{fill: '(?P<n>.)/w', from: 'old/${n}'}]"
+    stage = stage_of(recipe, "a/w", ["old/a"], target=["a/w"])
+    assert stage.claims == (Claimed("target", "a/w", {"n": "a"}),)
+    assert stage.looked_up == (("source", "old/a"),)
+    stage = stage_of("rules: [{fill: new, fallback: true}]", "new", ["a"], target=["a", "new"])
+    assert (stage.claims, stage.looked_up) == ((Claimed("target", "new", {}),), ())
+
+
+def test_a_mirrored_leaf_has_its_own_key_and_expression() -> None:
+    recipe = "mirror: {p: [mu]}\nrules: [{match: 'p/(.*)', to: 'p/n/\\1', value: x * 2, mirror_value: x}]"
+    stage = stage_of(recipe, "mu/n/w", ["p/w", "mu/w"])
+    assert stage.claims == (Claimed("source", "mu/w", {"1": "w"}),)
+    assert stage.values == ("x",)
+
+
+PASSES = """
+sources: [a, b]
+passes:
+  - name: mean
+    rules: [{match: 'l_(.)', to: 'm_\\1', value: "(x + b['l_' + g[1]]) / 2"}]
+  - rules: [{match: unused, to: gone, optional: true}]
+  - rules: [{match: 'm_(?P<n>.)', to: all, by: int(n), value: stack(xs)}, {match: k, to: kept}]
+"""
+
+
+def test_passes_are_told_from_the_first_to_the_last() -> None:
+    leaves = ["l_0", "l_1", "k"]
+    one, other = stages(runs_of(PASSES, leaves, leaves), "all")
+    assert (one.pass_name, one.rule.path, other.pass_name) == ("mean", "passes[0].rules[0]", None)
+    assert one.keys == ("m_0", "m_1")
+    assert [(c.source, c.key) for c in one.claims] == [("a", "l_0"), ("a", "l_1")]
+    assert one.looked_up == (("b", "l_0"), ("b", "l_1"))
+    assert [(c.source, c.key) for c in other.claims] == [("a", "m_0"), ("a", "m_1")]
+    (alone,) = stages(runs_of(PASSES, leaves, leaves), "kept")
+    assert (alone.rule.path, alone.claims[0].key) == ("passes[2].rules[1]", "k")
+
+
+# --- rules that a leaf met ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "outcome", "key"),
+    [
+        ("{match: 'a/b/c', to: d}", Outcome.CLAIMED, "a/b/c"),
+        ("{match: 'a/b', optional: true, to: d}", Outcome.BEGINNING, "a/b"),
+        ("{match: 'b/.', optional: true, to: d}", Outcome.END, "b/c"),
+        ("{match: 'a/(.*)', when: \"g[1] == 'x'\", optional: true, to: d}", Outcome.WHEN, "a/b/c"),
+        ("{match: '.*', source: two, optional: true, value: x, to: d}", Outcome.SOURCE, "a/b/c"),
+    ],
+)
+def test_what_came_of_a_rule(rule: str, outcome: Outcome, key: str) -> None:
+    runs = runs_of(f"sources: [one, two]\nrules: [{rule}]", ["a/b/c"], ["z"])
+    assert met(runs, "a/b/c", "one") == [("rules[0]", outcome, key)]
+
+
+@pytest.mark.parametrize("pattern", ["a", "ab/c", "a/b/c/d", "x(.*)", "a/(x)?"])
+def test_rules_about_something_else_are_left_out(pattern: str) -> None:
+    runs = runs_of(f"rules: [{{match: '{pattern}', optional: true, to: d}}]", ["aa/b/c"])
+    assert met(runs, "aa/b/c") == []
+
+
+def test_rules_after_the_one_that_claims_come_too_late_and_near_ones_are_left_out() -> None:
+    recipe = (
+        "rules: [{match: a, optional: true, to: z}, {match: 'a/b', to: c}, {match: 'a/.*', optional: true}]"
+    )
+    runs = runs_of(recipe, ["a/b", "k"])
+    assert met(runs, "a/b") == [("rules[1]", Outcome.CLAIMED, "a/b"), ("rules[2]", Outcome.LATER, "a/b")]
+
+
+def test_patterns_are_told_with_the_values_of_params() -> None:
+    runs = runs_of("params: {p: a.b}\nrules: [{match: '${p}/.*', to: c}]", ["a.b/w"])
+    leaf = runs[0].evaluator.trees["source"]["a.b/w"].leaf
+    (found,) = attempts(runs, "source", leaf)
+    assert found == Attempt(runs[0].evaluator.problems.ref(0), "(?:a\\.b)/.*", Outcome.CLAIMED, "a.b/w")
+
+
+def test_a_renamed_leaf_is_followed_into_later_passes() -> None:
+    recipe = (
+        "passes: [{rules: [{match: a, to: b}]}, {unmatched: drop, rules: [{match: 'b/c', optional: true},"
+        " {match: k}]}]"
+    )
+    runs = runs_of(recipe, ["a", "k"])
+    assert met(runs, "a") == [("passes[0].rules[0]", Outcome.CLAIMED, "a")]
+    leaf = runs[0].evaluator.trees["source"]["a"].leaf
+    assert last_pass(runs, "source", leaf) is runs[1]
