@@ -1,6 +1,7 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
-The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `lint`, `schema`, `verify`.
+The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `explain`, `lint`, `schema`,
+`verify`.
 `apply_shard` and `commit` carry out a saved plan on several machines.
 `restore` carries out a recipe into arrays of a running program.
 """
@@ -12,6 +13,7 @@ from ckpt_surgery.core.version import VERSION
 
 __version__ = VERSION
 __all__ = [
+    "Explanation",
     "MigratedRecipe",
     "Plan",
     "Result",
@@ -21,6 +23,7 @@ __all__ = [
     "commit",
     "convert",
     "diff",
+    "explain",
     "from_orbax_transforms",
     "from_t5x_assignment_map",
     "inspect",
@@ -35,18 +38,21 @@ if TYPE_CHECKING:
     from ckpt_surgery.api import apply, convert, plan
     from ckpt_surgery.checking import lint
     from ckpt_surgery.core.errors import SurgeryError
+    from ckpt_surgery.explaining import explain
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
     from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
     from ckpt_surgery.planner.plan import Plan
+    from ckpt_surgery.report.explanation import Explanation
     from ckpt_surgery.restoring import restore
     from ckpt_surgery.results import Result
     from ckpt_surgery.sharded import apply_shard, commit
     from ckpt_surgery.verifying import verify
 
 _MODULES = {
+    "Explanation": "report.explanation",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "results",
@@ -56,6 +62,7 @@ _MODULES = {
     "commit": "sharded",
     "convert": "api",
     "diff": "inspecting",
+    "explain": "explaining",
     "from_orbax_transforms": "migrating",
     "from_t5x_assignment_map": "migration.t5x_maps",
     "inspect": "inspecting",

@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 OF_API = {
     *("__init__", "api", "checking", "destinations", "document_paths", "inspecting", "migrating", "offers"),
+    "explaining",
     *(
         "matching",
         "opening",

@@ -46,3 +46,11 @@ def complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(code) for code in Code if code.startswith(incomplete.upper())]
+
+
+def complete_subject(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """What `explain` takes: the code of a problem, or a recipe and then checkpoints."""
+    if ctx.params.get(param.name or ""):
+        return complete_path(ctx, param, incomplete)
+    codes = complete_code(ctx, param, incomplete)
+    return codes if codes and incomplete else [*codes, *complete_recipe(ctx, param, incomplete)]

@@ -9,6 +9,7 @@ from ckpt_surgery.cli.json_documents import Versioned
 
 DOCUMENTS: Mapping[str, type[Versioned]] = {
     "plan": json_documents.PlanDocument,
+    "explain": json_documents.ExplainDocument,
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
     "verify": json_documents.VerifyDocument,

@@ -190,7 +190,7 @@ def selection_options(function: F) -> F:
 
 
 def recipe_options(function: F) -> F:
-    """Options of `apply` and `plan` that concern the recipe."""
+    """Options of `apply`, `plan` and `explain` that concern the recipe."""
     options = (
         click.option(
             "-e",
@@ -218,18 +218,11 @@ def recipe_options(function: F) -> F:
     return _all(options, function)
 
 
-def plan_options(function: F) -> F:
-    """Options of `apply`, `plan` and `convert`."""
+def bytes_options(function: F) -> F:
+    """Options of `apply`, `plan`, `convert` and `explain`: which bytes are read, and how they are written."""
     options = (
         selection_options,
         source_format_option("--src-format"),
-        click.option(
-            "--dst-step",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Write DST/N/ITEM, for a CheckpointManager.",
-        ),
-        click.option("--dst-item", metavar="NAME", help="Name of that item. [default: default]"),
         click.option(
             "--format",
             callback=_writable_format,
@@ -250,6 +243,21 @@ def plan_options(function: F) -> F:
             "rewrite SRC. [default: auto]",
         ),
         memory_option,
+    )
+    return _all(options, function)
+
+
+def plan_options(function: F) -> F:
+    """Options of `apply`, `plan` and `convert`."""
+    options = (
+        bytes_options,
+        click.option(
+            "--dst-step",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Write DST/N/ITEM, for a CheckpointManager.",
+        ),
+        click.option("--dst-item", metavar="NAME", help="Name of that item. [default: default]"),
         click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads."),
         json_option,
         report_option,

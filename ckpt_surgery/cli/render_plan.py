@@ -63,7 +63,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
         rows = rows[len(kept) :]
         text = f"{number_of(sum(r.total for r in kept), 'leaf')}, {bytes_text(sum(r.nbytes for r in kept))}"
         yield _word("kept").append(text, "dim")
-    yield from _row_lines(rows, width, full)
+    yield from row_lines(rows, width, full)
     if kept or rows:
         yield Text()
     yield _totals(plan)
@@ -132,7 +132,7 @@ def _word(fate: str) -> Text:
     return start_of(fate.upper() if fate in LOUD else fate, STYLES[fate])
 
 
-def _row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
+def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
     """A line for each row: keys, what they hold, and the rule; two or three where that is too long."""
     cells = [(_keys(row, full), _held(row), _reason(row)) for row in rows]
     held = max((cell_len(held) for _, held, _ in cells), default=0)

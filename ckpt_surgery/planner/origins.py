@@ -1,10 +1,23 @@
-"""The leaves that a step reads."""
+"""The leaves that a step reads, and the functions that its value is made of."""
 
+from collections import Counter
+
+from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.graph.nodes import reads
+from ckpt_surgery.graph.nodes import inputs_first, reads
 from ckpt_surgery.planner.plan import Step
 
 
 def origins(step: Step) -> dict[tuple[str, str], Leaf]:
     """The leaves that a value is computed from, by source and key: those of `step.sources`."""
     return {(read.source, read.leaf.key.text): read.leaf for read in reads(step.value)}
+
+
+def functions(step: Step) -> list[tuple[str, ArraySpec, int]]:
+    """Name and result of the functions of a value, each after its inputs, and how many of them there are.
+
+    Those with the same number of functions below them, of one name and result, are counted together.
+    """
+    applied = Counter((one.height, one.function.called(), one.spec) for one in inputs_first([step.value]))
+    ordered = sorted(applied.items(), key=lambda item: item[0][0])
+    return [(name, spec, count) for (_, name, spec), count in ordered]

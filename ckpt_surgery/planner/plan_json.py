@@ -38,8 +38,8 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "bytes_through": costs.bytes_through,
             "peak_memory": costs.peak_memory,
         },
-        "leaves": [_step_json(step) for step in plan.steps],
-        "dropped": [_dropped_json(gone) for gone in plan.dropped],
+        "leaves": [step_json(step) for step in plan.steps],
+        "dropped": [dropped_json(gone) for gone in plan.dropped],
         "warnings": list(plan.warnings),
         "restorable_by": dict(plan.restorable_by),
     }
@@ -54,7 +54,8 @@ def _input_json(source: Input) -> dict[str, Any]:
     return {"path": source.path, "format": source.format, **chosen, "leaves": source.leaves}
 
 
-def _step_json(step: Step) -> dict[str, Any]:
+def step_json(step: Step) -> dict[str, Any]:
+    """One leaf of the result."""
     return {
         "key": step.leaf.key.text,
         "fate": step.fate.value,
@@ -66,6 +67,7 @@ def _step_json(step: Step) -> dict[str, Any]:
     }
 
 
-def _dropped_json(gone: Dropped) -> dict[str, Any]:
+def dropped_json(gone: Dropped) -> dict[str, Any]:
+    """One leaf of a source that no leaf of the result uses."""
     rule = None if gone.rule is None else gone.rule.path
     return {"source": f"{gone.source}:{gone.leaf.key.text}", "rule": rule, "why": gone.why}

@@ -76,19 +76,21 @@ class Totals:
     """Leaves by fate; those that are dropped are leaves of sources, all others are leaves of the result."""
 
 
-def plan_rows(plan: Plan, *, full: bool = False) -> list[Row]:
+def plan_rows(plan: Plan, *, full: bool = False, part: bool = False) -> list[Row]:
     """The diff. Every output leaf and every dropped leaf is in exactly one row.
 
-    Rows are in the plan's own order, dropped leaves last. With `full` each leaf has a row to itself.
+    Rows are in the plan's own order, dropped leaves last. With `full` each leaf has a row to itself. `part`:
+    whether the plan lacks leaves of the whole one, so that none of its subtrees is known to be complete.
     """
     several = len({i.name for i in plan.inputs} - {TARGET}) > 1
     changes = [
         *(_of_step(step, several) for step in plan.steps),
         *(_of_dropped(gone, several) for gone in plan.dropped),
     ]
-    if full:
+    if full or part:
         alone = [Subtree(c.key, c.source, (n,), ((),)) for n, c in enumerate(changes)]
-        return [_row(changes, alone[f.first], f) for f in unfolded([_entry(changes, one) for one in alone])]
+        together = (unfolded if full else fold)([_entry(changes, one) for one in alone])
+        return [_row(changes, alone[f.first], f) for f in together]
     read = dict.fromkeys(source for change in changes for source in change.sources)
     found = subtrees([change.move for change in changes], [tuple(key.split("/")) for key in read])
     entries = [_entry(changes, one) for one in found]

@@ -103,7 +103,7 @@ def test_subtrees(make_plan, tower):
 
 def test_bytes_of_a_subtree_with_mirrors_are_its_own():
     row = Row("dropped", "a/…", (), 1, 2, 0, "f32", 3 * 2048, RuleRef("rules[0]", 4), "drop", ("mu", "nu"))
-    (line,) = render_plan._row_lines([row], 100, False)
+    (line,) = render_plan.row_lines([row], 100, False)
     assert line.plain.endswith("  2 leaves, f32, 2.00 KiB, also in mu and nu  rules[0], line 4")
 
 

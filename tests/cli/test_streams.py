@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "schema": ["schema"],
     "lint": ["lint", "r.yaml"],
     "explain": ["explain", "CS010"],
+    "explain a key": ["explain", "r.yaml", "m.safetensors", "w0x0"],
     "inspect": ["inspect", "m.safetensors", "--full"],
     "diff": ["diff", "m.safetensors", "m.safetensors"],
     "verify": ["verify", "v.safetensors"],

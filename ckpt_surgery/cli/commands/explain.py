@@ -1,33 +1,96 @@
-"""`explain`: what the code of a problem means."""
+"""`explain`: where a leaf comes from or goes to, and what the code of a problem means."""
+
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.completion import complete_code
-from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import global_options
+from ckpt_surgery.cli.completion import complete_subject
+from ckpt_surgery.cli.console import open_terminal, write_document
+from ckpt_surgery.cli.given_recipes import given_recipe
+from ckpt_surgery.cli.options import (
+    bytes_options,
+    check_documents,
+    full_option,
+    global_options,
+    json_option,
+    recipe_options,
+)
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.explanations import EXPLANATIONS
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ckpt_surgery.cli.console import Terminal
+    from ckpt_surgery.requests import PlanOptions
+
 EXAMPLES = {
+    "explain recipe.yaml old params/w/kernel": "Where a leaf of the result comes from, or what dropped one.",
+    "explain recipe.yaml old params/decoder": "All leaves of a subtree.",
+    "explain -e 's|old/(.*)|new/\\1|' old new/w": "Of a rule without a file.",
     "explain CS010": "What the problem CS010 is.",
-    "explain cs001": "Small letters do as well.",
 }
+TAKES = "`explain` takes RECIPE SRC... KEY, or the code of a problem"
 
 
-@click.command("explain", cls=Command, short_help="Say what the code of a problem means.", examples=EXAMPLES)
-@click.argument("subject", metavar="CODE", shell_complete=complete_code)
+@click.command(
+    "explain", cls=Command, short_help="Say where a leaf comes from, or what a code means.", examples=EXAMPLES
+)
+@click.argument(
+    "subjects", metavar="RECIPE SRC... KEY | CODE", nargs=-1, required=True, shell_complete=complete_subject
+)
+@recipe_options
+@bytes_options
+@json_option
+@full_option
 @global_options
 @click.pass_context
-def command(ctx: click.Context, subject: str) -> int:
-    """Say what the problem CODE means, such as CS010: why it is a problem, what to do, and an example."""
+def command(
+    ctx: click.Context,
+    subjects: tuple[str, ...],
+    rules: tuple[str, ...],
+    json_to: str | None,
+    full: bool,
+    **options: "Unpack[PlanOptions]",
+) -> int:
+    """Say where the leaf KEY of the result comes from: its sources, the rule, what its groups matched, the
+    functions, and how its bytes are moved. Of a leaf of SRC, what becomes of it, and which rules nearly
+    matched it. Of a subtree, all its leaves. Reads metadata only.
+
+    With CODE alone, such as CS010, say what this problem is: why it is one, what to do, and an example.
+    """
+    if len(subjects) == 1 and not rules:
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given != ["subjects"] and subjects[0].upper() in set(Code):
+            raise UsageError("a code is explained without options", hint=f"{TAKES}.")
+        return _explain_code(subjects[0], open_terminal(ctx.find_root().obj))
+    if len(subjects) < (2 if rules else 3):
+        raise UsageError(f"{TAKES}; {'SRC' if rules else 'a path'} or KEY is missing")
+    from ckpt_surgery import explaining
+    from ckpt_surgery.cli.render_explanation import explanation_lines
+    from ckpt_surgery.report.explanation import explanation_json
+
+    *paths, key = subjects
+    recipe, sources = paths[0], tuple(paths if rules else paths[1:])
+    terminal = open_terminal(ctx.find_root().obj, json_to)
+    loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
+    check_documents([json_to], loaded, sources, None, options)
+    explanation = explaining.explain(loaded, *sources, key=key, **options)
+    terminal.show(explanation_lines(explanation, full=full, width=terminal.text.width))
+    if json_to is not None:
+        write_document(explanation_json(explanation), json_to)
+    return 0
+
+
+def _explain_code(text: str, terminal: "Terminal") -> int:
     from rich.text import Text
 
-    code = _code(subject)
+    code = _code(text)
     explained = EXPLANATIONS[code]
-    terminal = open_terminal(ctx.find_root().obj)
     terminal.show([Text.assemble((code, "bold"), f"  {explained.title}"), Text()])
     terminal.wrapped([Text(explained.text), Text()])
     terminal.show(Text(f"    {line}") for line in explained.example.splitlines())
@@ -38,5 +101,8 @@ def _code(text: str) -> Code:
     name = text.upper()
     if name in set(Code):
         return Code(name)
-    hint = f"Codes go from {min(Code)} to {max(Code)}; each problem that is reported has one."
+    hint = (
+        f"Codes go from {min(Code)} to {max(Code)}; each problem that is reported has one. "
+        "For a key, write `explain RECIPE SRC... KEY`."
+    )
     raise UsageError(f"there is no problem with the code `{shown(text)}`", hint=hint)

@@ -1,0 +1,196 @@
+"""Where one leaf of a result comes from, and what becomes of one leaf of a source."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.planner.entries import RuleRef
+from ckpt_surgery.planner.origins import functions, origins
+from ckpt_surgery.planner.plan import Dropped, Plan, Step
+from ckpt_surgery.planner.plan_json import dropped_json, step_json
+from ckpt_surgery.planner.tracing import Attempt, Claimed, Outcome, Stage
+from ckpt_surgery.report.leaves import describe, short_spec
+
+UNMATCHED = "unmatched"
+"""Where `Explanation.excerpts` has the policy for leaves that no rule claims."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a recipe."""
+
+    number: int
+    """Its number, from 1."""
+    text: str
+    """The line without its line break; characters that would move the cursor are replaced."""
+
+
+@dataclass(frozen=True)
+class OriginLeaf:
+    """A leaf that is read."""
+
+    source: str
+    """Name of the source."""
+    leaf: Leaf
+    """Its key, shape, dtype and kind there."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Functions that are applied side by side, or one, and give arrays of one shape and dtype."""
+
+    name: str
+    """Name of the function, or the operator."""
+    count: int
+    """How many of them there are."""
+    spec: str
+    """Dtype and shape of what each of them gives: `bf16[2048,8192]`."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """How a leaf of the result is made."""
+
+    step: Step
+    """The leaf, its fate, its transfer, and the rule that decided."""
+    sources: tuple[OriginLeaf, ...]
+    """The leaves of sources, or of the target, that it is made of."""
+    stages: tuple[Stage, ...]
+    """The rules on the way, from the first pass to the last."""
+    operations: tuple[Operation, ...]
+    """The functions of its value, each after its inputs; none where the value stays as it is."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """What becomes of a leaf of a source."""
+
+    source: str
+    """Name of the source."""
+    leaf: Leaf
+    outputs: tuple[str, ...]
+    """Keys of the leaves of the result that are made of it, among others."""
+    dropped: Dropped | None
+    """What dropped it; None if a leaf of the result is made of it."""
+    attempts: tuple[Attempt, ...]
+    """The `match` rules that claimed it, or nearly did."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What there is to say about one key: as a leaf of the result, as leaves of sources, or as a subtree."""
+
+    key: str
+    """The key that was asked for."""
+    plan: Plan
+    """The whole plan; where the key is a subtree, only what is in it."""
+    made: Made | None
+    """The leaf of the result with this key, if there is one."""
+    used: tuple[Used, ...]
+    """The leaves of sources with this key, one of each source that has one."""
+    excerpts: Mapping[str, tuple[Line, ...]]
+    """The lines of the recipe with the rules that are named, by their paths (`rules[3]`); those of the policy
+    for unclaimed leaves are under `unmatched`."""
+
+    @property
+    def is_subtree(self) -> bool:
+        """Whether no leaf has the key, and leaves lie under it."""
+        return self.made is None and not self.used
+
+
+def made(step: Step, stages: Sequence[Stage]) -> Made:
+    """The report about a leaf of the result."""
+    read = tuple([OriginLeaf(source, leaf) for (source, _), leaf in origins(step).items()])
+    operations = [Operation(name, count, short_spec(spec)) for name, spec, count in functions(step)]
+    return Made(step, read, tuple(stages), tuple(operations))
+
+
+def described(leaves: Sequence[OriginLeaf]) -> str:
+    """`f32[2,3]`, or `48 × f32[2,3]`, or `2 × f32[2,3], f32[3]`."""
+    counts = Counter(describe(one.leaf) for one in leaves)
+    return ", ".join(spec if count == 1 else f"{count:,} × {spec}" for spec, count in counts.items())
+
+
+def rules_of(made: Made | None, used: Sequence[Used]) -> list[RuleRef]:
+    """The rules of which an explanation shows the lines."""
+    found = [] if made is None else [made.step.rule, *(stage.rule for stage in made.stages)]
+    found += [one.dropped.rule for one in used if one.dropped is not None]
+    found += [attempt.rule for one in used for attempt in one.attempts if attempt.outcome is Outcome.CLAIMED]
+    return list(dict.fromkeys(rule for rule in found if rule is not None))
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------
+
+
+def explanation_json(explanation: Explanation) -> dict[str, Any]:
+    """The JSON document of `explain`."""
+    plan, made = explanation.plan, explanation.made
+    subtree = explanation.is_subtree
+    return {
+        "schema": JSON_SCHEMA,
+        "key": explanation.key,
+        "recipe": plan.recipe,
+        "sources": {source.name: source.path for source in plan.inputs},
+        "made": None if made is None else _made_json(made),
+        "used": [_used_json(one) for one in explanation.used],
+        "leaves": [step_json(step) for step in plan.steps] if subtree else [],
+        "dropped": [dropped_json(gone) for gone in plan.dropped] if subtree else [],
+    }
+
+
+def _made_json(made: Made) -> dict[str, Any]:
+    operations = [{"name": one.name, "count": one.count, "spec": one.spec} for one in made.operations]
+    return {
+        **step_json(made.step),
+        "sources": [{"source": f"{o.source}:{o.leaf.key.text}", **_leaf_json(o.leaf)} for o in made.sources],
+        "bytes": made.step.leaf.nbytes,
+        "stages": [_stage_json(stage) for stage in made.stages],
+        "operations": operations,
+    }
+
+
+def _leaf_json(leaf: Leaf) -> dict[str, Any]:
+    return {"kind": leaf.kind.value, **spec_json(leaf)}
+
+
+def _stage_json(stage: Stage) -> dict[str, Any]:
+    return {
+        "pass": stage.pass_name,
+        "rule": stage.rule.path,
+        "line": stage.rule.line,
+        "keys": list(stage.keys),
+        "claims": [_claimed_json(one) for one in stage.claims],
+        "looked_up": [f"{source}:{key}" for source, key in stage.looked_up],
+        "values": list(stage.values),
+        "variables": dict(stage.variables),
+    }
+
+
+def _claimed_json(claimed: Claimed) -> dict[str, Any]:
+    return {"source": f"{claimed.source}:{claimed.key}", "bound": dict(claimed.bound)}
+
+
+def _used_json(used: Used) -> dict[str, Any]:
+    gone = used.dropped
+    rule = None if gone is None or gone.rule is None else gone.rule
+    return {
+        "source": f"{used.source}:{used.leaf.key.text}",
+        **_leaf_json(used.leaf),
+        "outputs": list(used.outputs),
+        "why_dropped": None if gone is None else gone.why,
+        "rule": None if rule is None else rule.path,
+        "line": None if rule is None else rule.line,
+        "attempts": [
+            {
+                "rule": one.rule.path,
+                "line": one.rule.line,
+                "match": one.pattern,
+                "outcome": one.outcome.value,
+                "key": one.key,
+            }
+            for one in used.attempts
+        ],
+    }

@@ -1,0 +1,180 @@
+"""`ckpt_surgery.explain`, with real files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import ckpt_surgery
+from ckpt_surgery import SurgeryError
+from ckpt_surgery.planner.plan import Fate, Transfer
+from ckpt_surgery.planner.tracing import Outcome
+from ckpt_surgery.report.explanation import Line, Operation
+
+RECIPE = """\
+version: 1
+unmatched: drop
+params: {to: net}
+rules:
+  # the layers
+  - match: 'l_(?P<n>\\d+)/w'
+    to: '${to}/w'
+    value: cast(stack(xs), 'bfloat16')
+
+  - {match: '(bias|step)'}
+  - {match: old/w, drop: true}
+  - {match: old, optional: true, to: gone}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    layers = {f"l_{i}/w": np.ones((2, 3), np.float32) for i in range(3)}
+    others = {"bias": np.ones(4, np.float32), "step": np.array(7), "old/w": np.ones(2), "old/b": np.ones(2)}
+    save_file({**layers, **others}, "a.safetensors")
+    Path("r.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def test_a_leaf_of_the_result(here: Path) -> None:
+    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="net/w")
+    assert found.made is not None
+    step = found.made.step
+    assert (step.fate, step.transfer, step.leaf.nbytes) == (Fate.TRANSFORMED, Transfer.COMPUTE, 36)
+    assert [(o.source, o.leaf.key.text) for o in found.made.sources] == [
+        ("source", f"l_{i}/w") for i in range(3)
+    ]
+    assert [str(o.leaf.spec) for o in found.made.sources] == ["float32[2,3]"] * 3
+    assert found.made.operations == (Operation("stack", 1, "f32[3,2,3]"), Operation("cast", 1, "bf16[3,2,3]"))
+    assert found.excerpts == {
+        "rules[0]": (
+            Line(6, "  - match: 'l_(?P<n>\\d+)/w'"),
+            Line(7, "    to: '${to}/w'"),
+            Line(8, "    value: cast(stack(xs), 'bfloat16')"),
+        )
+    }
+    assert (found.used, found.is_subtree) == ((), False)
+
+
+def test_functions_that_stand_side_by_side_are_counted(here: Path) -> None:
+    twice = {"match": "l_(.)/w", "to": "m_\\1", "value": "x * 2"}
+    stacked = {"match": "m_.", "to": "w", "value": "stack(xs)"}
+    recipe = {"version": 1, "passes": [{"rules": [twice]}, {"rules": [stacked]}]}
+    made = ckpt_surgery.explain(recipe, "a.safetensors", key="w").made
+    assert made is not None
+    assert made.operations == (Operation("*", 3, "f32[2,3]"), Operation("stack", 1, "f32[3,2,3]"))
+    assert [stage.rule.path for stage in made.stages] == ["passes[0].rules[0]", "passes[1].rules[0]"]
+
+
+def test_options_change_what_is_explained(here: Path) -> None:
+    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="x/w", set={"to": "x"}, format="safetensors")
+    assert found.made is not None
+    with pytest.raises(TypeError, match="no option `sett`; did you mean `set`"):
+        ckpt_surgery.explain("r.yaml", "a.safetensors", key="x/w", sett={})  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("key", "outputs", "why", "rule", "excerpt"),
+    [
+        ("l_1/w", ("net/w",), None, None, "rules[0]"),
+        ("old/w", (), "drop", "rules[2]", "rules[2]"),
+        ("old/b", (), "unmatched: drop", None, "unmatched"),
+    ],
+)
+def test_a_leaf_of_a_source(
+    here: Path, key: str, outputs: tuple[str, ...], why: str | None, rule: str | None, excerpt: str
+) -> None:
+    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key=key)
+    (used,) = found.used
+    assert (found.made, used.source, used.leaf.key.text, used.outputs) == (None, "source", key, outputs)
+    gone = used.dropped
+    assert (None if gone is None else gone.why) == why
+    assert (None if gone is None or gone.rule is None else gone.rule.path) == rule
+    assert list(found.excerpts) == [excerpt]
+
+
+def test_the_rule_that_nearly_matched(here: Path) -> None:
+    (used,) = ckpt_surgery.explain("r.yaml", "a.safetensors", key="old/b").used
+    assert [(one.rule.path, one.outcome, one.key) for one in used.attempts] == [
+        ("rules[3]", Outcome.BEGINNING, "old")
+    ]
+
+
+def test_the_policy_of_the_pass_that_dropped_a_leaf_is_shown(here: Path) -> None:
+    recipe = (
+        "version: 1\nunmatched: keep\npasses:\n"
+        "  - {unmatched: drop, rules: [{match: bias}]}\n  - {rules: [{match: bias, to: b}]}\n"
+    )
+    found = ckpt_surgery.explain(recipe, "a.safetensors", key="old/b")
+    (line,) = found.excerpts["unmatched"]
+    assert line.number == 4
+
+
+def test_a_key_on_both_sides_is_explained_for_both(here: Path) -> None:
+    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="bias")
+    assert found.made is not None
+    assert found.made.step.fate is Fate.KEPT
+    assert [one.outputs for one in found.used] == [("bias",)]
+
+
+def test_each_source_and_one_of_them(here: Path) -> None:
+    save_file({"bias": np.ones(4, np.float32), "more": np.ones(2)}, "b.safetensors")
+    recipe = {
+        "version": 1,
+        "sources": ["a", "b"],
+        "rules": [{"match": "bias", "value": "x + b['bias']"}, {"match": ".*", "source": "a"}],
+    }
+    both = ckpt_surgery.explain(recipe, "a.safetensors", "b.safetensors", key="bias")
+    assert [(one.source, one.outputs) for one in both.used] == [("a", ("bias",)), ("b", ("bias",))]
+    assert both.used[1].attempts == ()
+    one = ckpt_surgery.explain(recipe, "a.safetensors", "b.safetensors", key="b:bias")
+    assert (one.made, [used.source for used in one.used]) == (None, ["b"])
+    (more,) = ckpt_surgery.explain(recipe, "a.safetensors", "b.safetensors", key="more").used
+    assert more.dropped is not None
+    assert [(one.rule.path, one.outcome) for one in more.attempts] == [("rules[1]", Outcome.SOURCE)]
+
+
+def test_a_subtree_has_the_part_of_the_plan_that_is_in_it(here: Path) -> None:
+    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="old/")
+    assert found.is_subtree
+    assert (found.plan.steps, [gone.leaf.key.text for gone in found.plan.dropped]) == ((), ["old/b", "old/w"])
+    found = ckpt_surgery.explain("r.yaml", "a.safetensors", key="l_0")
+    assert [step.leaf.key.text for step in found.plan.steps] == ["net/w"]
+
+
+@pytest.mark.parametrize(
+    ("key", "message", "hint"),
+    [
+        ("net/ww", "have no leaf and no subtree `net/ww`; did you mean `net/w`?", "`inspect SRC --full`"),
+        ("neto", "have no leaf and no subtree `neto`; did you mean `net`?", "`inspect SRC --full`"),
+        ("\x1b[31m", "have no leaf and no subtree `\\x1b[31m`", "`inspect SRC --full`"),
+        ("source:bia", "the source `source` has no leaf and no subtree `bia`; did you mean `bias`?", "`plan"),
+        ("", "have no leaf and no subtree ``", "`inspect SRC --full`"),
+    ],
+)
+def test_an_unknown_key(here: Path, key: str, message: str, hint: str) -> None:
+    with pytest.raises(SurgeryError) as caught:
+        ckpt_surgery.explain("r.yaml", "a.safetensors", key=key)
+    assert caught.value.exit_code == 2
+    assert message in caught.value.problems[0].message
+    assert hint in (caught.value.problems[0].hint or "")
+
+
+def test_a_key_between_passes_is_named_as_such(here: Path) -> None:
+    recipe = "version: 1\npasses: [{rules: [{match: bias, to: b}]}, {rules: [{match: b, to: c}]}]\n"
+    with pytest.raises(SurgeryError, match=r"between the passes, after passes\[0\]"):
+        ckpt_surgery.explain(recipe, "a.safetensors", key="b")
+
+
+def test_a_recipe_that_does_not_fit_fails_as_plan_does(here: Path) -> None:
+    Path("r.yaml").write_text("version: 1\nrules: [{match: nothing, to: x}]\n")
+    with pytest.raises(SurgeryError, match="the rule claims nothing"):
+        ckpt_surgery.explain("r.yaml", "a.safetensors", key="bias")
+
+
+def test_without_a_recipe_and_from_a_tree() -> None:
+    found = ckpt_surgery.explain(None, {"a": {"b": np.ones(2)}}, key="a/b")
+    assert found.made is not None
+    assert (found.made.step.fate, found.made.stages, found.excerpts) == (Fate.KEPT, (), {})
