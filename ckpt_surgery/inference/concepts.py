@@ -1,0 +1,152 @@
+"""What the words of a key mean, as concepts: `self_attn.q_proj.weight` is attention, query, weight.
+
+Words without an entry in the table of synonyms are concepts themselves. A number that is a part of a name
+counts by its rank: `conv1` and `Conv_0` are both the first, where the others are `conv2` and `Conv_1`.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference import synonyms
+
+Rank = Callable[[str, int], int | None]
+"""The rank of a number behind a text, from 0; None where it is the only one there."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
+_LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
+SUBLAYERS = frozenset({"attention", "cross", "mlp"})
+"""What a block of layers consists of."""
+_PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
+"""Where a norm is that belongs to a sublayer."""
+_SPECIAL = frozenset(
+    {"embedding", "query", "key", "before", "beforecross", "between", "after", "final", "initial"}
+)
+"""What a norm has that is not the last one of its tower."""
+
+Phrases = Mapping[tuple[str, ...], tuple[str, ...]]
+
+
+@frozen()
+class Meaning:
+    """What the text of a template says."""
+
+    words: tuple[str, ...]
+    """Its words in their order, in lower case, indices left out."""
+    concepts: tuple[str, ...]
+    """What they mean, in their order, each once; at least one."""
+
+
+def meaning(text: str, rank: Rank | None = None) -> Meaning:
+    """What a template's text says: `layers/{}/mlp/wi_0/kernel` is layer, mlp, gate, weight."""
+    tokens = _tokens(text)
+    words = tuple(word for word, _ in tokens)
+    found: list[str] = []
+    place = 0
+    while place < len(tokens):
+        taken, concepts = _longest(words, place, found)
+        if taken == 0:
+            concepts = _unknown(tokens[place], text, found, rank)
+            taken = 1
+        found += [concept for concept in concepts if concept not in found]
+        place += taken
+    return Meaning(words, tuple(_completed(found)))
+
+
+def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
+    """The meaning of a leaf of a sublayer, `attention`, `cross` or `mlp`, whose own name does not say so."""
+    if not set(said.concepts).isdisjoint(SUBLAYERS):
+        return said
+    if "norm" in said.concepts:
+        kept = [concept for concept in said.concepts if concept != "final"]
+        return Meaning(said.words, (*kept, _PLACES[sublayer]))
+    return Meaning(said.words, (*said.concepts, sublayer))
+
+
+def counted(text: str) -> str:
+    """What an index behind this text counts: the concept of the last word before it; "" for none."""
+    tokens = _tokens(text)
+    if not tokens:
+        return ""
+    for length in (3, 2, 1):
+        words = tuple(word for word, _ in tokens[-length:])
+        concepts = _table(synonyms.ANYWHERE).get(words)
+        if concepts:
+            return concepts[-1]
+    return tokens[-1][0]
+
+
+def _tokens(text: str) -> list[tuple[str, int]]:
+    """The words of a text, in lower case and respelled, each with its offset."""
+    found: list[tuple[str, int]] = []
+    for match in _WORD.finditer(text):
+        word = match.group().lower()
+        if word.isdigit():
+            word = word.lstrip("0") or "0"
+        for part in synonyms.SPELLINGS.get(word, word).split():
+            found.append((part, match.start()))
+    return found
+
+
+def _longest(words: Sequence[str], place: int, found: Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """How many words the longest phrase from here has, and its concepts; 0 where no phrase is known."""
+    tables = _tables(words, place, found)
+    for length in range(min(_longest_phrase(), len(words) - place), 0, -1):
+        phrase = tuple(words[place : place + length])
+        for table in tables:
+            if phrase in table:
+                return length, table[phrase]
+    return 0, ()
+
+
+def _tables(words: Sequence[str], place: int, found: Sequence[str]) -> list[Phrases]:
+    """The tables that count for what stands behind these concepts, the closest first."""
+    tables = []
+    if "optimizer" in found and place == len(words) - 1:
+        tables.append(_table(synonyms.IN_OPTIMIZER))
+    if "attention" in found or "cross" in found:
+        tables.append(_table(synonyms.IN_ATTENTION))
+    elif "mlp" in found:
+        tables.append(_table(synonyms.IN_MLP))
+    if "layer" in found:
+        tables.append(_table(synonyms.IN_LAYER))
+    if not found:
+        tables.append(_table(synonyms.ROOT))
+    return [*tables, _table(synonyms.ANYWHERE)]
+
+
+def _unknown(token: tuple[str, int], text: str, found: Sequence[str], rank: Rank | None) -> tuple[str, ...]:
+    """The concept of a word that no phrase has."""
+    word, offset = token
+    if not word.isdigit():
+        return (word,)
+    place = None if rank is None else rank(text[:offset], int(word))
+    return () if place is None else (f"{found[-1] if found else ''}#{place}",)
+
+
+def _completed(found: Sequence[str]) -> list[str]:
+    """With what goes without saying: a leaf is a weight, and a norm outside of layers is the last one."""
+    complete = list(found)
+    if "norm" in found and "layer" not in found and _SPECIAL.isdisjoint(found):
+        complete.append("final")
+    if _LEAF_KINDS.isdisjoint(found):
+        complete.append("weight")
+    return complete
+
+
+@functools.cache
+def _table(text: str) -> Phrases:
+    """The phrases of a table, with their concepts."""
+    table: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for line in text.strip().splitlines():
+        if line.strip():
+            concepts, phrases = line.split(":")
+            means = tuple(concepts.split()) if concepts.strip() != "-" else ()
+            table |= {tuple(phrase.split()): means for phrase in phrases.split(",")}
+    return table
+
+
+@functools.cache
+def _longest_phrase() -> int:
+    return max(map(len, _table(synonyms.ANYWHERE)))

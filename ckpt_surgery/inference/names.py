@@ -1,0 +1,105 @@
+"""What the names of two checkpoints say, each seen among the others."""
+
+import bisect
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.inference.concepts import SUBLAYERS, Meaning, meaning, with_sublayer
+from ckpt_surgery.inference.similarity import Weights, least_shared, similarity, weights
+from ckpt_surgery.inference.subfamilies import Subfamily
+
+_NUMBERED = re.compile(r"\d+(?=[/.])")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the names of two checkpoints' subfamilies say, and how much each concept tells."""
+
+    sources: Sequence[Meaning]
+    targets: Sequence[Meaning]
+    weigh: Weights
+
+    @staticmethod
+    def of(sources: Sequence[Subfamily], targets: Sequence[Subfamily]) -> "Names":
+        """Of these subfamilies, in their order."""
+        left, right = meanings(sources), meanings(targets)
+        return Names(left, right, weights(left, right))
+
+    def alike(
+        self, least: float, blocks: tuple[Sequence[object], Sequence[object]]
+    ) -> Iterator[tuple[float, int, int]]:
+        """Score, source and target of all pairs with at least this score and the same block.
+
+        `blocks`: something for each source and each target; only those with equal ones are compared. Two
+        names that resemble each other share one of the rare concepts of each: few have to be compared.
+        """
+        holders: dict[tuple[object, str], list[int]] = {}
+        for at, (said, block) in enumerate(zip(self.targets, blocks[1], strict=True)):
+            for concept in said.concepts:
+                holders.setdefault((block, concept), []).append(at)
+        share = least_shared(least)
+        for at, (said, block) in enumerate(zip(self.sources, blocks[0], strict=True)):
+            near = {
+                other for concept in self._telling(said, share) for other in holders.get((block, concept), ())
+            }
+            for other in sorted(near):
+                score = similarity(said, self.targets[other], self.weigh)
+                if score >= least:
+                    yield score, at, other
+
+    def _telling(self, said: Meaning, share: float) -> list[str]:
+        """The rarest concepts of a name: the others weigh less than this share of it together."""
+        ordered = sorted(said.concepts, key=lambda concept: self.weigh.of[concept])
+        allowed = share * self.weigh.sum(ordered)
+        for at, concept in enumerate(ordered):
+            allowed -= self.weigh.of[concept]
+            if allowed <= 0:
+                return ordered[at:]
+        return ordered
+
+
+def meanings(subfamilies: Sequence[Subfamily]) -> list[Meaning]:
+    """What the names of all subfamilies of one checkpoint say, each seen among the others.
+
+    Where everything that names a sublayer below a number says the same one (`layer.0.SelfAttention`), the
+    others below this number (`layer.0.layer_norm`) belong to it as well.
+    """
+    rank = _ranks(subfamilies)
+    prefixes = [list(_numbered(subfamily.text)) for subfamily in subfamilies]
+    of_subtrees: dict[str, set[str]] = {}
+    for subfamily, own in zip(subfamilies, prefixes, strict=True):
+        for prefix in own:
+            first = re.split("[/.]", subfamily.text[len(prefix) + 1 :])[0]
+            of_subtrees.setdefault(prefix, set()).update(SUBLAYERS.intersection(meaning(first).concepts))
+    made = []
+    for subfamily, own in zip(subfamilies, prefixes, strict=True):
+        said = meaning(subfamily.text, rank)
+        told = [of_subtrees[prefix] for prefix in own if len(of_subtrees[prefix]) == 1]
+        made.append(with_sublayer(said, next(iter(told[-1]))) if told else said)
+    return made
+
+
+def _numbered(text: str) -> Iterator[str]:
+    """A template's text up to each number that ends a component, but not the text."""
+    for match in _NUMBERED.finditer(text):
+        yield text[: match.end()]
+
+
+def _ranks(subfamilies: Iterable[Subfamily]) -> Callable[[str, int], int | None]:
+    """The rank of a number among all that stand behind the same text in a checkpoint."""
+    values: dict[str, set[int]] = {}
+    for subfamily in subfamilies:
+        text = subfamily.text
+        for match in re.finditer(r"\d+", text):
+            values.setdefault(text[: match.start()], set()).add(int(match.group()))
+        for slot in range(subfamily.template.slots):
+            before = "{}".join(subfamily.template.texts[: slot + 1])
+            values.setdefault(before, set()).update(int(numbers[slot]) for numbers in subfamily.members)
+    ordered = {before: sorted(found) for before, found in values.items()}
+
+    def rank(before: str, number: int) -> int | None:
+        among = ordered.get(before, [])
+        return bisect.bisect_left(among, number) if len(among) > 1 else None
+
+    return rank
