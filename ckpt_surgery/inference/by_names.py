@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ckpt_surgery.core.arrays import Shape
+import numpy as np
+
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.analogies import Analogies, Choice
@@ -11,10 +12,12 @@ from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
 from ckpt_surgery.inference.layouts import Layout, expression
+from ckpt_surgery.inference.members import member
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.pairing import Open, Pair, paired
 from ckpt_surgery.inference.possible_layouts import MOST, layouts
 from ckpt_surgery.inference.subfamilies import Subfamily, subfamilies
+from ckpt_surgery.inference.values import XS, X, cast
 
 RESEMBLES = 0.6
 """The score of names from which it is said that they resemble each other, though nothing fits."""
@@ -122,53 +125,12 @@ def _value(pair: Pair, fit: Fit, layout: Layout, at: int) -> Value:
     if fit.how == "same":
         value = expression(layout)
     elif fit.how == "stack":
-        value = expression(layout, "xs", len(fit.lengths))
+        value = expression(layout, XS, len(fit.lengths))
     else:
-        value = _part(layout.inverse(), fit.lengths, at)
+        value = member(layout.inverse(), X, 0, tuple(map(int, np.unravel_index(at, fit.lengths))))
     if pair.source.dtype == pair.target.dtype or pair.target.dtype is None:
         return value
-    return Value(f"cast({value.text}, '{pair.target.dtype.name}')", value.numbers)
-
-
-def _part(layout: Layout, lengths: Shape, at: int) -> Value:
-    """One of the parts that a layout makes, its first axes being those of the parts."""
-    index = []
-    for length in reversed(lengths):
-        index.append(at % length)
-        at //= length
-    index.reverse()
-    stacked = len(lengths)
-    axes = [axis for part in range(stacked) if (axis := _whole_axis(layout, part)) is not None]
-    if len(axes) < stacked:
-        whole = expression(layout)
-        first = len(whole.numbers)
-        holes = ", ".join(f"{{{first + place}}}" for place in range(stacked))
-        return Value(f"{whole.text}[{holes}]", (*whole.numbers, *index))
-    chosen = {axis: f"{{{place}}}" for place, axis in enumerate(axes)}
-    inner = f"x[{', '.join(chosen.get(axis, ':') for axis in range(max(axes) + 1))}]"
-    return expression(_without(layout, axes, stacked), Value(inner, tuple(index)))
-
-
-def _whole_axis(layout: Layout, part: int) -> int | None:
-    """The axis of the input that an axis of the result is, where both are whole."""
-    digits = layout.groups()[part]
-    if len(digits) != 1:
-        return None
-    ends = 0
-    for axis, cut in enumerate(layout.cuts):
-        if ends <= digits[0] < ends + len(cut):
-            return axis if len(cut) == 1 else None
-        ends += len(cut)
-    return None
-
-
-def _without(layout: Layout, axes: Sequence[int], stacked: int) -> Layout:
-    """The layout of what is left when these axes of the input, the first of the result, are indexed."""
-    gone = set(layout.order[:stacked])
-    renumbered = {digit: at for at, digit in enumerate(d for d in sorted(layout.order) if d not in gone)}
-    cuts = tuple(cut for axis, cut in enumerate(layout.cuts) if axis not in axes)
-    order = tuple(renumbered[digit] for digit in layout.order[stacked:])
-    return Layout(cuts, order, layout.joins[stacked:])
+    return cast(value, pair.target.dtype)
 
 
 def _layouts_open(pair: Pair) -> Undecided:

@@ -19,6 +19,7 @@ def member(layout: Layout, inner: Value, stacked: int, place: Sequence[int], arr
 
     `inner`, `stacked` and `array` are what `expression` takes.
     """
+    place = tuple(map(int, place))
     if not place:
         return expression(layout, inner, stacked, array)
     axes = _whole_axes(layout, len(place), stacked)
