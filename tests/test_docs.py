@@ -23,6 +23,7 @@ import ckpt_surgery
 from ckpt_surgery import api
 from ckpt_surgery.cli import commands
 from ckpt_surgery.cli.program import cli
+from ckpt_surgery.engine import resources
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.functions import registry as functions
 from tests.support import checkpoints
@@ -33,8 +34,16 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs/cookbook").glob("*.md")),
+    *sorted((ROOT / "docs/coming-from").glob("*.md")),
 ]
-COOKBOOK = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs/cookbook").glob("*.md"))
+COOKBOOK, COMING_FROM = (
+    sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / folder).glob("*.md"))
+    for folder in ("cookbook", "coming-from")
+)
+READ_THROUGH = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("quick-start", "how-it-works", "formats", "training")),
+]
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,10 @@ NAMED = re.compile(r"# (\S+\.yaml)\n")
 # --- pages that are read from top to bottom -------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/training.md", *COOKBOOK])
+@pytest.mark.parametrize("page", [*READ_THROUGH, *COOKBOOK, *COMING_FROM])
 def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(resources, "_cores", lambda: 2)  # the peak of memory that a plan shows depends on it
     names: dict[str, Any] = {}
     for block in blocks(ROOT / page):
         if block.language == "python":
@@ -81,8 +91,7 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch:
             assert named, f"{block}: the first line names the file"
             (tmp_path / named[1]).write_text(block.text)
         elif block.language == "console":
-            for line, shown in commands_of(block):
-                run_line(line, shown, block)
+            run_commands(block)
 
 
 def printed_by(block: Block, names: dict[str, Any]) -> str:
@@ -98,15 +107,28 @@ def commands_of(block: Block) -> list[tuple[str, str]]:
     return re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
 
 
-def run_line(line: str, shown: str, block: Block) -> None:
+EXIT_CODE = "echo $?"
+"""The command that tells how the one before it ended: without it that one has to succeed."""
+
+
+def run_commands(block: Block) -> None:
+    commands = commands_of(block)
+    for (line, shown), (following, printed) in zip(commands, [*commands[1:], ("", "")], strict=True):
+        if line != EXIT_CODE:
+            run_line(line, shown, block, int(printed) if following == EXIT_CODE else 0)
+
+
+def run_line(line: str, shown: str, block: Block, exit_code: int) -> None:
+    """Run a command. One that fails shows its error too, as on a terminal."""
     program, *arguments = shlex.split(line)
     assert program == "ckpt-surgery", f"{block}: {line}"
     with checkpoints.quiet():
         done = run(*arguments)
-    assert done.exit_code == 0, f"{block}: {line}\n{done.output}"
-    assert done.stdout.strip(), f"{block}: {line} prints nothing"
+    assert done.exit_code == exit_code, f"{block}: {line}\n{done.output}"
+    printed = done.output if exit_code else done.stdout
+    assert printed.strip(), f"{block}: {line} prints nothing"
     if shown:
-        assert done.stdout == shown, f"{block}: {line}"
+        assert printed == shown, f"{block}: {line}"
 
 
 def environment() -> dict[str, str]:
