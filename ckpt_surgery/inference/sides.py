@@ -9,7 +9,7 @@ import numpy as np
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.inference.families import Family, families
 from ckpt_surgery.inference.fingerprints import Fingerprint
 
@@ -38,9 +38,13 @@ class Side:
         found = {}
         for key, known in self.fingerprints.items():
             spec = self.leaves[key].spec
-            if spec is not None and spec.dtype == dtype:
+            if spec is not None and spec.dtype == dtype and self.is_array(key):
                 found[key] = known[dtype]
         return found
+
+    def is_array(self, key: str) -> bool:
+        """Whether a leaf is an array or a number, which can be moved about and computed with."""
+        return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
 
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
@@ -50,6 +54,8 @@ class Side:
         for key, known in self.fingerprints.items():
             spec = self.leaves[key].spec
             assert spec is not None, "only arrays have fingerprints"
+            if not self.is_array(key):
+                continue
             if dtype in known:
                 yield key, known[dtype]
             elif kind_of(spec.dtype) == kind_of(dtype):
@@ -60,3 +66,13 @@ def kind_of(dtype: np.dtype[Any]) -> str:
     """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for what is no number."""
     found = ELEMENT_TYPES.get(dtype.name)
     return "" if found is None else found.kind
+
+
+def equal_values(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:
+    """Whether two leaves of one spec have the same sums, in the same order along every axis."""
+    a = one_side.fingerprints.get(one.key.text)
+    b = other_side.fingerprints.get(other.key.text)
+    if a is None or b is None or one.spec is None:
+        return False
+    mine, theirs = a[one.spec.dtype], b[one.spec.dtype]
+    return mine.total == theirs.total and all(map(np.array_equal, mine.axes, theirs.axes))

@@ -1,0 +1,42 @@
+"""Leaves of one repeated value, which prove nothing by themselves: they go as the others of their family do."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ckpt_surgery.inference.families import family_of
+from ckpt_surgery.inference.formations import Formation
+from ckpt_surgery.inference.sides import Side
+
+
+def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:
+    """The formations of leaves that are decided by those of other members of their family.
+
+    A member is decided by another one with the same value: its sources are the leaves with its own indices in
+    the families of the other's sources. All of them have to hold the same repeated value as the leaf itself.
+    """
+    of_sources, of_targets = family_of(source.families), family_of(target.families)
+    for family in target.families:
+        known = next((decided[key] for key in family.keys if key in decided), None)
+        if known is None:
+            continue
+        numbers = of_targets[known.target][1]
+        origins = [of_sources[key] for key in known.sources]
+        if any(indices != numbers for _, indices in origins):
+            continue
+        for indices, key in family.members.items():
+            keys = [origin.members.get(indices) for origin, _ in origins]
+            names = tuple(name for name in keys if name is not None)
+            if key not in decided and len(names) == len(keys) and same_constant(source, names, target, key):
+                yield replace(known, target=key, sources=names)
+
+
+def same_constant(source: Side, keys: tuple[str, ...], target: Side, key: str) -> bool:
+    """Whether a leaf of the target and these of the source hold one repeated value, the same everywhere."""
+    spec = target.leaves[key].spec
+    if spec is None or key not in target.fingerprints or not target.is_array(key):
+        return False
+    wanted = target.fingerprints[key][spec.dtype]
+    given = source.as_dtype(spec.dtype)
+    return wanted.constant and all(
+        name in given and given[name].constant and given[name].low == wanted.low for name in keys
+    )

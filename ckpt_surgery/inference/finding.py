@@ -1,0 +1,204 @@
+"""What a target has to do with a source: values first, then names, then what is left.
+
+`found` asks, in this order: which leaves hold the same numbers; which leaves are there on both sides, and
+equal; what names say about the rest, and whether values allow it; and what nobody can tell.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.inference.by_names import found_by_names
+from ckpt_surgery.inference.by_values import found_by_values
+from ckpt_surgery.inference.constants import of_families
+from ckpt_surgery.inference.formations import (
+    Candidate,
+    Conflict,
+    Evidence,
+    Findings,
+    Formation,
+    Undecided,
+)
+from ckpt_surgery.inference.name_checks import checked
+from ckpt_surgery.inference.sides import Side, equal_values, kind_of
+from ckpt_surgery.inference.values import X
+
+_ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
+_MAYBE = "no name tells whether it is one of the source leaves of this size, or has a value of its own"
+
+
+class Shared(StrEnum):
+    """How many of the target's numbers are in the source."""
+
+    SHARED = "shared"
+    """At least half of the elements."""
+    PARTLY = "partly"
+    UNRELATED = "unrelated"
+    """None, although the target has values."""
+    NONE = "none"
+    """The target is a listing, or its values were not to be looked at."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known, and how much of it values say."""
+
+    findings: Findings
+    shared: Shared
+
+
+def found(source: Side, target: Side) -> Found:
+    """How the target follows from the source. Values are compared where both sides can be read."""
+    search = _Search(source, target)
+    if search.values:
+        search.by_values()
+    search.of_equal_keys()
+    search.by_names()
+    search.rest()
+    return search.result()
+
+
+@dataclass
+class _Search:
+    """What is decided so far."""
+
+    source: Side
+    target: Side
+    formations: dict[str, Formation] = field(default_factory=dict)
+    undecided: list[Undecided] = field(default_factory=list)
+    from_target: list[str] = field(default_factory=list)
+    shared: Shared = Shared.NONE
+
+    @property
+    def values(self) -> bool:
+        """Whether the values of both sides are known."""
+        return self.source.read is not None and self.target.read is not None
+
+    def by_values(self) -> None:
+        """What sums say."""
+        for one in found_by_values(self.source, self.target, resemblance):
+            self.formations[one.target] = one
+        self.shared = self._share()
+        for one in of_families(self.source, self.target, self.formations):
+            self.formations[one.target] = one
+
+    def _share(self) -> Shared:
+        """How much of the target is proved; leaves of one repeated value count for nothing."""
+        known = self.target.fingerprints
+        telling = {key: next(iter(one.values())) for key, one in known.items()}
+        total = sum(one.size for one in telling.values() if not one.constant)
+        proved = sum(one.size for key, one in telling.items() if key in self.formations)
+        if not proved:
+            return Shared.UNRELATED
+        return Shared.SHARED if 2 * proved >= total else Shared.PARTLY
+
+    def of_equal_keys(self) -> None:
+        """Leaves that are there on both sides, and equal."""
+        for key in self._missing():
+            here, there = self.target.leaves[key], self.source.leaves.get(key)
+            if there is not None and self._equal(there, here):
+                self.formations[key] = Formation(key, (key,), X, Evidence.VALUES)
+
+    def _equal(self, one: Leaf, other: Leaf) -> bool:
+        """Whether two leaves are known to be the same."""
+        if (one.kind, one.spec, one.string, one.empty) != (other.kind, other.spec, other.string, other.empty):
+            return False
+        if one.spec is None:
+            return True
+        return self.values and equal_values(self.source, one, self.target, other)
+
+    def by_names(self) -> None:
+        """What names say, checked against the values where there are some."""
+        used = self._used()
+        said = found_by_names(
+            [leaf for key, leaf in self.source.leaves.items() if key not in used],
+            [self.target.leaves[key] for key in self._missing()],
+            self.source.leaves,
+            self.target.leaves,
+        )
+        decided = checked(said, self.source, self.target, self.values and self.shared is Shared.SHARED)
+        self.formations.update((one.target, one) for one in decided.formations)
+        for unclear in decided.open:
+            self._leave_open(unclear)
+
+    def _leave_open(self, one: Undecided) -> None:
+        """Leave something undecided, unless the target's own value is the only thing that it can be."""
+        if self.values and not any(candidate.how for candidate in one.candidates):
+            return  # sizes do not fit: the rest decides
+        self.undecided.append(one)
+
+    def rest(self) -> None:
+        """Leaves of the target that nothing fits have the target's own value, if it has values."""
+        open_keys = {key for one in self.undecided for key in one.targets}
+        alone = [key for key in self._missing() if key not in open_keys]
+        if not self.values:
+            for key in alone:
+                self.undecided.append(Undecided((key,), _ALONE))
+            return
+        by_size: dict[tuple[int, str], list[str]] = {}
+        for key in self._dropped():
+            by_size.setdefault(_size(self.source.leaves[key]), []).append(key)
+        for key in alone:
+            likely = by_size.get(_size(self.target.leaves[key]), [])
+            if likely:
+                candidates = tuple(Candidate((name,), "", 0.0, "same") for name in likely[:MOST_CANDIDATES])
+                self.undecided.append(Undecided((key,), _MAYBE, candidates))
+            else:
+                self.from_target.append(key)
+
+    def result(self) -> Found:
+        """Everything, in the order of the target."""
+        order = {key: place for place, key in enumerate(self.target.leaves)}
+        findings = Findings(
+            tuple(self.source.leaves),
+            tuple(self.target.leaves),
+            tuple(sorted(self.formations.values(), key=lambda one: order[one.target])),
+            tuple(self._dropped()),
+            tuple(self.from_target),
+            tuple(sorted(self.undecided, key=lambda one: order[one.targets[0]])),
+            tuple(self._conflicts()),
+        )
+        return Found(findings, self.shared)
+
+    def _missing(self) -> list[str]:
+        return [key for key in self.target.leaves if key not in self.formations]
+
+    def _used(self) -> set[str]:
+        return {key for one in self.formations.values() for key in one.sources}
+
+    def _dropped(self) -> list[str]:
+        """Leaves of the source that feed nothing, and could not be what is undecided."""
+        used = self._used()
+        for one in self.undecided:
+            used.update(key for candidate in one.candidates for key in candidate.sources)
+        return [key for key in self.source.leaves if key not in used]
+
+    def _conflicts(self) -> Iterable[Conflict]:
+        """Leaves whose own key is in the source, with other values than theirs."""
+        for key, one in self.formations.items():
+            namesake = self.source.leaves.get(key)
+            proved = one.evidence in (Evidence.VALUES, Evidence.ARITHMETIC)
+            if not proved or namesake is None or key in one.sources:
+                continue
+            if namesake.spec == self.target.leaves[key].spec:
+                yield Conflict(key, one.sources, (key,))
+
+
+MOST_CANDIDATES = 8
+"""How many leaves of one size are named as candidates."""
+
+
+def _size(leaf: Leaf) -> tuple[int, str]:
+    """The number of elements and the kind of values."""
+    if leaf.spec is None or leaf.kind not in (LeafKind.ARRAY, LeafKind.SCALAR):
+        return 0, f"{leaf.kind} {leaf.empty}"
+    return leaf.spec.size, kind_of(leaf.spec.dtype)
+
+
+def resemblance(one: str, other: str) -> float:
+    """The share of components that two keys have in common: it only tells leaves with equal values apart."""
+    if one == other:
+        return 1.0
+    a, b = (set(key.replace(".", "/").split("/")) for key in (one, other))
+    return 0.99 * len(a & b) / len(a | b)
