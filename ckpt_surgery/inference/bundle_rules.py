@@ -1,0 +1,165 @@
+"""The rules for a bundle of parts: one if possible, else by structure, by number, at last key by key."""
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+from ckpt_surgery.inference.key_patterns import LONGEST, REST, Group, Pattern, Universe
+from ckpt_surgery.inference.parts import Bundle, Kind, Part, bundles, components, united
+from ckpt_surgery.inference.rule_drafts import Output, RuleDraft
+from ckpt_surgery.inference.single_rules import literal, one_rule
+from ckpt_surgery.inference.tables import Tables
+from ckpt_surgery.inference.value_texts import gathers, read_alone, takes_apart, with_sources
+from ckpt_surgery.inference.words import span_of
+
+_FEW = 4
+"""So many leaves of one value are named one by one."""
+
+
+def drafts_of(parts: Iterable[Part], universe: Universe, tables: Tables) -> list[RuleDraft]:
+    """Rules that do exactly what the parts say, in the order of the parts."""
+    found: list[RuleDraft] = []
+    for bundle in bundles([_taken_apart(part) for part in parts]):
+        found += _rules(bundle, universe, tables)
+    return found
+
+
+def _taken_apart(part: Part) -> Part:
+    """The part as one that looks up all its sources but the first, if its value speaks of them one by one."""
+    templates = {place.template for place in part.sources}
+    if takes_apart(part.value.text) and 1 < len(part.sources) == len(templates):
+        return _looking_up(part, 0)
+    return part
+
+
+def _looking_up(part: Part, claimed: int) -> Part:
+    """The part as one whose rule claims one of its sources, and looks up the others."""
+    looked_up = tuple(None if at == claimed else place for at, place in enumerate(part.sources))
+    source = part.sources[claimed]
+    return Part(part.kind, (source,), part.target, part.value, part.evidence, part.why, looked_up)
+
+
+def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
+    parts = [part for group in bundle for part in group]
+    sources = {place for part in parts for place in part.sources}
+    if len(sources) > 1:
+        found = one_rule(bundle, universe, tables)
+        if found is not None:
+            return [found]
+        smaller = list(_smaller(bundle))
+        if len(smaller) > 1:
+            return [rule for one in smaller for rule in _rules(one, universe, tables)]
+    return _by_key(literal(bundle), universe, tables)
+
+
+# --- smaller bundles --------------------------------------------------------------------------------------
+
+
+def _smaller(bundle: Bundle) -> Iterator[Bundle]:
+    """Bundles that are more alike: by their structure, else by one of their numbers, else each alone."""
+    alone = components(bundle)
+    if len(alone) < 2:
+        return
+    split = _split(alone, _structure)
+    if len(split) == 1:
+        several = [_split(alone, number) for number in _numbers(alone)]
+        useful = [one for one in several if 1 < len(one) < len(alone)]
+        split = min(useful, key=len) if useful else [[one] for one in alone]
+    yield from (united(one) for one in split)
+
+
+def _split(several: Sequence[Bundle], mark: Callable[[Bundle], Hashable]) -> list[list[Bundle]]:
+    found: dict[Hashable, list[Bundle]] = defaultdict(list)
+    for one in several:
+        found[mark(one)].append(one)
+    return list(found.values())
+
+
+def _structure(bundle: Bundle) -> Hashable:
+    """How many parts of which kind there are, and of how many leaves each."""
+    return tuple(
+        (
+            None if group[0].target is None else group[0].target.template,
+            group[0].value.text,
+            tuple(sorted(len(part.sources) for part in group)),
+        )
+        for group in bundle
+    )
+
+
+def _numbers(several: Sequence[Bundle]) -> Iterator[Callable[[Bundle], Hashable]]:
+    """The numbers of the first source and of the first target of each bundle."""
+    first = several[0][0][0]
+    for slot in range(first.sources[0].template.slots):
+        yield functools.partial(_source_number, slot)
+    for slot in range(0 if first.target is None else first.target.template.slots):
+        yield functools.partial(_target_number, slot)
+
+
+def _source_number(slot: int, bundle: Bundle) -> str:
+    return bundle[0][0].sources[0].numbers[slot]
+
+
+def _target_number(slot: int, bundle: Bundle) -> str:
+    target = bundle[0][0].target
+    return "" if target is None else target.numbers[slot]
+
+
+# --- key by key -------------------------------------------------------------------------------------------
+
+
+def _by_key(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
+    """Rules for leaves that hang together, with their keys as they are."""
+    found = one_rule(bundle, universe, tables)
+    if found is not None:
+        return [found]
+    parts = [part for group in bundle for part in group]
+    if all(part.sources == parts[0].sources and gathers(part.value.text) for part in parts):
+        found = _listed(parts, universe, tables)
+        if found is not None:
+            return [found]
+    return [_added(part) for part in parts]
+
+
+def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDraft | None:
+    """A rule that claims the entries of a table, which also gives their order."""
+    keys = tuple(place.text for place in parts[0].sources)
+    if len(set(keys)) < len(keys):
+        return None
+    span = span_of(keys)
+    pieces = (span.before, Group("rest", REST), span.after)
+    pattern = Pattern(tuple(piece for piece in pieces if piece))
+    if len(span.before) + len(span.after) > LONGEST or not universe.matched(pattern).keys() >= set(keys):
+        return None
+    order = tables.named("order", {key: at for at, key in enumerate(keys)})
+    outputs = tuple(Output((part.target.text,), str(part.value)) for part in parts if part.target is not None)
+    return RuleDraft(
+        Kind.MADE,
+        pattern,
+        outputs,
+        keys,
+        len(parts),
+        by=f"{order}[key]",
+        when=f"key in {order}",
+        evidence=parts[0].evidence,
+        whys=tuple(dict.fromkeys(part.why for part in parts if part.why)),
+    )
+
+
+def _added(part: Part) -> RuleDraft:
+    """A rule that claims nothing, and looks up all that the value reads."""
+    places = [one or part.sources[0] for one in part.looked_up] or list(part.sources)
+    sources = [f"source[{place.text!r}]" for place in places]
+    text = str(part.value)
+    value = with_sources(text, sources) if gathers(text) else read_alone(text, sources[0])
+    assert part.target is not None
+    return RuleDraft(
+        Kind.MADE,
+        None,
+        (Output((part.target.text,), value),),
+        (),
+        1,
+        evidence=part.evidence,
+        whys=(part.why,) if part.why else (),
+        looks_up=True,
+    )

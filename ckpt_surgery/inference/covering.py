@@ -1,0 +1,124 @@
+"""Subtrees whose every leaf meets the same fate: one prefix stands for all of them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+from ckpt_surgery.inference.families import families, family_of
+from ckpt_surgery.inference.formations import Evidence, Findings, Formation
+from ckpt_surgery.inference.parts import MOVED, Families, Kind, Part, place_of, prefix_of
+from ckpt_surgery.inference.words import SEPARATORS, tokens
+
+Mark = Callable[[str, int], Hashable]
+"""What befalls a key below its first so many characters; None where no prefix may stand for it."""
+
+
+def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[str]]]:
+    """The largest subtrees whose keys all have one mark: the length of the prefix, and the keys below it.
+
+    A prefix ends with a separator, or is empty. Keys that are in no such subtree do not appear.
+    """
+    waiting = [(0, 0, [(key, tokens(key)) for key in sorted(set(keys))])]
+    while waiting:
+        count, length, below = waiting.pop()
+        if len(below) < 2:
+            continue
+        first = mark(below[0][0], length)
+        if first is not None and all(mark(key, length) == first for key, _ in below):
+            yield length, [key for key, _ in below]
+            continue
+        deeper: dict[str, list[tuple[str, list[str]]]] = defaultdict(list)
+        for key, parts in below:
+            if count + 1 < len(parts):
+                deeper["".join(parts[count : _step_end(parts, count)])].append((key, parts))
+        for step, several in deeper.items():
+            waiting.append((_step_end(several[0][1], count), length + len(step), several))
+
+
+def _step_end(parts: Sequence[str], start: int) -> int:
+    """The end of the component that begins at `start`, with the separator after it."""
+    end = start
+    while end < len(parts) and parts[end] not in SEPARATORS:
+        end += 1
+    return end + 1
+
+
+def made_parts(findings: Findings) -> list[Part]:
+    """What rules make, in the order of the target: formations, and subtrees that move as they are."""
+    sources = family_of(families(findings.source_keys))
+    targets = family_of(families(findings.target_keys))
+    moved = _moved(findings.formations)
+    subtree: dict[str, Part] = {}
+    for length, keys in subtrees(findings.source_keys, lambda key, length: _new_prefix(moved, key, length)):
+        subtree |= dict.fromkeys(keys, _subtree_moved(length, [moved[key] for key in keys], sources, targets))
+    found: dict[int, Part] = {}
+    for formation in findings.formations:
+        part = subtree.get(formation.sources[0]) or _part(formation, sources, targets)
+        found.setdefault(id(part), part)
+    return list(found.values())
+
+
+def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
+    """The formations that move one leaf as it is and are all that it feeds, by its key."""
+    uses = Counter(source for formation in formations for source in formation.sources)
+    return {
+        formation.sources[0]: formation
+        for formation in formations
+        if formation.value == MOVED and len(formation.sources) == 1 and uses[formation.sources[0]] == 1
+    }
+
+
+def _new_prefix(moved: Mapping[str, Formation], key: str, length: int) -> str | None:
+    """What stands in the target for the first characters of a source key, if the rest stays."""
+    formation = moved.get(key)
+    if formation is None or not formation.target.endswith(key[length:]):
+        return None
+    prefix = formation.target[: len(formation.target) - len(key) + length]
+    return prefix if not prefix or prefix.endswith(SEPARATORS) else None
+
+
+def _subtree_moved(
+    length: int, formations: Sequence[Formation], sources: Families, targets: Families
+) -> Part:
+    first = formations[0]
+    source, target = first.sources[0], first.target
+    kept = source == target
+    place = None if kept else prefix_of(target, len(target) - len(source) + length, targets)
+    evidence, why = _together(formations)
+    return Part(
+        Kind.KEPT if kept else Kind.MADE, (prefix_of(source, length, sources),), place, MOVED, evidence, why
+    )
+
+
+def _together(formations: Sequence[Formation]) -> tuple[Evidence, str]:
+    """The weakest evidence of several formations, and how many have more."""
+    counts = Counter(formation.evidence for formation in formations)
+    *better, weakest = [evidence for evidence in Evidence if evidence in counts]
+    told = [f"{evidence} for {counts[evidence]} of {len(formations)} leaves" for evidence in better]
+    whys = dict.fromkeys(formation.why for formation in formations if formation.why)
+    return weakest, "; ".join(whys if len(whys) == 1 and not told else told)
+
+
+def _part(formation: Formation, sources: Families, targets: Families) -> Part:
+    kept = formation.value == MOVED and formation.sources == (formation.target,)
+    return Part(
+        Kind.KEPT if kept else Kind.MADE,
+        tuple(place_of(source, sources) for source in formation.sources),
+        None if kept else place_of(formation.target, targets),
+        formation.value,
+        formation.evidence,
+        formation.why,
+    )
+
+
+def plain_parts(kind: Kind, keys: Iterable[str], among: Sequence[str]) -> list[Part]:
+    """What rules drop or fill: these keys of a checkpoint with the keys `among`."""
+    meant = dict.fromkeys(keys)
+    if not meant:
+        return []
+    known = family_of(families(among))
+    found: list[Part] = []
+    for length, below in subtrees(among, lambda key, length: True if key in meant else None):
+        found.append(Part(kind, (prefix_of(below[0], length, known),), None))
+        for key in below:
+            del meant[key]
+    return [*found, *(Part(kind, (place_of(key, known),), None) for key in meant)]

@@ -1,0 +1,77 @@
+"""Findings as a recipe: few rules that do exactly what was found, each with its evidence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.bundle_rules import drafts_of
+from ckpt_surgery.inference.covering import made_parts, plain_parts
+from ckpt_surgery.inference.formations import Evidence, Findings
+from ckpt_surgery.inference.key_patterns import Universe
+from ckpt_surgery.inference.merging import merged
+from ckpt_surgery.inference.parts import Kind
+from ckpt_surgery.inference.rule_drafts import RuleDraft
+from ckpt_surgery.inference.tables import Tables
+from ckpt_surgery.inference.writing import document_of, text_of
+
+_MANY_KEPT = 3
+"""Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
+
+
+@frozen()
+class DraftedRule:
+    """What is known of one rule of a draft."""
+
+    rule: str
+    """`rules[0]`"""
+    line: int
+    """The line of the text that it begins at, counted from 1."""
+    claims: int
+    """The number of keys that it claims: of the source, or of the target for `fill`."""
+    outputs: int
+    """The number of keys of the target that it makes."""
+    evidence: Evidence | None
+    """None for rules that drop leaves, or take the target's values."""
+    why: str
+
+
+@frozen()
+class Draft:
+    """A recipe that does what was found, and nothing else."""
+
+    document: dict[str, Any]
+    """The recipe in the types of JSON."""
+    rules: tuple[DraftedRule, ...]
+    text: str
+    """The recipe as YAML, with comments."""
+
+
+def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
+    """The recipe that does what was found. `header`: lines of the comment at its beginning, without `#`.
+
+    What is not decided is said in comments, with its candidates; no rule claims their leaves, and
+    `unmatched: error` keeps the draft from running by accident.
+    """
+    tables = Tables()
+    source, target = Universe(findings.source_keys), Universe(findings.target_keys)
+    made = drafts_of(made_parts(findings), source, tables)
+    dropped = drafts_of(plain_parts(Kind.DROPPED, findings.dropped, findings.source_keys), source, tables)
+    filled = drafts_of(plain_parts(Kind.FILLED, findings.from_target, findings.target_keys), target, tables)
+    rules = [*merged(made, source, tables), *merged(dropped, source, tables), *merged(filled, target, tables)]
+    kept = [rule for rule in rules if rule.kind is Kind.KEPT]
+    keeps = len(kept) > _MANY_KEPT and _all_claimed(rules, findings)
+    if keeps:
+        rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
+    document = document_of(rules, tables, keeps)
+    text, lines = text_of(document, rules, header, findings.undecided, findings.conflicts)
+    told = tuple(
+        DraftedRule(f"rules[{at}]", line, len(rule.claims), rule.makes, rule.evidence, "; ".join(rule.whys))
+        for at, (rule, line) in enumerate(zip(rules, lines, strict=True))
+    )
+    return Draft(document, told, text)
+
+
+def _all_claimed(rules: Sequence[RuleDraft], findings: Findings) -> bool:
+    """Whether everything is decided, and every source leaf is claimed: none could be kept by accident."""
+    claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
+    return not findings.undecided and claimed >= set(findings.source_keys)

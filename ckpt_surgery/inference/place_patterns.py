@@ -1,0 +1,107 @@
+"""The pattern that several places of keys have in common, and what it claims beyond them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpt_surgery.inference.indices import condition
+from ckpt_surgery.inference.key_patterns import (
+    LONGEST,
+    NUMBER,
+    Group,
+    Matched,
+    Pattern,
+    Piece,
+    Universe,
+    alternation,
+    numbered,
+    numbers_by_name,
+)
+from ckpt_surgery.inference.parts import Place
+from ckpt_surgery.inference.words import Span, span_of
+
+WORD = "word"
+"""Name of the group that tells templates apart."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Places as one pattern sees them."""
+
+    pattern: Pattern
+    matches: Mapping[Place, Matched]
+    """What stands at the places of the pattern, for each key or prefix; what `rest` matches is left out."""
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What a pattern claims, and the condition that leaves out what it is not about."""
+
+    keys: tuple[str, ...]
+    when: str | None
+
+
+def seen_together(places: Sequence[Place]) -> Seen | None:
+    """The pattern of these places: of one template, or of several that differ in one text between numbers."""
+    templates = list(dict.fromkeys(place.template for place in places))
+    rest = {place.rest for place in places}
+    if len(rest) > 1 or len({template.slots for template in templates}) > 1:
+        return None
+    pattern = numbered(templates[0], rest.pop())
+    matches = {place: numbers_by_name(place.numbers) for place in places}
+    if len(templates) == 1:
+        return Seen(pattern, matches)
+    differing = [
+        at for at in range(len(templates[0].texts)) if len({template.texts[at] for template in templates}) > 1
+    ]
+    if len(differing) != 1:
+        return None
+    at = differing[0]
+    span = span_of([template.texts[at] for template in templates])
+    word = Group(WORD, alternation(dict.fromkeys(span.words)))
+    if len(word.inner) > LONGEST:
+        return None
+    words = dict(zip(templates, span.words, strict=True))
+    matches = {place: {**match, WORD: words[place.template]} for place, match in matches.items()}
+    return Seen(_with_word(pattern, templates[0].texts, at, span, word), matches)
+
+
+def _with_word(pattern: Pattern, texts: Sequence[str], at: int, span: Span, word: Group) -> Pattern:
+    """The pattern with a word in the text number `at`."""
+    pieces: list[Piece] = []
+    numbers = [group for group in pattern.groups if group.inner == NUMBER]
+    others = [group for group in pattern.groups if group.inner != NUMBER]
+    for slot, text in enumerate(texts):
+        pieces += [span.before, word, span.after] if slot == at else [text]
+        pieces += numbers[slot : slot + 1]
+    return Pattern(tuple(piece for piece in (*pieces, *others) if piece != ""))
+
+
+def claimed(seen: Seen, universe: Universe) -> Claimed | None:
+    """The keys that the pattern claims for its places; None where no condition leaves the others out."""
+    wanted = {tuple(match.values()): match for match in seen.matches.values()}
+    names = next(iter(wanted.values())).keys()
+    keys: list[str] = []
+    others: dict[tuple[str, ...], Matched] = {}
+    reached = set()
+    for key, match in universe.matched(seen.pattern).items():
+        at = tuple(match[name] for name in names)
+        if at in wanted:
+            keys.append(key)
+            reached.add(at)
+        else:
+            others[at] = match
+    if len(reached) < len(wanted):
+        return None
+    when = _condition(list(wanted.values()), list(others.values()), seen.pattern) if others else None
+    return None if others and when is None else Claimed(tuple(keys), when)
+
+
+def _condition(wanted: Sequence[Matched], others: Sequence[Matched], pattern: Pattern) -> str | None:
+    """What holds for the numbers of all `wanted` keys and of no other."""
+    for group in pattern.groups:
+        if group.inner == NUMBER:
+            numbers, beyond = ([int(match[group.name]) for match in each] for each in (wanted, others))
+            found = condition(numbers, beyond, f"int({group.name})")
+            if found is not None:
+                return found
+    return None
