@@ -47,7 +47,16 @@ OF_API = {
         "remarks",
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
-    *("clusters", "completing", "shard_jobs", "shard_places", "sharded", "stages", "url_destinations"),
+    *(
+        "clusters",
+        "completing",
+        "inferring",
+        "shard_jobs",
+        "shard_places",
+        "sharded",
+        "stages",
+        "url_destinations",
+    ),
     *("companions", "reporting", "results", "wholeness"),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""

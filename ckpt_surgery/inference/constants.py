@@ -1,4 +1,4 @@
-"""Leaves of one repeated value, which prove nothing by themselves: they go as the others of their family do."""
+"""Leaves of one repeated value, which prove nothing by themselves: they go as others of their family do."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
