@@ -131,7 +131,7 @@ def _listed(parts: Sequence[Part], universe: Universe, tables: Tables) -> RuleDr
     pattern = Pattern(tuple(piece for piece in pieces if piece))
     if len(span.before) + len(span.after) > LONGEST or not universe.matched(pattern).keys() >= set(keys):
         return None
-    order = tables.named("order", {key: at for at, key in enumerate(keys)})
+    order = tables.named("members", {key: at for at, key in enumerate(keys)})
     outputs = tuple(Output((part.target.text,), str(part.value)) for part in parts if part.target is not None)
     return RuleDraft(
         Kind.MADE,

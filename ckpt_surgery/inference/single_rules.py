@@ -187,7 +187,7 @@ def _text(texts: Sequence[str], rows: Rows, tables: Tables) -> TemplatePiece | N
     for name, column in rows.texts.items():
         table = dict(zip(column, texts, strict=True))
         if all(table[one] == text for one, text in zip(column, texts, strict=True)):
-            return Inserted(f"{tables.named('names', table)}[{name}]")
+            return Inserted(f"{tables.named('numbers', table)}[{name}]")
     return None
 
 

@@ -12,6 +12,7 @@ class Tables:
     def __init__(self) -> None:
         self._names: dict[tuple[tuple[str, Entry], ...], str] = {}
         self._tables: dict[str, Table] = {}
+        self._extended: dict[str, dict[str, Entry]] = {}
 
     def named(self, name: str, table: Table) -> str:
         """The name of this table: `name`, with a number where another table has that name."""
@@ -26,6 +27,20 @@ class Tables:
         self._tables[free] = table
         return free
 
+    def extended(self, name: str, table: Table) -> str:
+        """The name of a table that has these entries, and perhaps others: an earlier one where it agrees.
+
+        For tables that are only asked for entries that they have.
+        """
+        for known, entries in self._extended.items():
+            if known.startswith(name) and all(entries.get(word, new) == new for word, new in table.items()):
+                entries |= table
+                return known
+        number = len(self._extended) + 1
+        free = name if number == 1 else f"{name}{number}"
+        self._extended[free] = dict(table)
+        return free
+
     def items(self) -> Mapping[str, Table]:
         """All tables by name."""
-        return self._tables
+        return {**self._extended, **self._tables}
