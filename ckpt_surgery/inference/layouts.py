@@ -90,7 +90,7 @@ def _simple(layout: Layout, inner: str, stacked: int) -> str | None:
     whole = all(len(cut) == 1 for cut in layout.cuts) and all(count == 1 for count in layout.joins)
     if not whole or stacked > 1:
         if stacked == 0 and layout.order == tuple(range(len(layout.order))):
-            return f"reshape({inner}, {layout.shape_out})"
+            return inner if layout.shape_in == layout.shape_out else f"reshape({inner}, {layout.shape_out})"
         return None
     rest = [digit for digit in layout.order if digit >= stacked]
     plain = rest == sorted(rest)
