@@ -8,6 +8,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.analogies import Analogies, Choice
 from ckpt_surgery.inference.concepts import counted
+from ckpt_surgery.inference.conventions import space_in_order
 from ckpt_surgery.inference.families import families
 from ckpt_surgery.inference.fits import Fit, fits
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
@@ -35,17 +36,18 @@ class ByNames:
 def found_by_names(
     sources: Iterable[Leaf],
     targets: Iterable[Leaf],
-    source_keys: Iterable[str] = (),
-    target_keys: Iterable[str] = (),
+    all_sources: Iterable[Leaf] = (),
+    all_targets: Iterable[Leaf] = (),
 ) -> ByNames:
     """What the names, shapes and dtypes of these leaves say about how the targets follow from the sources.
 
-    `source_keys`, `target_keys`: all keys of both checkpoints, where the leaves are only some of them; which
-    numbers of keys are indices is told from all. Each source leaf is used at most once.
+    `all_sources`, `all_targets`: all leaves of both checkpoints, where `sources` and `targets` are only some
+    of them. They tell which numbers of keys are indices, and which words are rare. Each source leaf is used
+    at most once.
     """
-    left = _subfamilies(sources, source_keys)
-    right = _subfamilies(targets, target_keys)
-    names = Names.of(left, right)
+    left, all_left = _subfamilies(sources, all_sources)
+    right, all_right = _subfamilies(targets, all_targets)
+    names = Names.of(left, right, all_left, all_right)
     pairing = paired(left, right, lambda a, b: fits(a, b, counted), names)
     choices = [_choice(pair) for pair in pairing.decided]
     analogies = Analogies(choice for choice in choices if choice is not None)
@@ -64,10 +66,14 @@ def found_by_names(
     return ByNames(tuple(formations), tuple(undecided))
 
 
-def _subfamilies(leaves: Iterable[Leaf], keys: Iterable[str]) -> tuple[Subfamily, ...]:
-    known = list(leaves)
-    every = dict.fromkeys([*keys, *(leaf.key.text for leaf in known)])
-    return subfamilies(known, families(every))
+def _subfamilies(
+    leaves: Iterable[Leaf], every: Iterable[Leaf]
+) -> tuple[tuple[Subfamily, ...], tuple[Subfamily, ...]]:
+    """The subfamilies of some leaves, and those of all of the checkpoint."""
+    some = list(leaves)
+    known = {leaf.key.text: leaf for leaf in [*every, *some]}
+    found = families(known)
+    return subfamilies(some, found), subfamilies(known.values(), found)
 
 
 def _choice(pair: Pair) -> Choice | None:
@@ -82,7 +88,8 @@ def _layouts(pair: Pair, fit: Fit) -> list[Layout]:
     if not pair.source.numeric:
         return layouts(pair.source.shape, pair.target.shape)[:1]
     part, whole = (pair.target, pair.source) if fit.how == "unstack" else (pair.source, pair.target)
-    return layouts((*fit.lengths, *part.shape), whole.shape, len(fit.lengths))
+    stacked = len(fit.lengths)
+    return space_in_order(layouts((*fit.lengths, *part.shape), whole.shape, stacked), stacked)
 
 
 def _decided(choice: Choice, analogies: Analogies) -> tuple[Layout, Evidence] | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference import synonyms
 
-Rank = Callable[[str, int], int | None]
-"""The rank of a number behind a text, from 0; None where it is the only one there."""
+Rank = Callable[[str, int], tuple[int, int]]
+"""The rank, from 0, of a number among those behind a text in a checkpoint, and how many there are."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_]+")
 _LEAF_KINDS = frozenset({"weight", "bias", "mean", "var", "step"})
@@ -20,6 +20,8 @@ SUBLAYERS = frozenset({"attention", "cross", "mlp"})
 """What a block of layers consists of."""
 _PLACES = {"attention": "before", "cross": "beforecross", "mlp": "between"}
 """Where a norm is that belongs to a sublayer."""
+_TWO_NORMS = ("before", "between")
+"""Where two norms of a block are that are numbered."""
 _SPECIAL = frozenset(
     {"embedding", "query", "key", "before", "beforecross", "between", "after", "final", "initial"}
 )
@@ -59,7 +61,7 @@ def with_sublayer(said: Meaning, sublayer: str) -> Meaning:
     if not set(said.concepts).isdisjoint(SUBLAYERS):
         return said
     if "norm" in said.concepts:
-        kept = [concept for concept in said.concepts if concept != "final"]
+        kept = [concept for concept in said.concepts if concept not in ("final", "somewhere")]
         return Meaning(said.words, (*kept, _PLACES[sublayer]))
     return Meaning(said.words, (*said.concepts, sublayer))
 
@@ -107,7 +109,9 @@ def _tables(words: Sequence[str], place: int, found: Sequence[str]) -> list[Phra
         tables.append(_table(synonyms.IN_OPTIMIZER))
     if "attention" in found or "cross" in found:
         tables.append(_table(synonyms.IN_ATTENTION))
-    elif "mlp" in found:
+    elif found and place == len(words) - 1:
+        tables.append(_table(synonyms.AT_THE_END))
+    if "mlp" in found:
         tables.append(_table(synonyms.IN_MLP))
     if "layer" in found:
         tables.append(_table(synonyms.IN_LAYER))
@@ -121,15 +125,23 @@ def _unknown(token: tuple[str, int], text: str, found: Sequence[str], rank: Rank
     word, offset = token
     if not word.isdigit():
         return (word,)
-    place = None if rank is None else rank(text[:offset], int(word))
-    return () if place is None else (f"{found[-1] if found else ''}#{place}",)
+    before = found[-1] if found else ""
+    place, among = (0, 1) if rank is None else rank(text[:offset], int(word))
+    if before == "norm" and among == len(_TWO_NORMS):
+        return (_TWO_NORMS[place],)
+    if among > 1:
+        return (f"{before}#{place}",)
+    return (f"{before}#{word}",) if before == "layer" else ()
 
 
 def _completed(found: Sequence[str]) -> list[str]:
-    """With what goes without saying: a leaf is a weight, and a norm outside of layers is the last one."""
+    """With what goes without saying: a leaf is a weight, and a norm outside of layers is the last one.
+
+    A norm of a layer that does not say where it is could be any of them.
+    """
     complete = list(found)
-    if "norm" in found and "layer" not in found and _SPECIAL.isdisjoint(found):
-        complete.append("final")
+    if "norm" in found and _SPECIAL.isdisjoint(found):
+        complete.append("somewhere" if "layer" in found else "final")
     if _LEAF_KINDS.isdisjoint(found):
         complete.append("weight")
     return complete

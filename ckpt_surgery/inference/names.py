@@ -2,10 +2,10 @@
 
 import bisect
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.inference.concepts import SUBLAYERS, Meaning, meaning, with_sublayer
+from ckpt_surgery.inference.concepts import SUBLAYERS, Meaning, Rank, meaning, with_sublayer
 from ckpt_surgery.inference.similarity import Weights, least_shared, similarity, weights
 from ckpt_surgery.inference.subfamilies import Subfamily
 
@@ -21,10 +21,23 @@ class Names:
     weigh: Weights
 
     @staticmethod
-    def of(sources: Sequence[Subfamily], targets: Sequence[Subfamily]) -> "Names":
-        """Of these subfamilies, in their order."""
-        left, right = meanings(sources), meanings(targets)
-        return Names(left, right, weights(left, right))
+    def of(
+        sources: Sequence[Subfamily],
+        targets: Sequence[Subfamily],
+        all_sources: Sequence[Subfamily] = (),
+        all_targets: Sequence[Subfamily] = (),
+    ) -> "Names":
+        """Of these subfamilies, in their order; seen among all of their checkpoints."""
+        left, right = Names._seen(sources, all_sources), Names._seen(targets, all_targets)
+        return Names(left[0], right[0], weights(left[0] + left[1], right[0] + right[1]))
+
+    @staticmethod
+    def _seen(some: Sequence[Subfamily], every: Sequence[Subfamily]) -> tuple[list[Meaning], list[Meaning]]:
+        """What some say, and all others whose names are not among theirs."""
+        known = {one.text for one in some}
+        others = [one for one in every if one.text not in known]
+        said = meanings([*some, *others])
+        return said[: len(some)], said[len(some) :]
 
     def alike(
         self, least: float, blocks: tuple[Sequence[object], Sequence[object]]
@@ -86,7 +99,7 @@ def _numbered(text: str) -> Iterator[str]:
         yield text[: match.end()]
 
 
-def _ranks(subfamilies: Iterable[Subfamily]) -> Callable[[str, int], int | None]:
+def _ranks(subfamilies: Iterable[Subfamily]) -> Rank:
     """The rank of a number among all that stand behind the same text in a checkpoint."""
     values: dict[str, set[int]] = {}
     for subfamily in subfamilies:
@@ -98,8 +111,8 @@ def _ranks(subfamilies: Iterable[Subfamily]) -> Callable[[str, int], int | None]
             values.setdefault(before, set()).update(int(numbers[slot]) for numbers in subfamily.members)
     ordered = {before: sorted(found) for before, found in values.items()}
 
-    def rank(before: str, number: int) -> int | None:
-        among = ordered.get(before, [])
-        return bisect.bisect_left(among, number) if len(among) > 1 else None
+    def rank(before: str, number: int) -> tuple[int, int]:
+        among = ordered.get(before, [number])
+        return bisect.bisect_left(among, number), len(among)
 
     return rank

@@ -83,7 +83,13 @@ def _contradictions(a: frozenset[str], b: frozenset[str]) -> int:
     classes = sum(
         not one.isdisjoint(a) and not one.isdisjoint(b) and one.isdisjoint(a & b) for one in _exclusive()
     )
-    return classes + len((a ^ b) & _together())
+    return classes + len((a ^ b) & _together()) + _numbers_differ(a, b)
+
+
+def _numbers_differ(a: frozenset[str], b: frozenset[str]) -> bool:
+    """Whether both count layers of a kind by a number that is a name, and not by the same one."""
+    layers = [{concept for concept in one if concept.startswith("layer#")} for one in (a, b)]
+    return all(layers) and layers[0].isdisjoint(layers[1])
 
 
 @functools.cache

@@ -29,7 +29,7 @@ SPELLINGS = {
 """Words that are written as one."""
 
 ANYWHERE = """
--: params, target, model, module, net, variables, batch stats, orig mod, value
+-: params, target, model, module, net, variables, batch stats, orig mod
 layer: layers, layer, block, blocks, h, decoder layer, scan layers
 encoder layer: encoder layer
 encoder: encoder, enc
@@ -43,7 +43,7 @@ cross: cross attn, cross attention, enc dec attention, encoder decoder attention
 cross: multi head cross attention
 query: q proj, q, w q, query, q lin, query proj, query projection, to q, q einsum
 key: k proj, k, w k, key, k lin, key proj, key projection, to k
-value: v proj, v, w v, v lin, value proj, value projection, to v
+value: value, v proj, v, w v, v lin, value proj, value projection, to v
 qkv: c attn, attn c attn, qkv, in proj, qkv proj, wqkv, query key value, qkv einsum, self attention qkv
 kv: kv, kv proj, wkv, kv einsum, to kv
 attention out: attention output dense, attn vec einsum, attention output, attn out, attention out
@@ -134,6 +134,11 @@ out: o proj, out proj
 """
 """What phrases mean behind the word for a layer."""
 
+AT_THE_END = """
+-: value
+"""
+"""What the last word means, but behind the word for an attention: variables of Flax NNX end in `value`."""
+
 IN_OPTIMIZER = """
 m: m
 v: v
@@ -148,7 +153,7 @@ logits: output, output weight, output kernel
 EXCLUSIVE = """
 query key value qkv kv out gate up down
 attention cross mlp
-before beforecross between after final initial
+before beforecross between after final initial somewhere
 encoder decoder
 text vision
 textprojection visionprojection
@@ -160,5 +165,7 @@ first second
 """
 """Concepts of which a leaf has one: where two leaves have different ones, they are not the same."""
 
-TOGETHER = "norm bias mean var m v vrow vcol ema step lora relpos position quantscale sharedexpert optimizer"
+TOGETHER = """
+norm bias mean var step m v vrow vcol ema optimizer lora quantscale relpos position type class sharedexpert
+"""
 """Concepts that leaves which are the same have both, or have not."""
