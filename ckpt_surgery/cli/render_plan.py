@@ -171,7 +171,7 @@ def _keys(row: Row, full: bool) -> str:
 
 
 def _held(row: Row) -> str:
-    """`48 × bf16[2048,8192]`, `16 leaves, f32, also in mu and nu`, `36 leaves, f32, 1.2 GiB`."""
+    """`48 × bf16[2048,8192]`, `16 leaves, f32, also in mu and nu`, `i32[], value replaced`."""
     if row.leaves > 1:
         here = row.nbytes // (1 + len(row.also))
         size = [bytes_text(here)] if row.fate == "dropped" else []
@@ -183,7 +183,8 @@ def _held(row: Row) -> str:
         elif row.gathers > 1 and row.count > 1:
             text = f"({text})"
         text = f"{row.count:,} × {text}" if row.count > 1 else text
-    return f"{text}, also in {_listed(row.also)}" if row.also else text
+    text = f"{text}, also in {_listed(row.also)}" if row.also else text
+    return f"{text}, {row.why}" if row.why and row.fate != "dropped" else text
 
 
 def _listed(names: Sequence[str]) -> str:

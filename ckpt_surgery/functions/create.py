@@ -13,6 +13,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, rank
 from ckpt_surgery.core.errors import DataError, FunctionError
+from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.base import Blocks, Function, Number, Specs
 from ckpt_surgery.functions.dtypes import Cast, number_as
@@ -95,6 +96,27 @@ class Ones(_Created):
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         return np.ones(region.shape, self.dtype)
+
+
+@dataclass(frozen=True)
+class InPlaceOf(Function):
+    """The first input, in the place of the second, of which no element is read.
+
+    No call makes one. The planner adds it where a rule gives a leaf a value that follows from no leaf, so
+    that the plan tells what was there before.
+    """
+
+    kind: ClassVar[str] = "in_place_of"
+    parameters: ClassVar[tuple[str, ...] | None] = ("value", "replaced")
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        return ins[0]
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, selection)]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        return blocks[0]
 
 
 @dataclass(frozen=True)

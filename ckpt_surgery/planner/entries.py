@@ -1,20 +1,21 @@
 """What passes hand to each other: leaves with values that are not read yet."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
-from ckpt_surgery.core.errors import Place, SurgeryError
+from ckpt_surgery.core.errors import FunctionError, Place, SurgeryError
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.functions.create import Full
-from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series
+from ckpt_surgery.functions.base import Number
+from ckpt_surgery.functions.create import Full, InPlaceOf
+from ckpt_surgery.graph.nodes import Apply, Array, Node, Read, Series, reads
 from ckpt_surgery.language.scope import Leaves
 from ckpt_surgery.language.templates import Component
 from ckpt_surgery.language.values import told
@@ -95,12 +96,18 @@ def array_of(entry: Entry) -> Array:
     return Array(entry.value, entry.value.spec.dtype)
 
 
-def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) -> Entry:
+def computed(
+    value: object, model: Leaf | None, key: Key, rule: RuleRef | None, replaced: Leaf | None = None
+) -> Entry:
     """The entry for the result of an expression; `model` is the leaf whose sharding it inherits.
 
-    Python's numbers become scalars of dtype int64, float64 or bool, as stock Orbax stores them. Raises
-    SurgeryError for a value that is neither an array nor a number.
+    A mere number fills an array of the shape and dtype of `replaced`, the leaf whose value it replaces.
+    Without one it becomes a scalar of dtype int64, float64 or bool, as stock Orbax stores Python's numbers.
+    Raises SurgeryError for a value that is neither an array nor a number, and for a number that the dtype of
+    the leaf does not hold.
     """
+    if isinstance(value, bool | int | float) and replaced is not None and replaced.kind in HAS_ARRAY:
+        return _full_of(value, replaced, key, rule)
     if isinstance(value, bool | int | float):
         dtype = np.dtype(
             np.bool_ if isinstance(value, bool) else np.int64 if isinstance(value, int) else np.float64
@@ -117,6 +124,28 @@ def computed(value: object, model: Leaf | None, key: Key, rule: RuleRef | None) 
     if isinstance(node, Read):
         return Entry(key, node.leaf, node, rule)
     return Entry(key, Leaf(key, kind, node.spec, sharding=_inherited_sharding(model, node.spec)), node, rule)
+
+
+def _full_of(value: Number, replaced: Leaf, key: Key, rule: RuleRef | None) -> Entry:
+    assert replaced.spec is not None
+    node = Apply(Full(replaced.spec.shape, value, replaced.spec.dtype), ())
+    try:
+        spec = node.spec
+    except FunctionError as error:
+        raise FunctionError(
+            error.problems[0].message,
+            hint="A number keeps the dtype and shape of the leaf that it replaces. Another dtype is written "
+            f"with the value: `full((), {value}, 'float32')`, say.",
+            code=Code.ARGUMENTS,
+        ) from None
+    return Entry(key, Leaf(key, replaced.kind, spec, sharding=replaced.sharding), node, rule)
+
+
+def in_place_of(old: Entry, made: Entry) -> Entry:
+    """The entry that takes the place of `old`: a value that follows from no leaf still replaces that one."""
+    if old.leaf.kind not in HAS_ARRAY or any(reads(made.value)):
+        return made
+    return replace(made, value=Apply(InPlaceOf(), (made.value, old.value)))
 
 
 def _described(value: Any) -> str:

@@ -248,16 +248,18 @@ class Evaluator:
         key: Key,
         model: Leaf | None,
         text: str,
+        replaced: Leaf | None = None,
     ) -> Entry | None:
         """The entry `key` whose value an expression gives.
 
-        `model`: the leaf whose metadata the entry inherits. `text`: the key that a problem names.
+        `model`: the leaf whose metadata the entry inherits. `text`: the key that a problem names. `replaced`:
+        the leaf whose shape and dtype a mere number takes.
         """
         value = self.evaluate(rule, field, expression, names, text, key.text)
         if value is FAILED:
             return None
         try:
-            made = computed(value, model, key, self.problems.ref(rule))
+            made = computed(value, model, key, self.problems.ref(rule), replaced)
         except SurgeryError as error:
             self.problems.at(rule, field, error, text)
             return None

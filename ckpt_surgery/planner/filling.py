@@ -98,7 +98,7 @@ class FillRule:
             return replace(own_value(leaf), rule=problems.ref(self.index))
         if rule.value is not None:
             model = None if offered is None else offered.leaf
-            return evaluator.made(self.index, ("value",), rule.value, names, leaf.key, model, text)
+            return evaluator.made(self.index, ("value",), rule.value, names, leaf.key, model, text, leaf)
         if offered is None:
             guess = did_you_mean(wanted, evaluator.trees[evaluator.first])
             field = "fill" if rule.from_ is None else "from"

@@ -12,7 +12,8 @@ from typing import Any
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.manifests import Manifest
-from ckpt_surgery.graph.nodes import Node
+from ckpt_surgery.functions.create import InPlaceOf
+from ckpt_surgery.graph.nodes import Apply, Node
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut
 from ckpt_surgery.planner.entries import RuleRef
@@ -26,7 +27,7 @@ class Fate(enum.StrEnum):
     RENAMED = "renamed"
     """Its value is that of a source leaf with another key."""
     TRANSFORMED = "transformed"
-    """Its value is computed from source leaves, or cast."""
+    """Its value is computed from source leaves, or cast, or replaced by one that follows from none."""
     DEFAULTED = "defaulted"
     """Its value is the target's own."""
     ADDED = "added"
@@ -64,6 +65,11 @@ class Step:
     """The stored bytes that become the output unchanged; None if it is computed or has no array."""
     served: bool = False
     """Whether bytes that are copied come with whole files, which the store itself copies."""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether its value takes the place of that of its sources, and does not follow from it."""
+        return isinstance(self.value, Apply) and isinstance(self.value.function, InPlaceOf)
 
     @property
     def takes_files(self) -> bool:

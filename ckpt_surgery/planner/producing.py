@@ -17,7 +17,7 @@ from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.scope import Scalar, Unavailable
 from ckpt_surgery.language.templates import Template
 from ckpt_surgery.planner.claiming import Claim, Claims, Mirror, why_unused
-from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, key_of, under
+from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, in_place_of, key_of, under
 from ckpt_surgery.planner.evaluator import FAILED, Evaluator, Names, Ranges, combinations_of
 from ckpt_surgery.planner.problems import OPTIONAL, Field
 
@@ -204,22 +204,24 @@ class MatchRule:
                 yield Contribution(claim, key, expression, scope)
 
     def _single(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
-        """The outputs of an expression that sees one leaf."""
+        """The outputs of an expression that sees one leaf. Where `to` has one template, they replace it."""
+        replaces = not isinstance(self._rule.to, Mapping)
         for member in members:
             entry = member.claim.entry
             if member.value is None:
                 yield Entry(member.key, entry.leaf, entry.value, self._ref)
                 continue
             at, text = self._field_of(member, field), entry.key.text
+            old = entry.leaf if replaces else None
             made = self._evaluator.made(
-                self._index, at, member.value, member.names, member.key, entry.leaf, text
+                self._index, at, member.value, member.names, member.key, entry.leaf, text, old
             )
             if made is not None and entry.leaf.kind not in HAS_ARRAY:
                 message = f"`{entry.key}` is {KINDS[entry.leaf.kind]}: no value can take its place"
                 wrong = PlanError(message, code=Code.NOT_AN_ARRAY)
                 self._problems.at(self._index, at, wrong, text)
             elif made is not None and self._mirrors_well([member], made):
-                yield made
+                yield in_place_of(entry, made) if replaces else made
 
     def _gathered(self, field: Field, members: Iterable[Contribution]) -> Iterator[Entry]:
         """The outputs of an expression that sees `xs`, all leaves that share one key."""

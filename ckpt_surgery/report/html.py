@@ -24,7 +24,7 @@ from ckpt_surgery.planner.plan import Dropped, Plan, Step
 from ckpt_surgery.planner.plan_json import DROPPED, counts
 from ckpt_surgery.planner.target import TARGET
 from ckpt_surgery.report.leaves import describe
-from ckpt_surgery.report.plan import plan_document
+from ckpt_surgery.report.plan import plan_document, why_of
 from ckpt_surgery.report.subtrees import ALL_WAYS, WAYS, Subtree, shares_of, subtrees
 
 ASSETS = Path(__file__).parent / "assets"
@@ -128,7 +128,7 @@ def page_data(plan: Plan) -> dict[str, Any]:
             transfers(WAYS[step.transfer]),
             step.leaf.nbytes,
             read(step),
-            "",
+            why_of(step),
         ]
 
     def dropped(gone: Dropped) -> list[Any]:

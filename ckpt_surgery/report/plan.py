@@ -42,7 +42,8 @@ class Row:
     rule: RuleRef | None
     """The rule that decided; None where a policy or the target did."""
     why: str = ""
-    """The reason why leaves are dropped: `drop`, `not in target`, …; empty for other fates."""
+    """The reason why leaves are dropped: `drop`, `not in target`, …; `value replaced` where a new value does
+    not follow from the old one."""
     also: tuple[str, ...] = ()
     """Subtrees in which the same has happened below the same keys."""
 
@@ -129,6 +130,11 @@ def plan_document(plan: Plan, **ran: Any) -> dict[str, Any]:
     return {**plan_json(plan), **ran}
 
 
+def why_of(step: Step) -> str:
+    """What is to be said of a leaf's new value: that it replaces the old one, or nothing."""
+    return "value replaced" if step.replaces else ""
+
+
 def shared_json(files: Iterable[AdoptedFile]) -> list[dict[str, Any]]:
     """Files that the result shares with sources."""
     return [
@@ -206,6 +212,7 @@ def _of_step(step: Step, several: bool) -> _Change:
         step.leaf,
         next(iter(before)) if len(before) == 1 else "",
         step.rule,
+        why_of(step),
     )
 
 

@@ -17,7 +17,7 @@ from ckpt_surgery.core.selections import Selection, bounding_box
 from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
-from ckpt_surgery.functions.create import Arange, Full, Init, Ones, Zeros
+from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf, Ones, Zeros
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.joining import Concat, Stack
@@ -158,7 +158,9 @@ CREATED: list[Case] = [
     (Init("lecun_normal", (4, 8, 3), BF16, "a/b", 3), ()),
 ]
 
-CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + CREATED
+REPLACED: list[Case] = [(InPlaceOf(), ("bfloat16[3,4]", "int32[2]"))]
+
+CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + CREATED + REPLACED
 
 
 def arrays_of(case: Case) -> list[np.ndarray]:

@@ -6,6 +6,7 @@ from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.formats.orbax.unsupported import unsupported
 from ckpt_surgery.language import patterns as regexes
 from ckpt_surgery.planner import evaluator
+from ckpt_surgery.planner.plan import Fate
 from tests.support.plans import fates, plan_of
 
 HEAD = "version: 1\n"
@@ -593,8 +594,18 @@ def test_the_lists_of_another_source_are_its_own() -> None:
     assert {step.leaf.key.sequences for step in plan.steps} == {(False, False, False)}
 
 
+@pytest.mark.parametrize("value", ["0", "zeros(x.shape, x.dtype)", "zeros([7], 'int8')"])
+def test_a_leaf_whose_value_is_replaced_is_neither_dropped_nor_added(value: str) -> None:
+    plan = plan_of(rules(f'- {{match: b, to: c, value: "{value}"}}'), ["a", "b"])
+    assert [(s.leaf.key.text, s.fate, s.sources, s.replaces) for s in plan.steps] == [
+        ("c", Fate.TRANSFORMED, (("source", "b"),), True),
+        ("a", Fate.KEPT, (("source", "a"),), False),
+    ]
+    assert (plan.dropped, plan.warnings, plan.costs.bytes_read) == ((), (), 0)
+
+
 def test_a_leaf_that_a_value_leaves_out_is_dropped_by_its_rule() -> None:
-    text = rules("- {match: b, value: 'zeros(x.shape, x.dtype)'}")
+    text = rules("- {match: b, to: {n: 'zeros(x.shape, x.dtype)'}}")
     assert [(d.leaf.key.text, str(d.rule)) for d in plan_of(text, ["a", "b"]).dropped] == [
         ("b", "rules[0] (line 3)")
     ]

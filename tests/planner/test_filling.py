@@ -67,6 +67,12 @@ def test_problems(rules: list[str], says: str) -> None:
     assert [problem.message for problem in caught.value.problems] == [says]
 
 
+def test_a_number_has_the_shape_and_dtype_that_the_target_wants() -> None:
+    evaluator = evaluator_of(rules_of("fill: a, value: '0'"), ["b"], target=target_of({"a": "bfloat16[4]"}))
+    (entry,) = filled(pass_of(evaluator).rules, evaluator, target_of({"a": "bfloat16[4]"})).values()
+    assert (entry.value.spec.shape, entry.value.spec.dtype.name) == ((4,), "bfloat16")
+
+
 def test_an_optional_rule_may_claim_nothing() -> None:
     evaluator = evaluator_of(rules_of("fill: z, optional: true"), ["a"], target=TARGET)
     assert given_by(evaluator) == {}

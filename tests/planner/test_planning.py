@@ -76,7 +76,7 @@ passes:
   rules: [{match: a, drop: true}, {match: b, to: c}, {match: g, value: x + 1}]
 - rules:
   - {match: c, drop: true}
-  - {match: d, value: 'zeros([2], "int8")'}
+  - {match: d, to: {n: 'zeros([2], "int8")'}}
   - {match: e}
   - {match: g, drop: true}
 """

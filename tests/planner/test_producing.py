@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Apply, Node, reads
 from ckpt_surgery.planner.claiming import Mirror, claim
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.producing import Produced, braces_of, is_layout, produce
+from tests.support.comparing import same
 from tests.support.passes import Described, evaluator_of, pass_of, rules_of, tree_of
 
 MU = Mirror("params", "mu")
@@ -65,6 +69,9 @@ def problem_of(leaves: Described, *rules: str) -> str:
             ["add: 'n${i}', for: {i: 'range(3)'}, when: i != 1, value: i"],
             [(0, "n0", ()), (0, "n2", ())],
         ),
+        (["a"], ["match: a, value: '0'"], [(0, "a", ("a",))]),  # in its place, so it is not dropped
+        (["a"], ["match: a, to: b, value: 'zeros(3, ''int8'')'"], [(0, "b", ("a",))]),
+        (["a"], ["match: a, to: {a: x, n: '0'}"], [(0, "a", ("a",)), (0, "n", ())]),  # `n` is in no place
         ({"s": "string"}, ["match: s, to: t"], [(0, "t", ("s",))]),  # what is no array can be renamed
     ],
 )
@@ -82,6 +89,42 @@ def test_who_is_dropped_and_who_only_if_unused() -> None:
         ("rules[1] (line 4)", "b", "no output uses it")
     ]
     assert [entry.key.text for _, entry in found.entries] == ["b", "c"]
+
+
+def unread(*_: object) -> np.ndarray:
+    raise AssertionError("no element of the leaf is read")
+
+
+@pytest.mark.parametrize(
+    ("described", "number", "wanted"),
+    [
+        ("int32[]", "0", np.zeros((), np.int32)),
+        ("scalar:int64", "7", np.array(7)),
+        ("bfloat16[2,3]", "0.5", np.full((2, 3), 0.5, dtype_named("bfloat16"))),
+        ("float32[2]", "x.shape[0]", np.full(2, 2, np.float32)),
+        ("bool[]", "True", np.array(True)),
+    ],
+)
+def test_a_number_keeps_the_leafs_kind_shape_and_dtype(
+    described: str, number: str, wanted: np.ndarray
+) -> None:
+    evaluator = evaluator_of(rules_of(f"match: a, to: b, value: '{number}'"), {"a": described})
+    ((_, entry),) = produced(evaluator).entries
+    assert entry.leaf.kind == evaluator.trees["source"]["a"].leaf.kind
+    assert [read.leaf.key.text for read in reads(entry.value)] == ["a"]
+    assert same(evaluate(entry.value, Region((0,) * wanted.ndim, wanted.shape), unread), wanted)
+
+
+@pytest.mark.parametrize(
+    ("described", "number", "says"),
+    [
+        ("int32[]", "0.5", "0.5 is not an integer, but the array is int32 (at `a`)"),
+        ("uint8[2]", "256", "256 is out of range of uint8, 0 to 255 (at `a`)"),
+        ("float16[]", "1e6", "float16 cannot represent 1000000.0 (at `a`)"),
+    ],
+)
+def test_a_number_has_to_fit_the_leafs_dtype(described: str, number: str, says: str) -> None:
+    assert problem_of({"a": described}, f"match: a, value: '{number}'") == says
 
 
 @pytest.mark.parametrize(

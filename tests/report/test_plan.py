@@ -8,7 +8,9 @@ import pytest
 
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.create import Full, InPlaceOf
+from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
@@ -53,6 +55,18 @@ def test_rows_fold_layers_with_their_sources():
     assert row.sources == ("params/layer_{0..47}/w",)
     assert (row.fate, row.count, row.gathers, row.spec, row.nbytes) == ("renamed", 48, 1, "f32[2,3]", 48 * 24)
     assert (row.rule, row.why) == (FIRST, "")
+
+
+def test_rows_say_where_a_value_is_replaced():
+    leaf = array_leaf("step")
+    new = Apply(Full((2, 3), 0, F32), ())
+    steps = [
+        Step(leaf, value, Fate.TRANSFORMED, FIRST, (("source", "step"),))
+        for value in (Apply(InPlaceOf(), (new, Read("source", leaf))), Apply(Cast(BF16), (new,)))
+    ]
+    (replaced,) = plan_rows(a_plan(steps[:1]))
+    assert (replaced.spec, replaced.why) == ("f32[2,3]", "value replaced")
+    assert [row.why for row in plan_rows(a_plan(steps[1:]))] == [""]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@
     row.dataset.key = leaf[KEY];
     row.append(element("span", "name", name), element("span", `chip ${fate}`, fate));
     row.append(element("span", "spec", before(leaf) + data.specs[leaf[SPEC]]));
-    row.append(element("span", "way", leaf[TRANSFER] === null ? leaf[WHY] : data.transfers[leaf[TRANSFER]]));
+    row.append(element("span", "way", leaf[WHY] || data.transfers[leaf[TRANSFER]]));
     const rule = element("span", "rule");
     if (leaf[RULE] !== null) {
       const [path, line] = data.rules[leaf[RULE]];
