@@ -25,7 +25,20 @@ def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, 
         missing = ", ".join(map(shown, names[len(paths) :]))
         raise UsageError(f"{takes}; missing: {missing}", hint="Give their paths in this order.")
     extra = ", ".join(map(shown, paths[wanted + 1 :]))
-    raise UsageError(f"{takes} and one destination; too many: {extra}")
+    first = "With `-e` there is no RECIPE: all paths are sources, and the last one is the destination."
+    given = any(path.startswith("@") or path.endswith((".yaml", ".yml")) for path in paths[:wanted])
+    raise UsageError(f"{takes} and one destination; too many: {extra}", hint=first if given else None)
+
+
+def missing_destination(names: Sequence[str]) -> UsageError:
+    """The error of paths that are all sources; `names` are the recipe's sources."""
+    hint = "Name the directory or file to write after the sources."
+    if len(names) == 1:
+        return UsageError("DST is missing", hint=hint)
+    listed = ", ".join(map(shown, names))
+    return UsageError(
+        f"DST is missing: the paths are those of the {len(names)} sources ({listed})", hint=hint
+    )
 
 
 def _split_many(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str]:

@@ -1,9 +1,10 @@
-"""Errors of the system while something is read: which of them are no flaw of what is read, and what to do."""
+"""What is not there or cannot be read: errors of the system that are no flaw of a file, and what to do."""
 
 import errno
+import os
 
 from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import did_you_mean, shown
 
 FLAWS = frozenset(
     (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO)
@@ -37,3 +38,14 @@ def access_error(path: str, error: OSError, action: str = "read") -> StorageErro
     return StorageError(
         f"{shown(path)} cannot be {action}: {error.strerror}", hint=_HINTS.get(error.errno, _OTHER)
     )
+
+
+def name_beside(path: str) -> str:
+    """`; did you mean `old`?`, where such a name is beside a path of this machine, else nothing."""
+    directory, name = os.path.split(os.path.abspath(path))
+    stem = os.path.splitext(name)[0]
+    try:
+        alike = [one for one in os.listdir(directory) if did_you_mean(stem, [os.path.splitext(one)[0]])]
+    except OSError:
+        return ""
+    return did_you_mean(name, map(shown, alike))

@@ -83,7 +83,9 @@ def dtype_named(name: str) -> DType:
     Raises FunctionError for any other name.
     """
     if name not in DTYPES:
-        raise FunctionError(f"unknown dtype `{name}`{did_you_mean(name, DTYPES)}")
+        guess = did_you_mean(name, DTYPES)
+        hint = None if guess else "Types are written in full, such as float32, bfloat16 and float8_e4m3fn."
+        raise FunctionError(f"unknown dtype `{name}`{guess}", hint=hint)
     return DTYPES[name]
 
 

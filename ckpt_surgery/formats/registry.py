@@ -19,6 +19,7 @@ from typing import Any
 
 import ckpt_surgery.formats as formats_package
 from ckpt_surgery.core import urls
+from ckpt_surgery.core.access import name_beside
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError
 from ckpt_surgery.core.leaves import Leaf
@@ -276,7 +277,8 @@ def open_source(
     """
     # A TensorFlow checkpoint is named by the prefix of its files' names.
     if not exists(path) and not _claims(path):
-        raise UsageError(f"{shown(path)} does not exist", hint="Check the path.")
+        guess = "" if urls.is_url(path) else name_beside(path)
+        raise UsageError(f"{shown(path)} does not exist{guess}", hint="Check the path.")
     chosen = named(format) if format else detect_format(path)
     check_published(path)
     try:

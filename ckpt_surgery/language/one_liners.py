@@ -32,7 +32,8 @@ def _rule(text: str) -> dict[str, Any]:
     if substitution and (found is None or text.endswith(substitution["sign"])):
         return _substitution(text, substitution["sign"])
     if found is None:
-        raise UsageError(f"`-e {shown(text)}` is no rule", hint=f"Write {FORMS}.")
+        blanks = " The sign = stands between blanks." if "=" in text else ""
+        raise UsageError(f"`-e {shown(text)}` is no rule", hint=f"Write {FORMS}.{blanks}")
     if found["add"]:
         return {"add": found["key"].strip(), "value": found["value"]}
     return {"match": _literal(found["key"].strip()), "value": found["value"]}
@@ -42,12 +43,17 @@ def _substitution(text: str, sign: str) -> dict[str, Any]:
     parts = re.split(rf"(?<!\\){re.escape(sign)}", text[2:])
     if len(parts) != 3 or parts[2]:
         form = f"s{sign}REGEX{sign}TEMPLATE{sign}"
-        raise UsageError(
-            f"`-e {shown(text)}` is not of the form `{form}`",
-            hint=f"It has {len(parts)} times the sign `{sign}` after the `s` instead of 3, or something "
-            f"after the last. Where `{sign}` is part of the regular expression take another sign, as in "
-            "`s,REGEX,TEMPLATE,`.",
-        )
+        if len(parts) < 3:
+            hint = f"The sign `{sign}` stands before, between and after the two, so also at the end."
+        elif len(parts) == 3:
+            hint = f"Nothing can follow the last `{sign}`: leave out `{shown(parts[2])}`."
+        else:
+            other = "," if sign == "|" else "|"
+            hint = (
+                f"It has the sign `{sign}` {len(parts)} times instead of 3. Where `{sign}` is part of the "
+                f"regular expression take another sign: `s{other}REGEX{other}TEMPLATE{other}`."
+            )
+        raise UsageError(f"`-e {shown(text)}` is not of the form `{form}`", hint=hint)
     pattern, template = (part.replace(f"\\{sign}", sign) for part in parts[:2])
     return {"match": _given(text, pattern, "regular expression"), "to": _given(text, template, "template")}
 

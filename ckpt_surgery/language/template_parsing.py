@@ -49,6 +49,9 @@ def parse_template(text: str) -> Template:
 
 def _stray(text: str, at: int) -> ExpressionError:
     if text[at] == "$":
+        group = re.match(r"\$(\d+)", text[at:])
+        if group is not None:
+            return TemplateError(f"`{group[0]}` is no group; write `\\{group[1]}`", at, at + group.end())
         return TemplateError("a dollar sign is written `$$`; `${…}` inserts an expression", at, at + 1)
     escape = text[at : at + 2]
     return TemplateError(

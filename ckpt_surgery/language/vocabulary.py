@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.functions.registry import registry
 from ckpt_surgery.functions.signatures import signature_problem
@@ -32,6 +33,8 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
         return f"`{name}` is a function; call it: {name}(…)"
     if name == HOOKS:
         return "`hooks` needs a line `hooks: FILE.py` in the recipe"
+    if name in DTYPES:
+        return f"unknown name `{name}`; a type is written as text: '{name}'"
     return f"unknown name `{name}`{did_you_mean(name, known)}"
 
 

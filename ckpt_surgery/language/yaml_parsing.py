@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.access import access_error
+from ckpt_surgery.core.access import access_error, name_beside
 from ckpt_surgery.core.errors import Problem, RecipeError, UsageError
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
@@ -209,11 +209,16 @@ def read_text(path: str | Path) -> str:
         )
     try:
         if Path(path).is_dir():
-            raise UsageError(f"{path} is a directory; a recipe is a YAML file", code=Code.UNREADABLE)
+            raise UsageError(
+                f"{path} is a directory; a recipe is a YAML file",
+                hint=f"Name the files in it: {path}/*.yaml, say.",
+                code=Code.UNREADABLE,
+            )
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError(f"there is no recipe {path}", code=Code.UNREADABLE) from None
+        guess = name_beside(str(path))
+        raise UsageError(f"there is no recipe {path}{guess}", code=Code.UNREADABLE) from None
     except (OSError, ValueError) as error:
         refused = access_error(str(path), error) if isinstance(error, OSError) else None
         reason = getattr(error, "strerror", None) or error

@@ -1,8 +1,10 @@
 """Which rule claims which leaf: the first one that matches the leaf's key and whose `when` is true."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 import regex
 
@@ -13,6 +15,7 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
 from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.prefilters import Literals, Texts, literals
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
@@ -74,6 +77,9 @@ class Candidate:
     pattern: regex.Pattern[str]
     literals: Literals
 
+
+_ESCAPED = re.compile(r"\\([.^$*+?{}\[\]|()])")
+"""A sign that stands for itself in a pattern."""
 
 Possible = tuple[Candidate, str, Mirror | None]
 """A rule that may match a key, the key as the rule sees it, and the mirror that it is seen in."""
@@ -190,6 +196,32 @@ def _matched_beginning(
     return next(found, None)
 
 
+def _matched_part(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
+    """What the pattern matches within a key that it does not match as a whole, as a clause."""
+    anywhere = compile_pattern(f"(?s:.*?)(?P<part_of_key>{pattern.pattern})(?s:.*)")
+    watch = Watch()
+    try:
+        matches = (watch.fullmatch(anywhere, key) for key in keys)
+        found = next((match for match in matches if match and match["part_of_key"]), None)
+    except SurgeryError:  # a pattern this slow is no help
+        return None
+    if found is None:
+        return None
+    return f"it matches only a part, `{shown(found['part_of_key'])}`, of keys such as `{shown(found[0])}`"
+
+
+def _meant(pattern: regex.Pattern[str], keys: Sequence[str]) -> str | None:
+    """The pattern without its backslashes before signs, if that matches keys: `-e` takes a key literally."""
+    bare = _ESCAPED.sub(r"\1", pattern.pattern)
+    try:
+        matches = bare != pattern.pattern and any(
+            map(partial(Watch().fullmatch, compile_pattern(bare)), keys)
+        )
+    except SurgeryError:
+        return None
+    return bare if matches else None
+
+
 def made_for_others(recipe: str, entries: Sequence[Entry]) -> str | None:
     """What to do where a packaged recipe finds no key that it looks for; None for a recipe of the user's."""
     if not recipe.startswith(PREFIX):
@@ -219,20 +251,33 @@ def why_unused(
             for view, _ in views(entry.key.text, mirrors)
         )
     ]
+    others = made_for_others(evaluator.problems.loaded.path, entries)
     if not fits:
-        others = made_for_others(evaluator.problems.loaded.path, entries)
-        guess = did_you_mean(pattern.pattern, [entry.key.text for entry in entries])
+        keys = [entry.key.text for entry in entries]
+        guess = did_you_mean(pattern.pattern, keys)
         begun = _matched_beginning(index, pattern, entries, evaluator)
         if begun is not None:
             why = f"it matches only the beginning of keys such as `{shown(begun)}`"
             hint = "For all that is below, add `/.*`: a pattern has to match the whole key."
             return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
+        meant = None if others else _meant(pattern, keys)
+        if meant is not None:
+            hint = f"For all keys that the regular expression matches, write a recipe: `match: '{meant}'`."
+            why = f"no key is called `{shown(meant)}`"
+            return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
+        part = None if others or guess else _matched_part(pattern, keys)
+        if part is not None:
+            hint = (
+                "A pattern has to match the whole key: write what stands before and after the part, or `.*`."
+            )
+            return SurgeryError(f"the rule claims nothing: {part}", hint=hint, code=Code.CLAIMS_NOTHING)
         message = f"the rule claims nothing: no key matches{guess}"
         return SurgeryError(message, hint=others or OPTIONAL, code=Code.CLAIMS_NOTHING)
     refused = [entry.key.text for entry in fits if id(entry) not in claimed]
     if refused:
         why = f"`when` is false for {few_keys(refused)}"
-        return SurgeryError(f"the rule claims nothing: {why}", hint=OPTIONAL, code=Code.CLAIMS_NOTHING)
+        hint = others or OPTIONAL
+        return SurgeryError(f"the rule claims nothing: {why}", hint=hint, code=Code.CLAIMS_NOTHING)
     all_keys = "the one key" if len(fits) == 1 else f"all {len(fits)} keys"
     return SurgeryError(
         f"the rule claims nothing: earlier rules claimed {all_keys} that it matches",

@@ -92,7 +92,10 @@ def run_pass(
     for index, rule in enumerate(rules):
         if rule.fill is not None:
             message = "`fill` needs a target, and belongs to the last pass"
-            evaluator.problems.at(index, ("fill",), PlanError(message, code=Code.NO_TARGET))
+            hint = "Give one: `target=PATH`." if last else "Move the rule into the last pass."
+            evaluator.problems.at(index, ("fill",), PlanError(message, hint=hint, code=Code.NO_TARGET))
+            if last:
+                break  # what the other rules lack is the same
     made = produce(rules, claims, mirrors, evaluator)
     left = unclaimed(entry for _, entry in made.entries)
     _check_leaves(len(made.entries) + len(left.kept), evaluator.problems)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckpt_surgery.cli.paths import split_paths
+from ckpt_surgery.cli.paths import missing_destination, split_paths
 from ckpt_surgery.core.errors import UsageError
 
 
@@ -41,3 +41,17 @@ def test_a_wrong_number_of_paths(names, paths, message):
     with pytest.raises(UsageError) as caught:
         split_paths(names, paths)
     assert caught.value.problems[0].message == message
+
+
+def test_a_recipe_beside_rules_is_no_source():
+    for recipe, hinted in (("@drop-optimizer", True), ("r.yaml", True), ("old", False)):
+        with pytest.raises(UsageError) as caught:
+            split_paths(["source"], [recipe, "old", "new"])
+        assert ("With `-e` there is no RECIPE" in str(caught.value)) is hinted
+
+
+def test_a_missing_destination_names_the_sources():
+    assert missing_destination(["source"]).problems[0].message == "DST is missing"
+    assert missing_destination(["base", "lora"]).problems[0].message == (
+        "DST is missing: the paths are those of the 2 sources (base, lora)"
+    )

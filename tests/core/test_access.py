@@ -2,10 +2,11 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
-from ckpt_surgery.core.access import access_error
+from ckpt_surgery.core.access import access_error, name_beside
 from ckpt_surgery.core.errors import Problem
 
 
@@ -49,3 +50,12 @@ def test_the_action_is_named() -> None:
 )
 def test_what_is_not_there_is_for_others_to_tell(number: int | None) -> None:
     assert access_error("a", OSError() if number is None else OSError(number, "x")) is None
+
+
+def test_a_name_beside_a_path(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "a.yaml").touch()
+    assert name_beside(f"{tmp_path}/bc.yaml") == ""  # an ending alone makes no likeness
+    assert name_beside(f"{tmp_path}/chekpoint/") == "; did you mean `checkpoint`?"
+    assert name_beside(f"{tmp_path}/other") == ""
+    assert name_beside(f"{tmp_path}/nothing/checkpoint") == ""

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.dtypes import DTYPES, ELEMENT_TYPES, NUMPY_NAMES, bits, kind, limits
+from ckpt_surgery.core.dtypes import DTYPES, ELEMENT_TYPES, NUMPY_NAMES, bits, dtype_named, kind, limits
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.core.manifests import PART_BYTES
 from ckpt_surgery.formats.safetensors.header import DTYPES as OF_SAFETENSORS
@@ -37,6 +37,16 @@ def test_what_has_no_numbers_is_refused() -> None:
     for refused in (kind, bits):
         with pytest.raises(FunctionError, match="arrays of dtype object cannot be computed with"):
             refused(np.dtype(object))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("flaot32", None), ("fp8", "Types are written in full, such as float32, bfloat16 and float8_e4m3fn.")],
+)
+def test_unknown_names_of_types(name: str, hint: str | None) -> None:
+    with pytest.raises(FunctionError, match=f"unknown dtype `{name}`") as caught:
+        dtype_named(name)
+    assert caught.value.problems[0].hint == hint
 
 
 def test_the_formats_tables_refer_to_it() -> None:

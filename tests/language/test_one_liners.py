@@ -57,3 +57,26 @@ def test_what_is_none(text: str, message: str) -> None:
         document_of([text])
     assert message.replace("\\\\", "\\") in str(caught.value)
     assert "`s" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("s|a|b", "The sign `|` stands before, between and after the two, so also at the end."),
+        ("s|a|b|g", "Nothing can follow the last `|`: leave out `g`."),
+        (
+            "s/a/b/c/",
+            "It has the sign `/` 4 times instead of 3. Where `/` is part of the regular expression take "
+            "another sign: `s|REGEX|TEMPLATE|`.",
+        ),
+    ],
+)
+def test_what_a_substitution_lacks(text: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        document_of([text])
+    assert caught.value.problems[0].hint == hint
+
+
+def test_blanks_around_the_sign() -> None:
+    with pytest.raises(UsageError, match="The sign = stands between blanks"):
+        document_of(["step=0"])

@@ -33,6 +33,7 @@ def test_pieces_have_their_places() -> None:
         ("/a", "the key has an empty component here", 0, 1),
         ("a//b", "the key has an empty component here", 2, 3),
         ("a/", "the key has an empty component here", 1, 2),
+        ("a/$12", "`$12` is no group; write `\\12`", 2, 5),
         ("a$b", "a dollar sign is written `$$`; `${…}` inserts an expression", 1, 2),
         (r"a\d", r"`\d` means nothing in a template; a backslash is written `\\`", 1, 3),
         (r"a\g<1x>", r"`\g<1x>` names no group", 1, 7),

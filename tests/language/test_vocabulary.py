@@ -18,6 +18,7 @@ def test_all_functions_are_names() -> None:
         ("has", "`has` is a function; call it: has(…)"),
         ("hooks", "`hooks` needs a line `hooks: FILE.py` in the recipe"),
         ("soruce", "unknown name `soruce`; did you mean `source`?"),
+        ("bfloat16", "unknown name `bfloat16`; a type is written as text: 'bfloat16'"),
         ("zzz", "unknown name `zzz`"),
     ],
 )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ckpt_surgery.planner.claiming import Claims, Mirror, claim, why_unused
 from ckpt_surgery.planner.evaluator import Evaluator
+from ckpt_surgery.planner.problems import OPTIONAL
 from tests.support.passes import evaluator_of, pass_of, rules_of
 
 MU = Mirror("params", "opt/0/mu")
@@ -96,6 +97,30 @@ def test_a_pattern_of_which_the_end_is_missing() -> None:
         "the rule claims nothing: it matches only the beginning of keys such as `opt_state/0/mu/w`"
     )
     assert problem.hint == "For all that is below, add `/.*`: a pattern has to match the whole key."
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message", "hint"),
+    [
+        (
+            r"layer_(\d+)/(.*)",
+            "it matches only a part, `layer_0/w`, of keys such as `params/decoder_layer_0/w`",
+            "A pattern has to match the whole key: write what stands before and after the part, or `.*`.",
+        ),
+        ("(x)?", "no key matches", OPTIONAL),  # nothing is no part
+        (
+            r"params/\.\*/w",
+            "no key is called `params/.*/w`",
+            "For all keys that the regular expression matches, write a recipe: `match: 'params/.*/w'`.",
+        ),
+        (r"x\.\*", "no key matches", OPTIONAL),
+    ],
+)
+def test_a_pattern_that_matches_parts_or_is_taken_literally(pattern: str, message: str, hint: str) -> None:
+    evaluator = evaluator_of(rules_of(f"match: '{pattern}'"), ["params/decoder_layer_0/w", "step"])
+    claims = claims_of(evaluator)
+    (problem,) = why_unused(0, pass_of(evaluator).rules[0], claims.entries, (), evaluator).problems
+    assert (problem.message, problem.hint) == (f"the rule claims nothing: {message}", hint)
 
 
 PARTS = ["a", "ab", "l0", "l1", "w", "[a-l]+", ".*", "l\\d", "(a|w)", "w?", "\\w+"]

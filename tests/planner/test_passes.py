@@ -125,8 +125,10 @@ def test_two_leaves_of_one_name(rules: list[str], says: str) -> None:
 
 
 def test_fill_rules_need_a_target() -> None:
-    _, evaluator = run(rules_of("match: a", "fill: b"), ["a"])
-    assert message_of(evaluator) == "4: `fill` needs a target, and belongs to the last pass\nNone"
+    _, evaluator = run(rules_of("match: a", "fill: b", "fill: c"), ["a"])
+    assert message_of(evaluator) == (
+        "4: `fill` needs a target, and belongs to the last pass\nGive one: `target=PATH`."
+    )
 
 
 def test_a_target_gives_the_structure() -> None:

@@ -17,7 +17,7 @@ from ckpt_surgery.cli.options import (
     recipe_options,
     run_options,
 )
-from ckpt_surgery.cli.paths import split_paths
+from ckpt_surgery.cli.paths import missing_destination, split_paths
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
@@ -84,7 +84,7 @@ def command(
     if loaded is not None:
         sources, dst = split_paths(loaded.recipe.sources, paths)
         if dst is None:
-            raise UsageError("DST is missing", hint="Name the directory or file to write after the sources.")
+            raise missing_destination(loaded.recipe.sources)
     elif dry_run:
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     else:
