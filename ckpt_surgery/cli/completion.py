@@ -7,6 +7,8 @@ import click
 from ckpt_surgery.core.problem_codes import Code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from click.shell_completion import CompletionItem
 
 
@@ -43,9 +45,31 @@ def _packaged(incomplete: str, left_out: str = "") -> "list[CompletionItem]":
 
 def complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Codes of problems."""
+    return _beginning(Code, incomplete.upper())
+
+
+def complete_read_format(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    """Names of the formats that can be read."""
+    from ckpt_surgery.offers import readable_formats
+
+    return _beginning(readable_formats(), incomplete)
+
+
+def complete_written_format(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    """Names of the formats that can be written."""
+    from ckpt_surgery.offers import writable_formats
+
+    return _beginning(writable_formats(), incomplete)
+
+
+def _beginning(names: "Iterable[str]", incomplete: str) -> "list[CompletionItem]":
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(code) for code in Code if code.startswith(incomplete.upper())]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def complete_subject(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ckpt_surgery.cli.completion import complete_path
+from ckpt_surgery.cli.completion import complete_path, complete_read_format, complete_written_format
 from ckpt_surgery.cli.console import STDOUT, Settings
 from ckpt_surgery.cli.problem_reports import ReportFormat
 from ckpt_surgery.core import urls
@@ -58,6 +58,7 @@ def source_format_option(name: str) -> Callable[[F], F]:
     return click.option(
         name,
         callback=_known_format,
+        shell_complete=complete_read_format,
         metavar="FORMAT",
         help="Format of what is read. [default: what its content says]",
     )
@@ -226,6 +227,7 @@ def bytes_options(function: F) -> F:
         click.option(
             "--format",
             callback=_writable_format,
+            shell_complete=complete_written_format,
             metavar="FORMAT",
             help="Format of DST. [default: what its name says, else orbax]",
         ),

@@ -114,8 +114,8 @@ class _Search:
         said = found_by_names(
             [leaf for key, leaf in self.source.leaves.items() if key not in used],
             [self.target.leaves[key] for key in self._missing()],
-            self.source.leaves,
-            self.target.leaves,
+            self.source.leaves.values(),
+            self.target.leaves.values(),
         )
         decided = checked(said, self.source, self.target, self.values and self.shared is Shared.SHARED)
         self.formations.update((one.target, one) for one in decided.formations)

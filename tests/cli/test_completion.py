@@ -64,6 +64,12 @@ FILES = ["file,"]
         ("ckpt-surgery plan r.yaml old --json p", ["file,p"]),
         ("ckpt-surgery plan --link-mode r", ["plain,reflink"]),
         ("ckpt-surgery plan --link-mode=r", ["plain,reflink"]),
+        ("ckpt-surgery convert a b --format sa", ["plain,safetensors"]),
+        ("ckpt-surgery convert a b --format to", []),  # torch is read only
+        ("ckpt-surgery plan r.yaml a --src-format to", ["plain,torch"]),
+        ("ckpt-surgery inspect a --format=to", ["plain,torch"]),
+        ("ckpt-surgery verify a --src-format orb", ["plain,orbax"]),
+        ("ckpt-surgery lint r.yaml --format sa", ["plain,sarif"]),
         ("ckpt-surgery plan r.yaml --set a", []),
         ("ckpt-surgery explain cs00", [f"plain,CS00{n}" for n in range(1, 6)]),
         ("ckpt-surgery explain CS010 ", FILES),

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from safetensors.numpy import load_file
 
-from ckpt_surgery.cli.program import cli
+from tests.support.command_line import run
 
 RULES = ("-e", r"s|params/old/(.*)|params/new/\1|", "-e", "drop:opt/.*", "-e", "step = x + 1")
 PRINTED = r"""# yaml-language-server: $schema=recipe.schema.json
@@ -26,10 +25,6 @@ def source(tmp_path: Path) -> Path:
     arrays = {"params/old/w": np.arange(6.0), "opt/mu": np.zeros(6), "step": np.int32(7)}
     np.savez(tmp_path / "in.npz", **arrays)
     return tmp_path / "in.npz"
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
 
 def test_rules_without_a_file(source: Path, tmp_path: Path) -> None:
