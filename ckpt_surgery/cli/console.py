@@ -51,8 +51,13 @@ class Terminal:
         self.text.print(*lines, sep="\n")
 
     def warn(self, lines: Iterable["Text"]) -> None:
-        """Print even with `--quiet`."""
-        _print(self.notes if self.settings.quiet else self.text, lines)
+        """Print sentences, even with `--quiet`: wrapped at words on a terminal, elsewhere each on a line."""
+        console = self.notes if self.settings.quiet else self.text
+        if console.is_terminal:
+            for line in lines:
+                console.print(line)
+        else:
+            _print(console, lines)
 
 
 def _print(console: "Console", lines: Iterable["Text"]) -> None:
@@ -115,6 +120,10 @@ def _console(stream: TextIO, settings: Settings, quiet: bool) -> "Console":
     return Console(file=stream, quiet=quiet, highlight=False, markup=False, emoji=False, color_system=None)
 
 
+_MARGIN = "    "
+"""Before a line of a recipe."""
+
+
 def print_errors(messages: Sequence[str], settings: Settings) -> None:
     """Short paragraphs on stderr, each after `Error: `, and how many there are. They are printable already.
 
@@ -125,6 +134,7 @@ def print_errors(messages: Sequence[str], settings: Settings) -> None:
     console = _console(sys.stderr, settings, False)
     for number, message in enumerate(messages):
         head, *lines = message.split("\n")
+        lines = cut_lines(lines, console.width) if console.is_terminal else lines
         if number:
             console.print()
         console.print(Text.assemble(("Error: ", "bold red"), head), soft_wrap=not console.is_terminal)
@@ -145,6 +155,21 @@ def _print_below(line: str, console: "Console") -> None:
         return
     sentence = line.lstrip(" ")
     console.print(Padding(Text(sentence), (0, 0, 0, len(line) - len(sentence)), expand=False))
+
+
+def cut_lines(lines: Sequence[str], width: int) -> list[str]:
+    """The lines of a problem, those of a recipe cut where they are longer than the terminal is wide.
+
+    Wrapped, they would have their carets below other characters.
+    """
+    cut = list(lines)
+    for number, caret in enumerate(lines):
+        if not number or "^" not in caret or caret.strip(" ^"):
+            continue
+        skipped = 0 if len(caret) <= width else max(0, caret.index("^") - 2 * len(_MARGIN))
+        for n in (number - 1, number):
+            cut[n] = f"{_MARGIN}{lines[n][len(_MARGIN) + skipped :]}"[:width]
+    return cut
 
 
 def styled_line(line: str) -> "Text":

@@ -1,5 +1,6 @@
 """Plans and results as lines of styled text. Prints nothing."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     """The diff: inputs, rows by fate, totals. Kept leaves are only counted, unless `full` or `verbose`."""
     yield _labelled("recipe", shown(plan.recipe))
     yield from _input_lines(plan)
-    yield from _param_lines(param_rows(plan))
+    yield from _param_lines(param_rows(plan), width)
     yield Text()
     order = list(STYLES)
     rows = sorted(plan_rows(plan, full=full), key=lambda row: order.index(row.fate))
@@ -69,10 +70,11 @@ def plan_lines(plan: "Plan", *, full: bool, verbose: bool, width: int) -> Iterat
     yield _totals(plan)
     yield _costs(plan)
     if plan.costs.bytes_linkable:
-        yield Text(
+        why = (
             f"{bytes_text(plan.costs.bytes_linkable)} are copied because programs rewrite such files in "
             "place; `--link-mode hardlink` links them if nothing will rewrite SRC"
         )
+        yield from map(Text, textwrap.wrap(why, width, break_on_hyphens=False))
     if plan.restorable_by:
         yield Text(f"restorable by {version_text(plan.restorable_by)}")
 
@@ -111,11 +113,22 @@ def _input_lines(plan: "Plan") -> Iterator[Text]:
         yield _labelled(label, shown(source.path)).append(about, "dim")
 
 
-def _param_lines(rows: Iterable[ParamsRow]) -> Iterator[Text]:
-    """The values of the recipe's params, those of one origin on one line."""
-    for i, row in enumerate(rows):
-        values = shown(", ".join(row.values))
-        yield _labelled("" if i else "params", values).append(f"  ({shown(_origin(row))})", "dim")
+def _param_lines(rows: Iterable[ParamsRow], width: int) -> Iterator[Text]:
+    """The values of the recipe's params, those of one origin together, wrapped between the values."""
+    label = "params"
+    for row in rows:
+        lines = [""]
+        *before, last = map(shown, row.values)
+        origin = f"  ({shown(_origin(row))})"
+        for value in (*(f"{value}, " for value in before), f"{last}{origin}"):
+            if lines[-1] and WORD + cell_len(lines[-1] + value.rstrip()) > width:
+                lines.append("")
+            lines[-1] += value
+        for line in lines:
+            text = line.rstrip()
+            told = text.removesuffix(origin.rstrip())
+            yield _labelled(label, told).append(text[len(told) :], "dim")
+            label = ""
 
 
 def _origin(row: ParamsRow) -> str:
@@ -148,8 +161,9 @@ def row_lines(rows: Sequence[Row], width: int, full: bool) -> Iterator[Text]:
             continue
         first, *others = _within(keys, ARROW, width - WORD)
         yield _word(row.fate).append(first)
-        others += _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
-        yield from (Text(" " * WORD).append(other, "dim" if n else "") for n, other in enumerate(others))
+        yield from (Text(f"{' ' * WORD}{other}") for other in others)
+        about = _within(f"{what}  {reason}".rstrip(), "  ", width - WORD)
+        yield from (Text(" " * WORD).append(line, "dim") for line in about)
 
 
 def _within(text: str, sign: str, width: int) -> list[str]:

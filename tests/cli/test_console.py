@@ -9,10 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 import ckpt_surgery
 from ckpt_surgery import api, inspecting
-from ckpt_surgery.cli.console import Settings, as_options, print_errors, problem_text
+from ckpt_surgery.cli.console import (
+    Settings,
+    as_options,
+    cut_lines,
+    open_terminal,
+    print_errors,
+    problem_text,
+)
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import Problem
 from ckpt_surgery.requests import ARGUMENTS
@@ -80,7 +88,7 @@ def test_the_library_speaks_of_no_options() -> None:
 
 
 def test_errors_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has its label; carets are red; sentences are wrapped at words, lines of recipes are not."""
+    """Each has its label; carets are red; sentences are wrapped at words, lines of recipes are cut."""
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setenv("COLUMNS", "30")
@@ -91,10 +99,44 @@ def test_errors_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     told = out.getvalue()
     assert told.count("\x1b[1;31mError: \x1b[0m") == 2
     assert "\x1b[1;31m      ^^^^^\x1b[0m\n" in told
-    assert "    - {match: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\n" in told
+    assert "\n    - {match: aaaaaaaaaaaaaaaa\n" in told
     assert [line.rstrip() for line in told.split("\n")][3:6] == [
         "  it is wrong for more than",
         "  one reason",
         "  Mend it.",
     ]
     assert told.endswith("\n2 errors\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "caret", "shown"),
+    [
+        ("    ab: x", "        ^", ["    ab: x", "        ^"]),
+        ("    ab: x + y + z + u + v", "    ^^", ["    ab: x + y + z + u", "    ^^"]),
+        ("    ab: x + y + z + u + vw", "                        ^^", ["    u + vw", "        ^^"]),
+        (
+            "    ab: cast(x + y + z, 'int8')",
+            "        ^^^^^^^^^^^^^^^^^^^^^^",
+            ["    ab: cast(x + y + ", "        ^^^^^^^^^^^^^"],
+        ),
+    ],
+)
+def test_lines_of_recipes_are_cut_where_their_carets_are(line: str, caret: str, shown: list[str]) -> None:
+    assert cut_lines(["r.yaml:1:1", line, caret, "  it is long ^ and stays"], 21) == [
+        "r.yaml:1:1",
+        *shown,
+        "  it is long ^ and stays",
+    ]
+
+
+def test_warnings_are_wrapped_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    for forced, wanted in (
+        ("1", "a sentence of seven\nlittle words\n"),
+        (None, "a sentence of seven little words\n"),
+    ):
+        out = io.StringIO()
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setenv("FORCE_COLOR", forced) if forced else monkeypatch.delenv("FORCE_COLOR")
+        open_terminal(Settings(color=False)).warn([Text("a sentence of seven little words")])
+        assert re.sub(r" +\n", "\n", out.getvalue()) == wanted

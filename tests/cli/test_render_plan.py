@@ -10,7 +10,7 @@ from ckpt_surgery.core.protocols import AdoptedFile, LinkMode
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Costs, Fate, Transfer
-from ckpt_surgery.report.plan import Row, totals
+from ckpt_surgery.report.plan import ParamsRow, Row, totals
 from ckpt_surgery.results import Result
 
 
@@ -193,10 +193,10 @@ def test_the_ways_of_the_bytes_are_told(make_plan):
 
 def test_what_hard_links_would_save_is_told_where_there_is_something(make_plan):
     costs = Costs(600 << 10, 0, 600 << 10, 0, 600 << 10, 0, 0, 400 << 10)
-    assert diff(replace(make_plan(), costs=costs)).split("\n")[-1] == (
-        "400 KiB are copied because programs rewrite such files in place; "
-        "`--link-mode hardlink` links them if nothing will rewrite SRC"
-    )
+    assert diff(replace(make_plan(), costs=costs)).split("\n")[-2:] == [
+        "400 KiB are copied because programs rewrite such files in place; `--link-mode hardlink` links them",
+        "if nothing will rewrite SRC",
+    ]
     assert "hardlink" not in diff(replace(make_plan(), costs=replace(costs, bytes_linkable=0)))
 
 
@@ -218,3 +218,32 @@ def test_shared_files_are_told_with_their_source(make_plan, tower):
 def test_versions_that_restore_the_result_are_the_last_line(make_plan):
     plan = replace(make_plan(), restorable_by={"orbax-checkpoint": "0.5.21"})
     assert diff(plan).split("\n")[-1] == "restorable by orbax-checkpoint ≥ 0.5.21"
+
+
+def test_params_are_parted_between_their_values():
+    row = ParamsRow(("heads=4 ← n_head", "layers=12 ← n_layer", "tied=true"), "config", "config.json")
+    lines = list(render_plan._param_lines([row], 50))
+    assert [line.plain for line in lines] == [
+        "params       heads=4 ← n_head,",
+        "             layers=12 ← n_layer,",
+        "             tied=true  (config.json)",
+    ]
+    assert lines[-1].spans[-1].style == "dim"
+    (line,) = render_plan._param_lines([row], 90)
+    assert line.plain.endswith("layers=12 ← n_layer, tied=true  (config.json)")
+
+
+def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():
+    row = Row("renamed", "b" * 30, ("a" * 30,), 1, 1, 1, "f32[8]", 32, RuleRef("rules[0]", 4))
+    first, second = render_plan._row_lines([row], 80, False)
+    assert (first.plain[13], second.plain.strip(), str(second.spans[-1].style)) == (
+        "a",
+        "f32[8]  rules[0], line 4",
+        "dim",
+    )
+
+
+def test_a_replaced_value_is_told():
+    row = Row("transformed", "step", ("step",), 1, 1, 1, "i32[]", 4, RuleRef("rules[0]", 4), "value replaced")
+    (line,) = render_plan._row_lines([row], 100, False)
+    assert line.plain.split("  ")[-2:] == ["i32[], value replaced", "rules[0], line 4"]

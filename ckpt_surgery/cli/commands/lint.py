@@ -10,6 +10,7 @@ from ckpt_surgery.cli.completion import complete_recipe
 from ckpt_surgery.cli.console import (
     STDOUT,
     Terminal,
+    cut_lines,
     open_terminal,
     print_errors,
     problem_text,
@@ -65,8 +66,9 @@ def _show(found: Found, terminal: Terminal) -> None:
         elif all(problem.place is None for problem in problems):  # it could not be read
             print_errors(problem_texts(problems), terminal.settings)
         else:
-            texts = (f"{problem_text(problem)}\n" for problem in problems)
-            terminal.show(styled_line(line) for text in texts for line in text.split("\n"))
+            lines = [line for problem in problems for line in f"{problem_text(problem)}\n".split("\n")]
+            lines = cut_lines(lines, terminal.text.width) if terminal.text.is_terminal else lines
+            terminal.show(map(styled_line, lines))
             total += len(problems)
     if total:
         terminal.show([Text(f"{total} problem{'' if total == 1 else 's'}", "bold red")])
