@@ -3,6 +3,7 @@
 The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `explain`, `lint`, `schema`,
 `verify`.
 `apply_shard` and `commit` carry out a saved plan on several machines.
+`infer` drafts recipes.
 `restore` carries out a recipe into arrays of a running program.
 """
 
@@ -14,6 +15,7 @@ from ckpt_surgery.core.version import VERSION
 __version__ = VERSION
 __all__ = [
     "Explanation",
+    "Inferred",
     "MigratedRecipe",
     "Plan",
     "Result",
@@ -26,6 +28,7 @@ __all__ = [
     "explain",
     "from_orbax_transforms",
     "from_t5x_assignment_map",
+    "infer",
     "inspect",
     "lint",
     "plan",
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.checking import lint
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.explaining import explain
+    from ckpt_surgery.inferring import Inferred, infer
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
     from ckpt_surgery.migrating import from_orbax_transforms
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Explanation": "report.explanation",
+    "Inferred": "inferring",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "results",
@@ -65,6 +70,7 @@ _MODULES = {
     "explain": "explaining",
     "from_orbax_transforms": "migrating",
     "from_t5x_assignment_map": "migration.t5x_maps",
+    "infer": "inferring",
     "inspect": "inspecting",
     "lint": "checking",
     "plan": "api",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, Size, bytes_of
+from ckpt_surgery.core.documents import JSON_SCHEMA
 from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
@@ -13,6 +14,7 @@ from ckpt_surgery.core.progress import CHECKING, READING, Progress
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.document_paths import CheckpointPath, Named, check_documents, write_document
 from ckpt_surgery.engine.resources import default_memory
+from ckpt_surgery.inference.documents import findings_json, rules_json
 from ckpt_surgery.inference.drafting import Draft, drafted
 from ckpt_surgery.inference.finding import Found, found
 from ckpt_surgery.inference.formations import Findings, Undecided
@@ -69,6 +71,20 @@ class Inferred:
     def decided(self) -> bool:
         """Whether the recipe makes all of the target, and its plan was proved to."""
         return not self.findings.undecided and not self.problems
+
+    def document(self) -> dict[str, Any]:
+        """Everything in the types of JSON: the document of `infer --json`."""
+        return {
+            "schema": JSON_SCHEMA,
+            "source": {"path": self.source, "leaves": self.source_leaves},
+            "target": {"path": self.target, "leaves": self.target_leaves},
+            "values": self.values,
+            "needs_target": self.needs_target,
+            "recipe": self.recipe,
+            "rules": rules_json(self.draft),
+            **findings_json(self.findings),
+            "problems": list(self.problems),
+        }
 
 
 @memory_errors("infer the recipe")

@@ -4,12 +4,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt_surgery.cli import json_documents, json_listings
+from ckpt_surgery.cli import json_documents, json_inference, json_listings
 from ckpt_surgery.cli.json_documents import Versioned
 
 DOCUMENTS: Mapping[str, type[Versioned]] = {
     "plan": json_documents.PlanDocument,
     "explain": json_documents.ExplainDocument,
+    "infer": json_inference.InferDocument,
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
     "verify": json_documents.VerifyDocument,
