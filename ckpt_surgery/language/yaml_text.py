@@ -1,6 +1,8 @@
 """Recipes as the YAML that a person would write: a rule on one line where it fits."""
 
+import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +11,9 @@ from ckpt_surgery.language.yaml_parsing import parse_document
 
 LINE = 110
 """Characters up to which a rule, or another mapping, is written on one line."""
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{5,}")
+"""Text that reads as itself: it is longer than the words that stand for something else, such as `false`."""
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
@@ -51,8 +56,11 @@ def _inline(value: Any) -> str:
     return _scalar(value) if isinstance(value, str) else json.dumps(value)
 
 
+@functools.lru_cache(maxsize=4096)
 def _scalar(text: str) -> str:
     """Text without quotes where it reads as itself, as a value and as a key; else in quotes."""
+    if _PLAIN.fullmatch(text):
+        return text  # to read each key of a long table would take minutes
     return next((form for form in _forms(text) if _reads_as(form, text)), json.dumps(text))
 
 
