@@ -3,17 +3,15 @@
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ckpt_surgery.inference.key_patterns import LONGEST, REST, Group, Pattern, Universe
 from ckpt_surgery.inference.parts import Bundle, Kind, Part, bundles, components, united
 from ckpt_surgery.inference.rule_drafts import Output, RuleDraft
-from ckpt_surgery.inference.single_rules import literal, one_rule
+from ckpt_surgery.inference.single_rules import literal, literal_sources, one_rule
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.value_texts import gathers, read_alone, takes_apart, with_sources
 from ckpt_surgery.inference.words import span_of
-
-_FEW = 4
-"""So many leaves of one value are named one by one."""
 
 
 def drafts_of(parts: Iterable[Part], universe: Universe, tables: Tables) -> list[RuleDraft]:
@@ -28,15 +26,14 @@ def _taken_apart(part: Part) -> Part:
     """The part as one that looks up all its sources but the first, if its value speaks of them one by one."""
     templates = {place.template for place in part.sources}
     if takes_apart(part.value.text) and 1 < len(part.sources) == len(templates):
-        return _looking_up(part, 0)
+        return _looking_up(part)
     return part
 
 
-def _looking_up(part: Part, claimed: int) -> Part:
-    """The part as one whose rule claims one of its sources, and looks up the others."""
-    looked_up = tuple(None if at == claimed else place for at, place in enumerate(part.sources))
-    source = part.sources[claimed]
-    return Part(part.kind, (source,), part.target, part.value, part.evidence, part.why, looked_up)
+def _looking_up(part: Part) -> Part:
+    """The part as one whose rule claims the first of its sources, and looks up the others."""
+    looked_up = tuple(place if at else None for at, place in enumerate(part.sources))
+    return replace(part, sources=part.sources[:1], looked_up=looked_up)
 
 
 def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft]:
@@ -49,6 +46,10 @@ def _rules(bundle: Bundle, universe: Universe, tables: Tables) -> list[RuleDraft
         smaller = list(_smaller(bundle))
         if len(smaller) > 1:
             return [rule for one in smaller for rule in _rules(one, universe, tables)]
+    elif len(parts) > 1:
+        found = one_rule(literal_sources(bundle), universe, tables)
+        if found is not None:
+            return [found]
     return _by_key(literal(bundle), universe, tables)
 
 

@@ -70,7 +70,8 @@ def _blanks(rule: RuleDraft, leading: bool) -> Iterator[Blank]:
             continue
         parts = tokens(piece)
         for end, part in enumerate(parts):
-            if part not in SEPARATORS:
+            whole = leading and end + 1 == len(parts) and len(pieces) == 1
+            if part not in SEPARATORS and not whole:
                 start = 0 if leading else end
                 yield Blank(
                     at, "".join(parts[:start]), "".join(parts[start : end + 1]), "".join(parts[end + 1 :])

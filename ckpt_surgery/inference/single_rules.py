@@ -37,12 +37,7 @@ class Rows:
             for name, column in self.numbers.items()
             if all(len({column[row] for row in rows}) == 1 for rows in starts)
         }
-        return Rows([replace_sources(part) for part in self.group], kept, {})
-
-
-def replace_sources(part: Part) -> Part:
-    """The part with its first source alone."""
-    return Part(part.kind, part.sources[:1], part.target, part.value, part.evidence, part.why, part.looked_up)
+        return Rows([replace(part, sources=part.sources[:1]) for part in self.group], kept, {})
 
 
 def one_rule(bundle: Bundle, universe: Universe, tables: Tables) -> RuleDraft | None:
@@ -114,6 +109,10 @@ def _order(bundle: Bundle, seen: Seen, tables: Tables) -> str | None:
         found = _by_word(values, rows, tables)
         if found is not None:
             return found
+    for name, column in rows.texts.items():
+        table = dict(zip(column, values, strict=True))
+        if all(table[one] == value for one, value in zip(column, values, strict=True)):
+            return f"{tables.named('order', table)}[{name}]"
     if all(_is_natural(part) for part in rows.group):
         return ""
     order = {place.text: at for part in rows.group for at, place in enumerate(part.sources)}
@@ -246,20 +245,18 @@ def _in_text(expression: str) -> str:
 
 def literal(bundle: Bundle) -> Bundle:
     """The same parts with keys that have no numbers: for rules about one key, or a few."""
-    parts = [
-        Part(
-            part.kind,
-            tuple(_literal(place) for place in part.sources),
-            None if part.target is None else _literal(part.target),
-            part.value,
-            part.evidence,
-            part.why,
-            tuple(place and _literal(place) for place in part.looked_up),
-        )
-        for group in bundle
-        for part in group
-    ]
-    return [[part] for part in parts]
+    parts = [part for group in literal_sources(bundle) for part in group]
+    return [[replace(part, target=part.target and _literal(part.target))] for part in parts]
+
+
+def literal_sources(bundle: Bundle) -> Bundle:
+    """The same parts with sources that have no numbers: for rules about one leaf."""
+    return [[_with_literal_sources(part) for part in group] for group in bundle]
+
+
+def _with_literal_sources(part: Part) -> Part:
+    sources = tuple(map(_literal, part.sources))
+    return replace(part, sources=sources, looked_up=tuple(one and _literal(one) for one in part.looked_up))
 
 
 def _literal(place: Place) -> Place:
