@@ -10,7 +10,7 @@ from ckpt_surgery.inference.rule_drafts import Inserted, Output, RuleDraft, Temp
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.words import SEPARATORS, Span, span_of, tokens
 
-_NAMES = ("word", "part", "kind", "item", "piece", "element", "member")
+_NAMES = ("word", "part", "which", "item", "piece", "element", "member")
 _TREE = "tree"
 _UNALIKE = 8
 """So many rules become one even if their keys have nothing in common."""
