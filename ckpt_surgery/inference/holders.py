@@ -1,0 +1,285 @@
+"""What holds the elements of an array: expressions over other leaves, kept in a short form as they grow.
+
+Layouts follow each other as one layout, parts are cut before elements are moved, arithmetic comes last, and
+arrays that are made alike of leaves are made of the stack of these leaves.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+from ckpt_surgery.core.arrays import Region, Shape
+from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.layout_steps import composed, is_identity, restricted, stacked, transposing
+from ckpt_surgery.inference.layouts import Layout
+
+MOST_STEPS = 40
+"""How deep an expression may be nested."""
+INNER = "\0"
+"""What stands for the inner expression in the text of a call."""
+
+
+@frozen()
+class Leaf:
+    """A leaf as it is."""
+
+    key: str
+    shape: Shape
+    depth: int = 0
+
+
+@frozen()
+class Many:
+    """Leaves of one shape, stacked along the first axes: `counts` of them."""
+
+    keys: tuple[str, ...]
+    counts: Shape
+    each: Shape
+    """Shape of a leaf."""
+    depth: int = 1
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the stack."""
+        return self.counts + self.each
+
+
+@frozen()
+class Laid:
+    """An array whose elements are put into another order."""
+
+    layout: Layout
+    inner: "Holder"
+    depth: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the result."""
+        return self.layout.shape_out
+
+
+@frozen()
+class Part:
+    """A region of an array."""
+
+    region: Region
+    inner: "Holder"
+    depth: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the region."""
+        return self.region.shape
+
+
+@frozen()
+class Call:
+    """A call, or an operator, with one array."""
+
+    text: str
+    """Its text, INNER in it for the array. It names axes from the last one, so that it fits stacks too."""
+    inner: "Holder"
+    shape: Shape
+    depth: int
+    elementwise: bool
+    """Whether each element depends on the element at its own index alone."""
+    operator: bool
+    """Whether the text needs parentheses beside other operators."""
+    liftable: bool = True
+    """Whether it is the same call of each array of a stack."""
+
+
+@frozen()
+class Joined:
+    """Arrays one after another along an axis; along a new one if they are `stacked`."""
+
+    parts: tuple["Holder", ...]
+    axis: int
+    stacked: bool
+    depth: int
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the result."""
+        one, axis = self.parts[0].shape, self.axis
+        if self.stacked:
+            return (*one[:axis], len(self.parts), *one[axis:])
+        return (*one[:axis], sum(part.shape[axis] for part in self.parts), *one[axis + 1 :])
+
+
+Holder = Leaf | Many | Laid | Part | Call | Joined
+
+
+def laid(layout: Layout, inner: Holder) -> Holder:
+    """A layout of an array that has no empty axis."""
+    if isinstance(inner, Laid):
+        both = composed(inner.layout, layout)
+        if both is not None:
+            return laid(both, inner.inner)
+    if is_identity(layout):
+        return inner
+    if isinstance(inner, Call) and inner.elementwise:
+        return _mapped(inner, laid(layout, inner.inner))
+    if isinstance(inner, Joined) and not inner.stacked:
+        parts = _laid_apart(layout, inner)
+        if parts is not None:
+            return parts
+    return Laid(layout, inner, inner.depth + 1)
+
+
+def _laid_apart(layout: Layout, joined: Joined) -> Holder | None:
+    """The concatenation of the parts without or with axes of length 1; None for any other layout."""
+    in_order = layout.order == tuple(range(len(layout.order)))
+    if not in_order or max(map(len, layout.cuts)) > 1 or max(layout.joins) > 1:
+        return None
+    digit = sum(map(len, layout.cuts[: joined.axis]))
+    axis = next(i for i, group in enumerate(layout.groups()) if digit in group)
+    parts = []
+    for part in joined.parts:
+        cuts = list(layout.cuts)
+        length = part.shape[joined.axis]
+        one = length == 1
+        cuts[joined.axis] = () if one else (length,)
+        joins = tuple(n - (one and i == axis) for i, n in enumerate(layout.joins))
+        order = tuple(range(len(layout.order) - one))
+        parts.append(laid(Layout(tuple(cuts), order, joins), part))
+    return concatenated(parts, axis)
+
+
+def cut(region: Region, inner: Holder) -> Holder:
+    """A region of an array."""
+    if region == Region.whole(inner.shape):
+        return inner
+    if region.size == 0:
+        return Part(region, inner, inner.depth + 1)
+    if isinstance(inner, Call) and inner.elementwise:
+        return _mapped(inner, cut(region, inner.inner))
+    if isinstance(inner, Laid):
+        before = restricted(inner.layout, region)
+        if before is not None:
+            return laid(before.layout, cut(before.region, inner.inner))
+    if isinstance(inner, Part):
+        return cut(moved(region, inner.region.starts), inner.inner)
+    return Part(region, inner, inner.depth + 1)
+
+
+def moved(region: Region, by: Sequence[int]) -> Region:
+    """A region as far away from where it was as `by` says for each axis."""
+    starts, stops = (
+        tuple(a + n for a, n in zip(bounds, by, strict=True)) for bounds in (region.starts, region.stops)
+    )
+    return Region(starts, stops)
+
+
+def mapped(text: str, inner: Holder, operator: bool = False) -> Holder:
+    """An elementwise call of an array."""
+    return Call(text, inner, inner.shape, inner.depth + 1, elementwise=True, operator=operator)
+
+
+def called(text: str, inner: Holder, shape: Shape, liftable: bool = True) -> Holder:
+    """A call of an array that gives one of this shape."""
+    return Call(text, inner, shape, inner.depth + 1, False, False, liftable)
+
+
+def _mapped(call: Call, inner: Holder) -> Holder:
+    return mapped(call.text, inner, call.operator)
+
+
+def concatenated(parts: Sequence[Holder], axis: int) -> Holder:
+    """Arrays one after another along an axis."""
+    if len(parts) == 1:
+        return parts[0]
+    calls = [part for part in parts if isinstance(part, Call) and part.elementwise]
+    if len(calls) == len(parts) and len({call.text for call in calls}) == 1:
+        return _mapped(calls[0], concatenated([call.inner for call in calls], axis))
+    if all(part.shape[axis] == 1 for part in parts):
+        return _stack([_squeezed(part, axis) for part in parts], axis)
+    return Joined(tuple(parts), axis, False, 1 + max(part.depth for part in parts))
+
+
+def _squeezed(part: Holder, axis: int) -> Holder:
+    layout = transposing(part.shape, range(len(part.shape)))
+    joins = (*layout.joins[:axis], *layout.joins[axis + 1 :])
+    return laid(Layout(layout.cuts, layout.order, joins), part)
+
+
+def _stack(parts: Sequence[Holder], axis: int) -> Holder:
+    alike = lifted(parts)
+    if alike is None:
+        return Joined(tuple(parts), axis, True, 1 + max(part.depth for part in parts))
+    order = list(range(1, len(alike.shape)))
+    order.insert(axis, 0)
+    return laid(transposing(alike.shape, order), alike)
+
+
+def lifted(parts: Sequence[Holder]) -> Holder | None:
+    """The stack along the first axis of arrays that are made alike; None where they are not.
+
+    It is made once of the stacks of their leaves.
+    """
+    first, count = parts[0], len(parts)
+    if isinstance(first, Leaf):
+        leaves = [part for part in parts if isinstance(part, Leaf)]
+        if len(leaves) < count or any(leaf.shape != first.shape for leaf in leaves):
+            return None
+        return Many(tuple(leaf.key for leaf in leaves), (count,), first.shape)
+    if isinstance(first, Many):
+        stacks = [part for part in parts if isinstance(part, Many)]
+        if len(stacks) < count or len({(one.counts, one.each) for one in stacks}) > 1:
+            return None
+        keys = tuple(itertools.chain.from_iterable(one.keys for one in stacks))
+        return Many(keys, (count, *first.counts), first.each)
+    if isinstance(first, Joined):
+        return _lifted_join(parts, first)
+    same = [part for part in parts if isinstance(part, Laid | Part | Call)]
+    if len(same) < count or len({_form(one) for one in same}) > 1:
+        return None
+    inner = lifted([one.inner for one in same])
+    if inner is None:
+        return None
+    if isinstance(first, Laid):
+        return laid(stacked(first.layout, count), inner)
+    if isinstance(first, Part):
+        region = Region((0, *first.region.starts), (count, *first.region.stops))
+        return cut(region, inner)
+    if not first.liftable:
+        return None
+    return Call(first.text, inner, (count, *first.shape), inner.depth + 1, first.elementwise, first.operator)
+
+
+def _form(one: Laid | Part | Call) -> object:
+    """What arrays that are made alike have in common."""
+    if isinstance(one, Laid):
+        return one.layout
+    return one.region if isinstance(one, Part) else (one.text, one.shape)
+
+
+def _lifted_join(parts: Sequence[Holder], first: Joined) -> Holder | None:
+    joins = [part for part in parts if isinstance(part, Joined)]
+    forms = {(one.axis, one.stacked, len(one.parts)) for one in joins}
+    if len(joins) < len(parts) or len(forms) > 1:
+        return None
+    all_parts = [part for one in joins for part in one.parts]
+    alike = None if first.stacked else lifted(all_parts)
+    count, axis, each = len(parts), first.axis, first.parts[0].shape
+    if alike is not None and 0 not in each:
+        # One stack of everything: its first axis is cut, and its second half is joined with `axis`.
+        digits = ((count, len(first.parts)), *((n,) if n != 1 else () for n in each))
+        order = [*range(2, 2 + sum(map(len, digits[1:])))]
+        place = sum(map(len, digits[1 : axis + 1]))
+        order.insert(place, 1)
+        joins_of = [len(cut) + (number == axis) for number, cut in enumerate(digits[1:])]
+        return laid(Layout(digits, (0, *order), (1, *joins_of)), alike)
+    lists = [lifted(column) for column in zip(*(one.parts for one in joins), strict=True)]
+    found = [one for one in lists if one is not None]
+    if len(found) < len(lists):
+        return None
+    return Joined(tuple(found), axis + 1, first.stacked, 1 + max(one.depth for one in found))
+
+
+def leaves_of(holder: Holder) -> list[Leaf | Many]:
+    """The leaves, and stacks of leaves, that a holder is made of, in the order of its text."""
+    if isinstance(holder, Leaf | Many):
+        return [holder]
+    if isinstance(holder, Joined):
+        return list(itertools.chain.from_iterable(map(leaves_of, holder.parts)))
+    return leaves_of(holder.inner)

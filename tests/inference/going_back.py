@@ -1,0 +1,84 @@
+"""Recipes and what undoes them, run on small arrays in memory."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.dtypes import DTYPES
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.inference.formations import Formation
+from ckpt_surgery.inference.inverting import Inversion, inverted
+from ckpt_surgery.planner.plan import Plan
+from tests.support.leaves import listing
+from tests.support.plans import plan_of
+
+Arrays = Mapping[str, np.ndarray]
+_X = re.compile(r"\bxs\[(\d+)\]|\bxs\b|\bx\b")
+
+
+def recipe(*rules: str) -> str:
+    """The text of a recipe with these rules in flow style, without their braces."""
+    return "version: 1\nrules:\n" + "".join(f"- {{{rule}}}\n" for rule in rules)
+
+
+def backwards(text: str, source: Mapping[str, str], **options: Any) -> Inversion:
+    """What undoes a recipe on leaves that are described as in `tests.support.leaves.leaf`."""
+    return inverted(plan_of(text, source, **options), "source", listing(source))
+
+
+def values(inversion: Inversion) -> dict[str, str]:
+    """The expression of each leaf that comes back."""
+    return {one.target: str(one.value) for one in inversion.findings.formations}
+
+
+def reasons(inversion: Inversion) -> dict[str, str]:
+    """Why the others do not."""
+    return {one.key: one.why for one in inversion.irreversible}
+
+
+def random_arrays(source: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Arrays of this description, with random bits, but finite and of moderate size."""
+    random = np.random.default_rng(7)
+    found = {}
+    for key, described in source.items():
+        dtype, _, shape = described.rstrip("]").partition("[")
+        lengths = [int(n) for n in shape.split(",") if n]
+        drawn = random.normal(size=lengths) * 8
+        found[key] = drawn.astype(np.float32).astype(DTYPES[dtype])
+    return found
+
+
+def computed(plan: Plan, arrays: Arrays) -> dict[str, np.ndarray]:
+    """What a plan makes of arrays."""
+    return {
+        step.leaf.key.text: evaluate(
+            step.value,
+            Region.whole(step.value.spec.shape),
+            lambda source, leaf, region: arrays[leaf.key.text][region.slices],
+        )
+        for step in plan.steps
+    }
+
+
+def applied(formations: tuple[Formation, ...], arrays: Arrays) -> dict[str, np.ndarray]:
+    """What formations make of arrays, each by a rule of its own."""
+    if not formations:
+        return {}
+    rules = [f"add: {one.target!r}, value: {_looked_up(one)!r}" for one in formations]
+    text = recipe(*rules).replace("version: 1", "version: 1\nunmatched: drop")
+    described = {k: f"{a.dtype.name}[{','.join(map(str, a.shape))}]" for k, a in arrays.items()}
+    return computed(plan_of(text, described), arrays)
+
+
+def _looked_up(formation: Formation) -> str:
+    """The value with each leaf looked up by its key."""
+
+    def leaf(match: re.Match[str]) -> str:
+        if match[0] == "xs":
+            return "[" + ", ".join(f'source["{key}"]' for key in formation.sources) + "]"
+        return f'source["{formation.sources[int(match[1] or 0)]}"]'
+
+    return _X.sub(leaf, str(formation.value)).replace("'", '"')
