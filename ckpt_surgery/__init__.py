@@ -1,9 +1,8 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
-The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `explain`, `lint`, `schema`,
-`verify`.
+The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `explain`, `infer`, `invert`,
+`lint`, `schema`, `verify`.
 `apply_shard` and `commit` carry out a saved plan on several machines.
-`infer` drafts recipes.
 `restore` carries out a recipe into arrays of a running program.
 """
 
@@ -16,6 +15,7 @@ __version__ = VERSION
 __all__ = [
     "Explanation",
     "Inferred",
+    "Inverse",
     "MigratedRecipe",
     "Plan",
     "Result",
@@ -30,6 +30,7 @@ __all__ = [
     "from_t5x_assignment_map",
     "infer",
     "inspect",
+    "invert",
     "lint",
     "plan",
     "restore",
@@ -39,6 +40,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from ckpt_surgery.api import apply, convert, plan
+    from ckpt_surgery.backwards import Inverse, invert
     from ckpt_surgery.checking import lint
     from ckpt_surgery.core.errors import SurgeryError
     from ckpt_surgery.explaining import explain
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Explanation": "report.explanation",
     "Inferred": "inferring",
+    "Inverse": "backwards",
     "MigratedRecipe": "migration.recipes",
     "Plan": "planner.plan",
     "Result": "results",
@@ -72,6 +75,7 @@ _MODULES = {
     "from_t5x_assignment_map": "migration.t5x_maps",
     "infer": "inferring",
     "inspect": "inspecting",
+    "invert": "backwards",
     "lint": "checking",
     "plan": "api",
     "restore": "restoring",

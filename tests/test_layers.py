@@ -47,17 +47,8 @@ OF_API = {
         "remarks",
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
-    *(
-        "clusters",
-        "completing",
-        "inferring",
-        "shard_jobs",
-        "shard_places",
-        "sharded",
-        "stages",
-        "url_destinations",
-    ),
-    *("companions", "reporting", "results", "wholeness"),
+    *("clusters", "completing", "inferring", "shard_jobs", "shard_places", "sharded", "stages"),
+    *("backwards", "companions", "reporting", "results", "url_destinations", "wholeness"),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

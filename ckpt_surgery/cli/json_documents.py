@@ -425,3 +425,23 @@ class LintDocument(Versioned):
     """The recipes that were checked."""
     error: Error | None = None
     """Their problems, if there are any."""
+
+
+class IrreversibleLeaf(Document):
+    """A leaf of SRC that does not come back."""
+
+    key: str
+    """Its key."""
+    why: str
+    """The reason, such as `dropped by rules[3]`."""
+
+
+class InvertDocument(Versioned):
+    """`invert`."""
+
+    recipe: str
+    """The recipe that goes back, as YAML."""
+    irreversible: list[IrreversibleLeaf]
+    """Every leaf of SRC that does not come back."""
+    problems: list[str]
+    """What the recipe does otherwise than it should: mistakes of the program."""

@@ -15,6 +15,7 @@ DOCUMENTS: Mapping[str, type[Versioned]] = {
     "diff": json_listings.DiffDocument,
     "verify": json_documents.VerifyDocument,
     "lint": json_documents.LintDocument,
+    "invert": json_documents.InvertDocument,
     "error": json_documents.ErrorDocument,
     "shard": json_documents.ShardDocument,
     "committed": json_documents.CommittedDocument,

@@ -283,3 +283,17 @@ def leaves_of(holder: Holder) -> list[Leaf | Many]:
     if isinstance(holder, Joined):
         return list(itertools.chain.from_iterable(map(leaves_of, holder.parts)))
     return leaves_of(holder.inner)
+
+
+def scales(holder: Holder) -> bool:
+    """Whether floats are multiplied or divided, which is exact only as long as they stay in their range."""
+    waiting = [holder]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Call) and one.operator and (" / " in one.text or " * " in one.text):
+            return True
+        if isinstance(one, Joined):
+            waiting += one.parts
+        elif not isinstance(one, Leaf | Many):
+            waiting.append(one.inner)
+    return False

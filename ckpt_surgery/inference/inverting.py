@@ -16,10 +16,14 @@ from ckpt_surgery.inference.canonical import Canonical
 from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Value
 from ckpt_surgery.inference.held_regions import merged, missing
 from ckpt_surgery.inference.holder_text import written
+from ckpt_surgery.inference.holders import scales
 from ckpt_surgery.inference.undoing import NOT_ALL, as_dtype, undone
 from ckpt_surgery.inference.undoing_choices import Held, Lost
 from ckpt_surgery.planner.entries import HAS_ARRAY
 from ckpt_surgery.planner.plan import Dropped, Plan
+
+IN_RANGE = "exact unless a number leaves the range of its dtype"
+"""What is said of products and quotients with powers of two."""
 
 
 @frozen()
@@ -134,8 +138,9 @@ class _Backwards:
         spec = read.spec
         found = merged(spec.shape, spec.dtype, self._held.get(id(read), []))
         if len(found) == 1 and found[0].region == Region.whole(spec.shape):
-            sources, value = written(as_dtype(found[0], spec.dtype).holder)
-            return Formation(key, sources, value, Evidence.RECIPE)
+            holder = as_dtype(found[0], spec.dtype).holder
+            sources, value = written(holder)
+            return Formation(key, sources, value, Evidence.RECIPE, IN_RANGE if scales(holder) else "")
         if (source, key) in self._lost:
             return self._lost[source, key]
         gaps = missing(spec.shape, found)

@@ -9,8 +9,10 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.formations import Formation
 from ckpt_surgery.inference.inverting import Inversion, inverted
+from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from tests.support.leaves import listing
 from tests.support.plans import plan_of
@@ -43,8 +45,8 @@ def random_arrays(source: Mapping[str, str]) -> dict[str, np.ndarray]:
     """Arrays of this description, with random bits, but finite and of moderate size."""
     random = np.random.default_rng(7)
     found = {}
-    for key, described in source.items():
-        dtype, _, shape = described.rstrip("]").partition("[")
+    for key, one in source.items():
+        dtype, _, shape = one.rstrip("]").partition("[")
         lengths = [int(n) for n in shape.split(",") if n]
         drawn = random.normal(size=lengths) * 8
         found[key] = drawn.astype(np.float32).astype(DTYPES[dtype])
@@ -69,8 +71,7 @@ def applied(formations: tuple[Formation, ...], arrays: Arrays) -> dict[str, np.n
         return {}
     rules = [f"add: {one.target!r}, value: {_looked_up(one)!r}" for one in formations]
     text = recipe(*rules).replace("version: 1", "version: 1\nunmatched: drop")
-    described = {k: f"{a.dtype.name}[{','.join(map(str, a.shape))}]" for k, a in arrays.items()}
-    return computed(plan_of(text, described), arrays)
+    return computed(plan_of(text, described(arrays)), arrays)
 
 
 def _looked_up(formation: Formation) -> str:
@@ -82,3 +83,22 @@ def _looked_up(formation: Formation) -> str:
         return f'source["{formation.sources[int(match[1] or 0)]}"]'
 
     return _X.sub(leaf, str(formation.value)).replace("'", '"')
+
+
+def described(arrays: Arrays) -> dict[str, str]:
+    """The listing of arrays."""
+    return {key: f"{a.dtype.name}[{','.join(map(str, a.shape))}]" for key, a in arrays.items()}
+
+
+def there_and_back(text: str, arrays: Arrays, **options: Any) -> tuple[dict[str, np.ndarray], Inversion]:
+    """Arrays after a recipe and the draft of its inverse, and what the inverse was drafted from."""
+    plan = plan_of(text, described(arrays), **options)
+    inversion = inverted(plan, plan_sources(text)[0], listing(described(arrays)))
+    there = computed(plan, arrays)
+    draft = drafted(inversion.findings)
+    return computed(plan_of(draft.text, described(there)), there), inversion
+
+
+def plan_sources(text: str) -> tuple[str, ...]:
+    """Names of the sources of a recipe for one of them."""
+    return parse_recipe(text, "recipe.yaml").recipe.source_names(1)

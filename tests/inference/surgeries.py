@@ -88,7 +88,9 @@ def _families(tree: Tree) -> dict[str, list[tuple[int, str]]]:
     for key in tree:
         match = re.search(r"(?<=[/_])\d+(?=/)", key.replace("opt/0/", "opt/_/"))
         if match:
-            found.setdefault(key[: match.start()] + "{}" + key[match.end() :], []).append((int(match[0]), key))
+            found.setdefault(key[: match.start()] + "{}" + key[match.end() :], []).append(
+                (int(match[0]), key)
+            )
     alike = {}
     for outline, members in found.items():
         if len(members) > 1 and len({(tree[k].shape, tree[k].dtype) for _, k in members}) == 1:
@@ -166,9 +168,7 @@ def _fuse(random: np.random.Generator, tree: Tree) -> Tree:
     key = _pick(random, sorted(tree))
     parent = key.rsplit("/", 2)[0]
     others = [
-        k
-        for k in tree
-        if k != key and k.rsplit("/", 2)[0] == parent and tree[k].dtype == tree[key].dtype
+        k for k in tree if k != key and k.rsplit("/", 2)[0] == parent and tree[k].dtype == tree[key].dtype
     ]
     if others:
         other = _pick(random, sorted(others))

@@ -1,0 +1,149 @@
+"""`invert`: the recipe that undoes a recipe on what it makes of a checkpoint."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery import document_paths
+from ckpt_surgery.checking import read_recipe
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike, Size
+from ckpt_surgery.core.errors import SurgeryError
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.memory import memory_errors
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.protocols import DataFile, Encoder
+from ckpt_surgery.inference.drafting import drafted
+from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
+from ckpt_surgery.inference.trials import Trial, structure_problems, tried
+from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.migration.recipes import MigratedRecipe
+from ckpt_surgery.planner.options import Prepared
+from ckpt_surgery.planner.plan import Plan
+from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.target import TARGET
+from ckpt_surgery.planner.transfers import ARRAYS, Destination
+from ckpt_surgery.preparing import prepare, with_recipe
+from ckpt_surgery.requests import requested
+
+MOST_LINES = 20
+"""Reasons that the comment at the beginning of a draft lists."""
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """What undoes a recipe on one checkpoint, as far as it can be undone."""
+
+    recipe: str
+    """The recipe, as YAML. Its source is what the inverted recipe makes."""
+    irreversible: tuple[Irreversible, ...]
+    """Leaves of the source that do not come back: the `key` of each, and `why`."""
+    problems: tuple[str, ...]
+    """What the recipe does otherwise than it should, one sentence each: a mistake of `invert`."""
+    sampled: tuple[str, ...]
+    """Keys of leaves that are too large to be compared whole: random regions of them were. Empty with
+    `check=False`."""
+
+
+def invert(
+    recipe: RecipeLike | LoadedRecipe | MigratedRecipe,
+    *sources: CheckpointLike,
+    target: PathLike | Any | None = None,
+    set: Assignments = (),
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+    memory: Size | None = None,
+    allow_hooks: bool = False,
+    check: bool = True,
+    out: PathLike | None = None,
+) -> Inverse:
+    """Draft the recipe that undoes a recipe: from what it makes of a checkpoint, back to the checkpoint.
+
+    `recipe`, `sources` and the options are what `plan` takes. Of several sources, the first comes back. It is
+    decided from the plan, without data: what the recipe moves, stacks, splits, casts to a wider type or
+    multiplies by a power of two comes back bit for bit; what it drops, rounds or computes from several leaves
+    does not, and `irreversible` says why. Leaves that the recipe added or took from the target are dropped.
+
+    The draft is planned, and its keys, shapes and dtypes are compared with the source's. With `check` both
+    recipes are also run in memory, region by region, on random values in place of the source's. `out` is the
+    path of a file to which the recipe is written.
+
+    Raises RecipeError, PlanError, SourceError or UsageError where `recipe` and `sources` do not go together;
+    StorageError where `out` cannot be written.
+    """
+    given = {"target": target, "set": set, "step": step, "item": item, "src_format": src_format}
+    options: Any = {**given, "memory": memory, "allow_hooks": allow_hooks}
+    request = requested(recipe, sources, None, options)
+    if out is not None:
+        request = with_recipe(request)
+        document_paths.check_documents([out], document_paths.named_in(request))
+    found = _inverse(prepare(request), check)
+    if out is not None:
+        document_paths.write_document(out, found.recipe.encode())
+    return found
+
+
+@memory_errors("invert the recipe")
+def _inverse(prepared: Prepared, check: bool) -> Inverse:
+    plan = prepared.plan
+    source = plan.inputs[0].name
+    leaves = prepared.sources[source].leaves()
+    inversion = inverted(plan, source, leaves)
+    text = drafted(inversion.findings, _header(plan, inversion)).text
+    if not inversion.findings.formations:
+        return Inverse(text, inversion.irreversible, (), ())
+    try:
+        back = _planned_back(text, plan, prepared.memory, prepared.workers)
+    except SurgeryError as error:
+        told = tuple(f"the draft is refused: {problem.message}" for problem in error.problems)
+        return Inverse(text, inversion.irreversible, told, ())
+    lost = frozenset(one.key for one in inversion.irreversible)
+    problems = structure_problems(back, leaves, lost)
+    trial = tried(plan, back) if check and not problems else Trial((), ())
+    return Inverse(text, inversion.irreversible, (*problems, *trial.problems), trial.sampled)
+
+
+def _header(plan: Plan, inversion: Inversion) -> list[str]:
+    """The comment at the beginning of a draft."""
+    sources = " ".join(one.path for one in plan.inputs if one.name != TARGET)
+    lines = [
+        f"Drafted by `ckpt-surgery invert {plan.recipe} {sources}`.",
+        "  ckpt-surgery apply THIS RESULT DST",
+    ]
+    reasons: dict[str, list[str]] = {}
+    for one in inversion.irreversible:
+        reasons.setdefault(one.why, []).append(one.key)
+    lines += [f"does not come back: {few_keys(keys)}: {why}" for why, keys in reasons.items()][:MOST_LINES]
+    return lines
+
+
+class _AnyArrays(Encoder):
+    """What holds leaves of every kind, and takes no stored bytes."""
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        return []
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        return False
+
+
+def _not_stored(path: str) -> DataFile:
+    raise AssertionError(f"{path}: nothing that is planned back is stored")
+
+
+_NOWHERE = Destination(
+    encoder=_AnyArrays(),
+    wholly_stored=lambda manifest: manifest.complete,
+    data_file=_not_stored,
+    format=ARRAYS,
+    holds_empty=True,
+    linkable=None,
+)
+
+
+def _planned_back(text: str, plan: Plan, memory: int, workers: int) -> Plan:
+    """The plan of the draft for what `plan` makes. Raises SurgeryError."""
+    made: Mapping[str, Leaf] = {one.leaf.key.text: one.leaf for one in plan.steps}
+    loaded = read_recipe(text)
+    return make_plan(loaded, {"source": made}, None, [], {}, _NOWHERE, memory, workers)
