@@ -10,6 +10,7 @@ from ckpt_surgery.core.notices import FEW, Notice, few_keys, merged
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.language.yaml_document import DocumentPath
 from ckpt_surgery.planner.entries import Entry, RuleRef
@@ -99,7 +100,18 @@ class Problems:
             found = [_with_keys(problem, keys) for problem, keys in self._problems.values()]
             found += [Problem(one.sentence, *one.first.about) for one in merged(self._misfits)]
             found = _once(found) if self.loaded.path.startswith(PREFIX) else found
-            raise PlanError(*sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0))
+            ordered = sorted(_shortened(found), key=lambda p: p.place.line if p.place else 0)
+            raise PlanError(*_with_defaults(ordered, list(unsaid(self.loaded.param_values))))
+
+
+def _with_defaults(problems: Sequence[Problem], defaults: Sequence[str]) -> list[Problem]:
+    """The problems; the last one about shapes tells which sizes are defaults because no config gives them."""
+    told = list(problems)
+    last = max((n for n, one in enumerate(told) if one.code is Code.ARGUMENTS), default=None)
+    if last is not None and defaults:
+        notes = [f"{note[0].upper()}{note[1:]}." for note in defaults]
+        told[last] = replace(told[last], hint=" ".join(filter(None, (told[last].hint, *notes))))
+    return told
 
 
 def _once(problems: Sequence[Problem]) -> list[Problem]:

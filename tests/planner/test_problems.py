@@ -1,5 +1,7 @@
 """Problems of a pass: at their places, each once, and together."""
 
+from dataclasses import replace
+
 import pytest
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
@@ -10,6 +12,7 @@ from ckpt_surgery.language.scope import ExpressionError
 from ckpt_surgery.planner.entries import Entry
 from ckpt_surgery.planner.problems import MANY, Problems
 from tests.support.passes import tree_of
+from tests.support.plans import configs
 
 TEXT = """version: 1
 unmatched: keep
@@ -127,3 +130,14 @@ def test_where_a_field_of_the_pass_is_written() -> None:
     assert problems_of(1).own("unmatched") == ("passes", 1, "unmatched")
     assert problems_of(0).own("unmatched") == ("unmatched",)
     assert (problems_of(0).unmatched_place().line, problems_of(1).unmatched_place().line) == (2, 5)
+
+
+def test_problems_with_shapes_tell_which_sizes_no_config_gives() -> None:
+    text = "version: 1\nparams: {heads: {default: 32, config: num_heads}}\nrules: [{match: a, value: x / heads}]\n"
+    loaded = replace(parse_recipe(text, "recipe.yaml"), configs=configs(None))
+    hints = []
+    for code in (Code.ARGUMENTS, Code.NO_ENTRY):
+        problems = Problems(loaded, 0)
+        problems.at(0, ("value",), SurgeryError("it does not split", hint="Mend it.", code=code))
+        hints.append(raised(problems)[0].hint)
+    assert hints == ["Mend it. By default heads=32: there is no config.json.", "Mend it."]
