@@ -133,7 +133,8 @@ def test_where_a_field_of_the_pass_is_written() -> None:
 
 
 def test_problems_with_shapes_tell_which_sizes_no_config_gives() -> None:
-    text = "version: 1\nparams: {heads: {default: 32, config: num_heads}}\nrules: [{match: a, value: x / heads}]\n"
+    params = "{heads: {default: 32, config: num_heads}}"
+    text = f"version: 1\nparams: {params}\nrules: [{{match: a, value: x / heads}}]\n"
     loaded = replace(parse_recipe(text, "recipe.yaml"), configs=configs(None))
     hints = []
     for code in (Code.ARGUMENTS, Code.NO_ENTRY):
