@@ -22,7 +22,7 @@ INPUTS := pyproject.toml constraints.txt constraints-lowest.txt
 TESTS ?=
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-all faults fuzz lint types check format bench docs man lowest schema clean
+.PHONY: setup demo test test-all faults fuzz lint types check format bench docs site pictures man lowest schema clean
 
 setup: $(STAMP)
 
@@ -100,6 +100,14 @@ docs: $(STAMP)
 	$(BIN)/python .ci/api.py > docs/api.md
 	$(BIN)/python -m ckpt_surgery.cli.json_page > docs/json.md
 
+# The documentation as a site, in site/. What mkdocs-material says about its own future is left out.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The pictures of the terminal in docs/pictures, from real runs.
+pictures: $(STAMP)
+	$(BIN)/python .ci/pictures.py docs/pictures
+
 man: $(STAMP)
 	$(BIN)/python .ci/man.py build/man
 
@@ -112,4 +120,4 @@ schema: $(STAMP)
 	$(BIN)/ckpt-surgery schema > recipe.schema.json
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .faults recipe.schema.json
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .faults recipe.schema.json

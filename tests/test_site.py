@@ -1,0 +1,273 @@
+"""The documentation site builds without a warning, its links lead somewhere, and it is complete in itself."""
+
+import importlib.util
+import logging
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.test_docs import blocks, commands_of, run_commands
+
+ROOT = Path(__file__).parent.parent
+
+
+def script(name: str) -> ModuleType:
+    """A module of .ci, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclasses look themselves up there.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(directory)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "SITE_URL": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return directory
+
+
+# --- what is in a page ----------------------------------------------------------------------------
+
+
+BLOCKS = {"p", "li", "td", "th", "h1", "h2", "h3", "h4", "pre", "tr", "ul", "ol", "blockquote", "div"}
+MARKED = {"code", "pre", "li", "td", "th", "h1", "h2", "h3", "h4"}
+"""Elements that begin a line of text, and those that are told in it."""
+
+
+@dataclass
+class Html(HTMLParser):
+    """What a page links to and loads, its anchors, and the text of its article, a line for each block."""
+
+    links: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
+    classes: set[str] = field(default_factory=set)
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._within_article = self._within_permalink = False
+
+    @staticmethod
+    def of(html: str, article: bool = True) -> "Html":
+        page = Html()
+        page._within_article = not article
+        page.feed(html)
+        return page
+
+    @property
+    def lines(self) -> list[str]:
+        return [" ".join(line.split()) for line in self.text.split("\n") if line.strip()]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found[name] for name in ("id", "name") if name in found}
+        self.classes |= set(found.get("class", "").split())
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        self.loaded += [found[name] for name in ("src", "srcset", "poster", "data") if name in found]
+        if tag in ("link", "use", "image"):
+            self.loaded += [found[name] for name in ("href", "xlink:href") if name in found]
+        self.loaded += re.findall(r"url\(['\"]?([^'\")]*)", found.get("style", ""))
+        self._within_article |= tag == "article"
+        self._within_permalink = tag == "a" and found.get("class") == "headerlink"
+        self.text += "\n" * (tag in BLOCKS)
+        if self._within_article and tag in MARKED:
+            self.text += f"<{tag}>"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._within_article &= tag != "article"
+        self._within_permalink = False
+        self.text += "\n" * (tag in BLOCKS)
+
+    def handle_data(self, data: str) -> None:
+        if self._within_article and not self._within_permalink:
+            self.text += data.replace("\n", " ")
+
+
+def pages(site: Path) -> dict[Path, Html]:
+    return {path: Html.of(path.read_text()) for path in sorted(site.rglob("*.html"))}
+
+
+def dead(site: Path) -> Iterator[str]:
+    """The links and files of all pages that are not there."""
+    found = pages(site)
+    for path, page in found.items():
+        for link in (*page.links, *page.loaded):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            base = site if parts.path.startswith("/") else path.parent
+            target = (
+                (base / unquote(parts.path).lstrip("/")).resolve() if parts.path not in ("", ".") else path
+            )
+            target = target / "index.html" if target.is_dir() else target
+            if not target.exists():
+                yield f"{path.relative_to(site)}: {link}"
+            elif target in found and parts.fragment and unquote(parts.fragment) not in found[target].anchors:
+                yield f"{path.relative_to(site)}: no anchor {link}"
+
+
+def outside(address: str) -> bool:
+    return bool(urlsplit(address).netloc)
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+def test_every_link_of_every_page_leads_somewhere(site: Path) -> None:
+    assert list(dead(site)) == []
+    assert sum(len(page.links) for page in pages(site).values()) > 1000
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(
+        '<a href="#here" id="here">x</a> <a href="#there">x</a> <a href="no.html">x</a> <a href="https://a.b/c">x</a>'
+        '<a href="deep/other.html#y">x</a> <a href="deep/other.html#z">x</a> <img src="no.svg">'
+    )
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "other.html").write_text('<p id="y">x <a href="../index.html#here">x</a></p>')
+    assert list(dead(tmp_path)) == [
+        "index.html: no anchor #there",
+        "index.html: no.html",
+        "index.html: no anchor deep/other.html#z",
+        "index.html: no.svg",
+    ]
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    index = Html.of((site / "index.html").read_text())
+    built = {str(path.relative_to(site)) for path in site.rglob("*.html")} - {"404.html"}
+    written = {
+        str(path.relative_to(ROOT / "docs").with_suffix(".html")) for path in (ROOT / "docs").rglob("*.md")
+    }
+    assert written < built
+    listed = {urlsplit(link).path for link in links_of_navigation(site)}
+    assert built <= listed
+    assert index.links
+
+
+def links_of_navigation(site: Path) -> list[str]:
+    html = (site / "index.html").read_text()
+    navigation = re.search(
+        r'<nav class="md-nav md-nav--primary.*?(?=<div class="md-sidebar md-sidebar--sec)', html, re.S
+    )
+    assert navigation
+    return ["index.html", *Html.of(navigation[0]).links]
+
+
+@pytest.mark.parametrize(
+    ("link", "page", "origin", "expected"),
+    [
+        ("plans.md#a", "ci.md", "docs/ci.md", "plans.md#a"),
+        ("../recipe.md", "cookbook/t5.md", "docs/cookbook/t5.md", "../recipe.md"),
+        ("docs/json.md", "changelog.md", "CHANGELOG.md", "json.md"),  # of a file at the root
+        ("../CONTRIBUTING.md#style", "extending.md", "docs/extending.md", "contributing.md#style"),
+        ("../../README.md", "cookbook/t5.md", "docs/cookbook/t5.md", "../index.md"),
+        ("../README.md#speed", "ci.md", "docs/ci.md", "speed.md"),  # a section that is a page
+        ("../../recipes/", "cookbook/t5.md", "docs/cookbook/t5.md", "../recipes.md"),
+        ("../recipes/cast.yaml", "recipe.md", "docs/recipe.md", "recipes.md#cast"),
+        ("../recipes/examples/rename.yaml", "recipe.md", "docs/recipe.md", "recipes.md#example-rename"),
+        ("../recipes/no-such.yaml", "recipe.md", "docs/recipe.md", None),
+        ("../Makefile", "recipe.md", "docs/recipe.md", None),
+        ("#here", "ci.md", "docs/ci.md", "#here"),
+        ("https://example.org/a.md", "ci.md", "docs/ci.md", "https://example.org/a.md"),
+    ],
+)
+def test_links_of_the_repository_become_links_of_the_site(
+    link: str, page: str, origin: str, expected: str | None
+) -> None:
+    assert script("site_pages").link_from(page, link, origin) == expected
+
+
+def test_a_link_to_what_is_not_on_the_site_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    text = "[a](../Makefile) `[b](../Makefile)`\n\n```text\n[c](../Makefile)\n```\n\n[d](../README.md)"
+    with caplog.at_level(logging.WARNING):
+        assert script("site_pages").with_links(text, "ci.md", "docs/ci.md") == text.replace(
+            "../README", "index"
+        )
+    assert [record.getMessage() for record in caplog.records] == [
+        "docs/ci.md: a link to ../Makefile, which is not on the site; see `place`"
+    ]
+
+
+# --- what is loaded -------------------------------------------------------------------------------
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    for path, page in pages(site).items():
+        assert page.loaded, path
+        assert [address for address in page.loaded if outside(address)] == [], path
+        # For these the theme's script would load a library, and numbers about a repository.
+        assert not page.classes & {"mermaid", "md-source"}, path
+    styles = [path.read_text() for path in site.rglob("*.css")]
+    assert styles
+    for style in styles:
+        assert [one for one in re.findall(r"url\(['\"]?([^'\")]*)", style) if outside(one)] == []
+        assert not re.search(r"@import\s", style)
+
+
+def test_no_picture_loads_anything() -> None:
+    pictures = list((ROOT / "docs" / "pictures").glob("*.svg"))
+    assert pictures
+    for picture in pictures:
+        text = picture.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert not re.search(r"href|url\((?!#)|@import|@font-face|<script|https?:", text), picture.name
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_pages_read_as_they_do_on_github(site: Path) -> None:
+    """The two kinds of Markdown differ in lists, tables and code; pages are written so that they agree."""
+    github = MarkdownIt("commonmark").enable("table")
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        built = site / path.relative_to(ROOT / "docs").with_suffix(".html")
+        expected = Html.of(github.render(path.read_text()), article=False)
+        assert Html.of(built.read_text()).lines == expected.lines, path.name
+
+
+def test_every_packaged_recipe_has_its_section(site: Path) -> None:
+    page = Html.of((site / "recipes.html").read_text())
+    recipes = [
+        path for path in (ROOT / "recipes").rglob("*.yaml") if path.parent.name in ("recipes", "examples")
+    ]
+    assert {script("site_pages").anchor(path) for path in recipes} <= page.anchors
+    text = " ".join(page.lines)
+    for path in recipes:
+        assert " ".join(path.read_text().split()) in text, path.name
+
+
+def test_the_commands_of_the_front_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run on what its pictures show."""
+    monkeypatch.chdir(tmp_path)
+    script("pictures").prepare(tmp_path)
+    (block,) = blocks(ROOT / "docs" / "index.md")
+    assert len(commands_of(block)) == 3
+    run_commands(block)
+
+
+def test_what_is_built_is_neither_kept_nor_packaged() -> None:
+    assert "/site/" in (ROOT / ".gitignore").read_text().splitlines()
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    assert {"/docs", "/mkdocs.yml", "/.ci"} <= set(hatch["sdist"]["include"])
+    assert not {"/site", "/"} & set(hatch["sdist"]["include"])
