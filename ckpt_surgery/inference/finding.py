@@ -89,7 +89,7 @@ class _Search:
         telling = {key: next(iter(one.values())) for key, one in known.items()}
         total = sum(one.size for one in telling.values() if not one.constant)
         proved = sum(one.size for key, one in telling.items() if key in self.formations)
-        if not proved:
+        if total and not proved:
             return Shared.UNRELATED
         return Shared.SHARED if 2 * proved >= total else Shared.PARTLY
 
@@ -117,7 +117,7 @@ class _Search:
             self.source.leaves.values(),
             self.target.leaves.values(),
         )
-        decided = checked(said, self.source, self.target, self.values and self.shared is Shared.SHARED)
+        decided = checked(said, self.source, self.target, self.shared in (Shared.SHARED, Shared.PARTLY))
         self.formations.update((one.target, one) for one in decided.formations)
         for unclear in decided.open:
             self._leave_open(unclear)

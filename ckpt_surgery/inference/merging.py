@@ -175,7 +175,7 @@ def _one(
         pattern=pattern,
         outputs=tuple(
             _with_words(output, change, words, name, tables)
-            for output, change in zip(first.outputs, told or [None] * len(changes), strict=True)
+            for output, change in zip(first.outputs, told or (None,) * len(changes), strict=True)
         ),
         claims=tuple(key for rule in rules for key in rule.claims),
         makes=sum(rule.makes for rule in rules),

@@ -13,7 +13,7 @@ from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Un
 from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.members import member
 from ckpt_surgery.inference.reading import fingerprint_of
-from ckpt_surgery.inference.sides import Side, equal_values
+from ckpt_surgery.inference.sides import Side, equal_values, kind_of
 from ckpt_surgery.inference.stacks import Stack
 from ckpt_surgery.inference.values import XS, X, around, cast
 
@@ -31,8 +31,9 @@ class Checked:
 def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
     """What names say, as far as values allow it.
 
-    `shared`: whether the target's numbers are the source's, so that a leaf with the same name and other
-    numbers needs a decision. Otherwise names decide by themselves, as for a target that was just initialised.
+    `shared`: whether the target has any numbers of the source, so that a leaf with the same name and other
+    numbers needs a decision. Otherwise names decide by themselves, as for a target that was just initialised;
+    but not where parts of the leaf are equal.
     """
     if target.read is None or source.read is None:
         return Checked(said.formations, said.undecided)
@@ -41,7 +42,7 @@ def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
     left_open: list[Undecided] = []
     for row in _rows(said.formations):
         made = check.made(row)
-        if made is None and shared:
+        if made is None and (shared or any(map(check.overlaps, row))):
             candidates = tuple(Candidate(one.sources, str(one.value), 1.0, "same") for one in row[:1])
             left_open.append(Undecided(tuple(one.target for one in row), DIFFERENT, candidates))
         else:
@@ -86,6 +87,18 @@ class _Check:
             return here.spec == leaf.spec and equal_values(self.source, here, self.target, leaf)
         return (leaf.string, leaf.empty) == (here.string, here.empty)
 
+    def overlaps(self, one: Formation) -> bool:
+        """Whether slices of a leaf are those of one of the leaves that it would be made of."""
+        wanted = _stack_of(self.target, [one.target])
+        if wanted is None:
+            return False
+        sums = _telling_slices(wanted.fingerprint)
+        return any(
+            not sums.isdisjoint(_telling_slices(given.fingerprint))
+            for given in (_stack_of(self.source, [key]) for key in one.sources)
+            if given is not None
+        )
+
     def decided(self, one: Undecided) -> list[Formation]:
         """What values decide of what names leave open."""
         for candidate in one.candidates:
@@ -120,6 +133,8 @@ class _Check:
             return None
         dtype = self.target.leaves[wanted[0]].spec
         assert dtype is not None, "only arrays have fingerprints"
+        if kind_of(dtype.dtype) != "f":
+            return None
         leaves = [self.source.leaves[key] for key in keys]
         inner = around(XS, "stack(", ")") if given.lengths else X
         for operation in operations(given.fingerprint, asked.fingerprint):
@@ -143,6 +158,15 @@ class _Check:
         if any(spec is None or spec.dtype != dtype for spec in specs):
             value = cast(value, dtype)
         return Formation(key, keys, value, Evidence.ARITHMETIC)
+
+
+def _telling_slices(of: Fingerprint) -> set[int]:
+    """The sums of the slices of an array, but for those that occur twice, as those of constants do."""
+    found: set[int] = set()
+    for sums in of.axes:
+        values, counts = np.unique(sums, return_counts=True)
+        found.update(map(int, values[counts == 1]))
+    return found if not of.constant else set()
 
 
 def _stack_of(side: Side, keys: Sequence[str]) -> Stack | None:

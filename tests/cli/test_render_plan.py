@@ -235,7 +235,7 @@ def test_params_are_parted_between_their_values():
 
 def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():
     row = Row("renamed", "b" * 30, ("a" * 30,), 1, 1, 1, "f32[8]", 32, RuleRef("rules[0]", 4))
-    first, second = render_plan._row_lines([row], 80, False)
+    first, second = render_plan.row_lines([row], 80, False)
     assert (first.plain[13], second.plain.strip(), str(second.spans[-1].style)) == (
         "a",
         "f32[8]  rules[0], line 4",
@@ -245,5 +245,5 @@ def test_what_a_row_says_besides_its_keys_is_dim_on_every_line():
 
 def test_a_replaced_value_is_told():
     row = Row("transformed", "step", ("step",), 1, 1, 1, "i32[]", 4, RuleRef("rules[0]", 4), "value replaced")
-    (line,) = render_plan._row_lines([row], 100, False)
+    (line,) = render_plan.row_lines([row], 100, False)
     assert line.plain.split("  ")[-2:] == ["i32[], value replaced", "rules[0], line 4"]
