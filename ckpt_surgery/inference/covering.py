@@ -30,7 +30,7 @@ def subtrees(keys: Iterable[str], mark: Mark) -> Iterator[tuple[int, Sequence[st
         for key, parts in below:
             if count + 1 < len(parts):
                 deeper["".join(parts[count : _step_end(parts, count)])].append((key, parts))
-        for step, several in deeper.items():
+        for step, several in reversed(deeper.items()):
             waiting.append((_step_end(several[0][1], count), length + len(step), several))
 
 

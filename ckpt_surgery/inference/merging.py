@@ -51,7 +51,10 @@ def _round(rules: Sequence[RuleDraft], leading: bool, universe: Universe, tables
             alike[_frame(rule, blank)].append((number, blank))
     found: dict[int, RuleDraft | None] = dict(enumerate(rules))
     taken: set[int] = set()
-    for bucket in sorted(alike.values(), key=len, reverse=True):
+    # Of `params/q`, `params/k`, `mu/q` and `mu/k`, `params` and `mu` are the trees: more follows on these.
+    follows = {mark: len(tokens(bucket[0][1].after)) if leading else 0 for mark, bucket in alike.items()}
+    for mark in sorted(alike, key=lambda mark: (follows[mark], len(alike[mark])), reverse=True):
+        bucket = alike[mark]
         for several in _with_like_keys([one for one in bucket if one[0] not in taken], rules):
             one = _one([rules[number] for number, _ in several], [b for _, b in several], universe, tables)
             if one is not None:
