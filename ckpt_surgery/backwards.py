@@ -17,6 +17,7 @@ from ckpt_surgery.inference.drafting import drafted
 from ckpt_surgery.inference.inverting import Inversion, Irreversible, inverted
 from ckpt_surgery.inference.trials import Trial, structure_problems, tried
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.yaml_text import SCHEMA
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
@@ -108,6 +109,7 @@ def _header(plan: Plan, inversion: Inversion) -> list[str]:
     """The comment at the beginning of a draft."""
     sources = " ".join(one.path for one in plan.inputs if one.name != TARGET)
     lines = [
+        SCHEMA,
         f"Drafted by `ckpt-surgery invert {plan.recipe} {sources}`.",
         "  ckpt-surgery apply THIS RESULT DST",
     ]

@@ -13,12 +13,9 @@ from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recip
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.one_liners import document_of
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
-from ckpt_surgery.language.yaml_text import yaml_text
+from ckpt_surgery.language.yaml_text import SCHEMA, yaml_text
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.offers import readable_formats, writable_formats
-
-SCHEMA_LINE = "# yaml-language-server: $schema=recipe.schema.json"
-"""Tells editors where the schema is that `ckpt-surgery schema > recipe.schema.json` writes."""
 
 
 def lint(recipes: PathLike | Iterable[PathLike]) -> list[tuple[str, tuple[Problem, ...]]]:
@@ -66,7 +63,7 @@ def recipe_of_rules(rules: Iterable[str]) -> str:
 
     Raises UsageError for what is no rule.
     """
-    return f"{SCHEMA_LINE}\n{yaml_text(document_of(tuple(rules)))}"
+    return f"# {SCHEMA}\n{yaml_text(document_of(tuple(rules)))}"
 
 
 def format_findings(recipe: Recipe) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import shlex
 
 from ckpt_surgery.inference.finding import Found, Shared
+from ckpt_surgery.language.yaml_text import SCHEMA
 
 _VALUES = {
     Shared.SHARED: "those of TARGET are in SRC.",
@@ -16,6 +17,7 @@ def header(source: str, target: str, known: Found) -> list[str]:
     """The lines of the comment. `source`, `target`: paths as they were given."""
     needs = f" --target {shlex.quote(target)}" if known.findings.from_target else ""
     lines = [
+        SCHEMA,
         f"Drafted by `ckpt-surgery infer {shlex.quote(source)} {shlex.quote(target)}`.",
         f"  ckpt-surgery apply THIS {shlex.quote(source)} DST{needs}",
         f"Values: {_VALUES[known.shared]}",

@@ -9,6 +9,8 @@ from typing import Any
 from ckpt_surgery.core.errors import RecipeError
 from ckpt_surgery.language.yaml_parsing import parse_document
 
+SCHEMA = "yaml-language-server: $schema=recipe.schema.json"
+"""A comment that tells editors of the schema that `ckpt-surgery schema > recipe.schema.json` writes."""
 LINE = 110
 """Characters up to which a rule, or another mapping, is written on one line."""
 
