@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.inference.comparing import equal_elements
+from ckpt_surgery.inference.fingerprints import Words
 from ckpt_surgery.inference.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.layouts import Layout
 from ckpt_surgery.inference.marginals import layouts_between
@@ -52,6 +54,10 @@ class _Search:
         self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
         self.targets = wanted
         self.sources: dict[tuple[int, int], list[Stack]] = {}
+        self.every: dict[tuple[int, int], list[str]] = {}
+        """The leaves by size and total, those of one repeated value, too."""
+        for key, one in given.items():
+            self.every.setdefault((one.size, one.total), []).append(key)
         for group in (*singles(given), *gathered(self.source.families, given)):
             self._add(group)
         self.parts = Parts(self.source, self.target, self.dtype)
@@ -96,11 +102,7 @@ class _Search:
     def _of_whole(self, wanted: Stack) -> bool:
         """One or several leaves that hold together what one or several leaves of the source hold."""
         candidates = self.sources.get((wanted.size, wanted.total), [])
-        for group in self._nearest(candidates, wanted.keys[0]):
-            for layout in layouts_between(group.marginals, wanted.fingerprint):
-                if self._decide(wanted, group.keys, array_of(group), len(group.lengths), layout):
-                    return True
-        return False
+        return any(self._only(wanted, group) for group in self._nearest(candidates, wanted.keys[0]))
 
     def _of_slices(self, key: str) -> None:
         """A stack, in any order and of any leaves."""
@@ -108,9 +110,8 @@ class _Search:
         for axis, sums in enumerate(wanted.axes):
             if len(sums) < 2:
                 continue
-            found = [self._slice(int(total), wanted.size // len(sums), key) for total in sums]
-            if all(found):
-                keys = tuple(group.keys[0] for group in found if group is not None)
+            keys = self._slices(sums, wanted.size // len(sums), key)
+            if len(keys) == len(sums):
                 parts = tuple(self.given[k] for k in keys)
                 if len({part.shape for part in parts}) > 1:
                     continue
@@ -118,15 +119,20 @@ class _Search:
                 if self._only(single(key, wanted), group, f"each slice along axis {axis} is one leaf"):
                     return
 
-    def _slice(self, total: int, size: int, key: str) -> Stack | None:
-        candidates = [g for g in self.sources.get((size, total), []) if not g.lengths]
-        return self._nearest(candidates, key)[0] if candidates else None
+    def _slices(self, sums: Words, size: int, key: str) -> tuple[str, ...]:
+        """A leaf for each of these sums, none of them twice; fewer where there is none."""
+        keys: list[str] = []
+        for total in sums:
+            candidates = [one for one in self.every.get((size, int(total)), ()) if one not in keys]
+            if not candidates:
+                break
+            keys.append(max(candidates, key=lambda one: self.resembles(one, key)))
+        return tuple(keys)
 
     def _only(self, wanted: Stack, group: Stack, why: str = "") -> bool:
-        return any(
-            self._decide(wanted, group.keys, array_of(group), len(group.lengths), layout, why)
-            for layout in layouts_between(group.marginals, wanted.fingerprint)
-        )
+        """Take the leaves of a group, in an order that gives all of what is wanted."""
+        layouts = layouts_between(group.marginals, wanted.fingerprint)
+        return self._one_of(layouts, wanted, group.keys, array_of(group), len(group.lengths), why)
 
     def _of_siblings(self) -> None:
         """Families that were fused, or taken apart, evenly."""
@@ -156,10 +162,9 @@ class _Search:
                 part = self.parts.of_source(group, found.window)
                 if part is None:
                     continue
-                for layout in layouts_between(part.marginals, wanted.fingerprint):
-                    why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
-                    if self._decide(wanted, group.keys, part.value, stacked, layout, why, array=True):
-                        break
+                why = "" if group.lengths or wanted.lengths else f"a part of axis {found.window.axis}"
+                layouts = layouts_between(part.marginals, wanted.fingerprint)
+                self._one_of(layouts, wanted, group.keys, part.value, stacked, why, array=True)
 
     def _missing_singles(self) -> Iterator[Stack]:
         return (single(key, self.wanted[key]) for key in self._missing())
@@ -187,10 +192,8 @@ class _Search:
         group = Stack(keys, (len(keys),), parts)
         part = self.parts.of_source(group, replace(window, axis=window.axis + 1))
         wanted = single(key, self.wanted[key])
-        return any(
-            self._decide(wanted, keys, part.value, 1, layout, "the same part of each leaf", array=True)
-            for layout in layouts_between(part.marginals, wanted.fingerprint)
-        )
+        layouts = layouts_between(part.marginals, wanted.fingerprint)
+        return self._one_of(layouts, wanted, keys, part.value, 1, "the same part of each leaf", array=True)
 
     def _of_concat(self, key: str) -> None:
         """An array that consists of parts: leaves of the source, stacks of some, or slices of one."""
@@ -201,29 +204,38 @@ class _Search:
         if found is not None:
             self._take(key, found.keys, found.value, found.why)
 
-    def _decide(
+    def _one_of(
         self,
+        layouts: Sequence[Layout],
         wanted: Stack,
         keys: tuple[str, ...],
         inner: Value,
         stacked: int,
-        layout: Layout,
         why: str = "",
         array: bool = False,
     ) -> bool:
-        """Take a layout for all members of the group; False where it does not give all of them."""
-        values = {}
-        for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True):
-            values[key] = member(layout, inner, stacked, place, array)
-        for key, value in values.items():
-            self._take(key, keys, value, why)
-        return True
+        """Take one of the layouts for all members of a group; False where none gives them.
+
+        Where several have the sums, elements are compared. A single one is compared later, with all others.
+        """
+        for layout in layouts:
+            made = [
+                self._formation(key, keys, member(layout, inner, stacked, place, array), why)
+                for place, key in zip(np.ndindex(*wanted.lengths), wanted.keys, strict=True)
+            ]
+            if len(layouts) == 1 or all(equal_elements(one, self.source, self.target) for one in made):
+                self.found.update((one.target, one) for one in made)
+                return True
+        return False
 
     def _take(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> None:
+        self.found[key] = self._formation(key, keys, value, why)
+
+    def _formation(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> Formation:
         dtypes = {self._dtype(k) for k in keys}
         if dtypes != {self.dtype}:
             value = cast(value, self.dtype)
-        self.found[key] = Formation(key, keys, value, Evidence.VALUES, why)
+        return Formation(key, keys, value, Evidence.VALUES, why)
 
     def _dtype(self, key: str) -> np.dtype[Any]:
         spec = self.source.leaves[key].spec

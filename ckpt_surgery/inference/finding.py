@@ -11,7 +11,7 @@ from enum import StrEnum
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
-from ckpt_surgery.inference.constants import of_families
+from ckpt_surgery.inference.constants import of_families, same_constant
 from ckpt_surgery.inference.formations import (
     Candidate,
     Conflict,
@@ -20,9 +20,11 @@ from ckpt_surgery.inference.formations import (
     Formation,
     Undecided,
 )
+from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.name_checks import checked
+from ckpt_surgery.inference.possible_layouts import layouts
 from ckpt_surgery.inference.sides import Side, equal_values, kind_of
-from ckpt_surgery.inference.values import X
+from ckpt_surgery.inference.values import X, cast
 
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
 _MAYBE = "no name tells whether it is one of the source leaves of this size, or has a value of its own"
@@ -99,6 +101,19 @@ class _Search:
             here, there = self.target.leaves[key], self.source.leaves.get(key)
             if there is not None and self._equal(there, here):
                 self.formations[key] = Formation(key, (key,), X, Evidence.VALUES)
+            elif self.values and same_constant(self.source, (key,), self.target, key):
+                self._rearrange_constant(there, here)
+
+    def _rearrange_constant(self, there: Leaf | None, here: Leaf) -> None:
+        """A leaf of one repeated value that changes its shape or dtype under its own key."""
+        if there is None or there.spec is None or here.spec is None or there.spec.size != here.spec.size:
+            return
+        key, why = here.key.text, "all elements are equal, so any order gives the same"
+        for layout in layouts(there.spec.shape, here.spec.shape)[:1]:
+            value = expression(layout)
+            if there.spec.dtype != here.spec.dtype:
+                value = cast(value, here.spec.dtype)
+            self.formations[key] = Formation(key, (key,), value, Evidence.VALUES, why)
 
     def _equal(self, one: Leaf, other: Leaf) -> bool:
         """Whether two leaves are known to be the same."""

@@ -4,8 +4,8 @@ Each element is hashed to 64 bits and the hashes are added modulo 2^64, over the
 slice along every axis. Such sums do not change when axes are transposed, cut, joined or flipped, and they add
 up when arrays are stacked, concatenated or split. A fingerprint proposes; what it proposes is compared later.
 
-Floats are hashed by their value in float32, so widening them changes nothing; float64 only where every
-element is one of float32. Integers are hashed by their value in 64 bits. The mixing steps are those of the
+Floats are hashed by their value in float32, so widening them changes nothing; those of float64 that float32
+does not have, by their own. Integers are hashed by their value in 64 bits. The mixing steps are those of the
 finalizer of MurmurHash3 (Austin Appleby), with its constants.
 """
 
@@ -65,19 +65,11 @@ def fingerprints(
     It is read in blocks of this shape. Casts that have no result for an element leave out their fingerprint.
     """
     wanted = {spec.dtype: _Sums(spec.shape)} | {dtype: _Sums(spec.shape) for dtype in roundings}
-    exact = _Sums(spec.shape) if spec.dtype == np.float64 else None
-    narrow = True
     for region in chunk_regions(spec.shape, block):
         for piece, values in _pieces(region, read(region)):
-            if exact is not None:
-                narrow = narrow and _is_float32(values)
-                exact.add(piece, _of_wide(values))
             for dtype, sums in wanted.items():
                 rounded = values if dtype == spec.dtype else _rounded(values, dtype)
                 sums.add(piece, hashes(rounded), rounded)
-    if exact is not None and not narrow:
-        exact.low, exact.high, exact.numbers = wanted[spec.dtype].limits()
-        wanted[spec.dtype] = exact
     return {dtype: sums.done() for dtype, sums in wanted.items()}
 
 
@@ -108,8 +100,13 @@ def hashes(values: np.ndarray) -> Words:
         return _table(dtype)[values.view(np.uint16)]
     if _kind(dtype) == "f":
         with np.errstate(over="ignore", invalid="ignore"):
-            bits = values.astype(np.float32).view(np.uint32)
-        return mixed(bits.astype(np.uint64) + _OF_FLOATS)
+            narrow = values.astype(np.float32)
+        found = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
+        if dtype == np.float64:
+            wide = (narrow != values) & (values == values)
+            if wide.any():
+                found = np.where(wide, mixed(values.view(np.uint64) + _OF_WIDE), found)
+        return found
     return mixed(_of_bytes(values) + _OF_WIDE)
 
 
@@ -133,17 +130,14 @@ class _Sums:
         self._total = np.uint64(0)
         self.low, self.high, self.numbers = np.inf, -np.inf, True
 
-    def limits(self) -> tuple[float, float, bool]:
-        return self.low, self.high, self.numbers
-
-    def add(self, place: Region, words: Words, values: np.ndarray | None = None) -> None:
+    def add(self, place: Region, words: Words, values: np.ndarray) -> None:
         """Add the hashes of one region, and note the least and the largest value."""
         with np.errstate(over="ignore"):
             for axis, part in enumerate(_along(words)):
                 start = place.starts[axis]
                 self._axes[axis][start : start + len(part)] += part
             self._total = self._total + words.sum(dtype=np.uint64)
-        if values is not None and self.numbers and values.size:
+        if self.numbers and values.size:
             low, high = _limits(values)
             self.numbers = low is not None
             if low is not None and high is not None:
@@ -214,16 +208,6 @@ def _pieces(region: Region, block: np.ndarray) -> Iterator[tuple[Region, np.ndar
 def _rounded(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(dtype)
-
-
-def _is_float32(values: np.ndarray) -> bool:
-    with np.errstate(over="ignore", invalid="ignore"):
-        narrow = values.astype(np.float32).astype(np.float64)
-    return bool(np.array_equal(narrow, values, equal_nan=True))
-
-
-def _of_wide(values: np.ndarray) -> Words:
-    return mixed(values.view(np.uint64) + _OF_WIDE)
 
 
 def _of_bytes(values: np.ndarray) -> Words:

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-import numpy as np
-
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.inference.comparing import equal
 from ckpt_surgery.inference.formations import Evidence, Findings
 from ckpt_surgery.inference.reading import blocks, evaluated
 from ckpt_surgery.inference.sides import Side
@@ -74,19 +73,11 @@ def _difference(step: Step, leaf: Leaf, source: Side, target: Side, memory: int)
         for region in blocks(leaf, memory):
             made = evaluated(step.value, region, source)
             wanted = target.read(leaf, region)
-            if made.tobytes() != wanted.tobytes() and not _equal(made, wanted):
+            if not equal(made, wanted):
                 return "not every element is equal"
     except DataError as error:
         return error.problems[0].message
     return None
-
-
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether all elements are equal; NaN, of which there are many, equals NaN."""
-    if a.dtype.kind not in "fcV":
-        return False
-    nan = a != a
-    return bool(np.array_equal(nan, b != b) and np.array_equal(a[~nan].tobytes(), b[~nan].tobytes()))
 
 
 def _few(keys: list[str]) -> str:
