@@ -8,10 +8,12 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.key_patterns import LONGEST, Group, Pattern, Piece, Universe, alternation
 from ckpt_surgery.inference.rule_drafts import Inserted, Output, RuleDraft, TemplatePiece, joined_text
 from ckpt_surgery.inference.tables import Tables
+from ckpt_surgery.inference.value_texts import blanked
 from ckpt_surgery.inference.words import SEPARATORS, Span, span_of, tokens
 
-_NAMES = ("word", "part", "which", "item", "piece", "element", "member")
-_TREE = "tree"
+NAMES = ("word", "part", "item", "piece", "element", "member", *(f"word{number}" for number in range(2, 50)))
+"""Names of the groups of words; few rules need more than two."""
+TREE = "tree"
 _UNALIKE = 8
 """So many rules become one even if their keys have nothing in common."""
 
@@ -87,7 +89,7 @@ def _frame(rule: RuleDraft, blank: Blank) -> Hashable:
     return (
         *(blank.around, pieces[: blank.piece], pieces[blank.piece + 1 :]),
         *(rule.kind, rule.by, rule.when, rule.loops, rule.evidence),
-        tuple((output.value, _texts_left_out(output)) for output in rule.outputs),
+        tuple((blanked(output.value, blank.word), _texts_left_out(output)) for output in rule.outputs),
     )
 
 
@@ -177,8 +179,11 @@ def _one(
         first,
         pattern=pattern,
         outputs=tuple(
-            _with_words(output, change, words, name, tables)
-            for output, change in zip(first.outputs, told or (None,) * len(changes), strict=True)
+            Output(
+                output.to if change is None else _with_words(output.to, change, words, name, tables),
+                blanked(output.value, blank.word, name),
+            )
+            for output, change in zip(first.outputs, changes, strict=True)
         ),
         claims=tuple(key for rule in rules for key in rule.claims),
         makes=sum(rule.makes for rule in rules),
@@ -201,7 +206,7 @@ def _change(outputs: Sequence[Output]) -> Change | None:
 def _name(rule: RuleDraft, tree: bool) -> str:
     assert rule.pattern is not None
     taken = {group.name for group in rule.pattern.groups}
-    return next(name for name in ((_TREE, *_NAMES) if tree else _NAMES) if name not in taken)
+    return next(name for name in ((TREE, *NAMES) if tree else NAMES) if name not in taken)
 
 
 def _with_group(pattern: Pattern, blank: Blank, group: Group) -> Pattern:
@@ -223,16 +228,13 @@ def _claims_the_same(
 
 
 def _with_words(
-    output: Output, change: Change | None, words: Sequence[str], name: str, tables: Tables
-) -> Output:
-    """The output with its words looked up in a table, or inserted as they are."""
-    if change is None:
-        return output
+    to: Sequence[TemplatePiece], change: Change, words: Sequence[str], name: str, tables: Tables
+) -> tuple[TemplatePiece, ...]:
+    """The key with its words looked up in a table, or inserted as they are."""
     span = change.span
     if span.words == tuple(words):
         inserted = Inserted(name)
     else:
         table = dict(zip(words, span.words, strict=True))
         inserted = Inserted(f"{tables.extended('names', table)}[{name}]")
-    to = (*output.to[: change.piece], span.before, inserted, span.after, *output.to[change.piece + 1 :])
-    return Output(joined_text(to), output.value)
+    return joined_text([*to[: change.piece], span.before, inserted, span.after, *to[change.piece + 1 :]])

@@ -25,7 +25,7 @@ WORD = "word"
 
 @dataclass(frozen=True)
 class Seen:
-    """Places as one pattern sees them."""
+    """Several keys or prefixes as one pattern sees them."""
 
     pattern: Pattern
     matches: Mapping[Place, Matched]

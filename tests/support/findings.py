@@ -143,7 +143,7 @@ def _unstacked(to: Mixture, name: str) -> None:
 
 def _unstacked_twice(to: Mixture, name: str) -> None:
     for layer, expert in itertools.product(range(2), range(3)):
-        to.make(f"block/{layer}/{name}/e{expert}", [f"{name}.both"], "x[{0}, {1}]", layer, expert)
+        to.make(f"block/{layer}/{name}/e{expert}", [f"{name}.both"], "x[{0}, {1}:]", layer, expert)
 
 
 def _split(to: Mixture, name: str) -> None:
