@@ -43,6 +43,8 @@ def fits(source: Subfamily, target: Subfamily, label: Label | None = None) -> tu
         return ()
     if not source.numeric and (source.shape, source.dtype) != (target.shape, target.dtype):
         return ()
+    if source.template.slots == target.template.slots == 0:
+        return (Fit("same", ((source.keys, target.keys),), (), True),)
     stacks = len(source.members) > len(target.members)
     many, few = (source, target) if stacks else (target, source)
     if not source.numeric and len(many.members) != len(few.members):

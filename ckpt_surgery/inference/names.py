@@ -5,10 +5,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ckpt_surgery.inference.concepts import SUBLAYERS, Meaning, Rank, meaning, with_sublayer
-from ckpt_surgery.inference.similarity import Weights, least_shared, similarity, weights
+from ckpt_surgery.inference.similarity import Weights, least_overlap, similarity, weights
 from ckpt_surgery.inference.subfamilies import Subfamily
 
+_ROUNDING = 1e-9
 _NUMBERED = re.compile(r"\d+(?=[/.])")
 
 
@@ -45,31 +48,63 @@ class Names:
         """Score, source and target of all pairs with at least this score and the same block.
 
         `blocks`: something for each source and each target; only those with equal ones are compared. Two
-        names that resemble each other share one of the rare concepts of each: few have to be compared.
+        names that resemble each other share rare concepts, so that few have to be compared.
         """
-        holders: dict[tuple[object, str], list[int]] = {}
-        for at, (said, block) in enumerate(zip(self.targets, blocks[1], strict=True)):
-            for concept in said.concepts:
-                holders.setdefault((block, concept), []).append(at)
-        share = least_shared(least)
+        nearby = _Nearby(self, blocks[1])
         for at, (said, block) in enumerate(zip(self.sources, blocks[0], strict=True)):
-            near = {
-                other for concept in self._telling(said, share) for other in holders.get((block, concept), ())
-            }
-            for other in sorted(near):
+            for other in nearby.of(said, block, least):
                 score = similarity(said, self.targets[other], self.weigh)
                 if score >= least:
                     yield score, at, other
 
-    def _telling(self, said: Meaning, share: float) -> list[str]:
-        """The rarest concepts of a name: the others weigh less than this share of it together."""
-        ordered = sorted(said.concepts, key=lambda concept: self.weigh.of[concept])
-        allowed = share * self.weigh.sum(ordered)
+
+class _Nearby:
+    """The targets' names by their concepts."""
+
+    def __init__(self, names: Names, blocks: Sequence[object]) -> None:
+        holders: dict[tuple[object, str], list[int]] = {}
+        for at, (said, block) in enumerate(zip(names.targets, blocks, strict=True)):
+            for concept in said.concepts:
+                holders.setdefault((block, concept), []).append(at)
+        self._holders = {which: np.array(found) for which, found in holders.items()}
+        self._weights = np.array([names.weigh.sum(said.concepts) for said in names.targets])
+        self._weigh = names.weigh
+
+    def of(self, said: Meaning, block: object, least: float) -> list[int]:
+        """Targets of this block, with all whose names have this similarity to `said`, and few others.
+
+        The common concepts at the end of the list, which weigh too little to make two names alike, are not
+        looked up: they are taken to be shared by all.
+        """
+        overlap = least_overlap(least)
+        own = self._weigh.sum(said.concepts)
+        rare, common = self._parted(said, own * overlap / (2 - overlap))
+        found = [
+            (holders, self._weigh.of[concept])
+            for concept in rare
+            if (holders := self._holders.get((block, concept))) is not None
+        ]
+        if not found:
+            return []
+        hits = np.concatenate([holders for holders, _ in found])
+        each = np.repeat([weight for _, weight in found], [len(holders) for holders, _ in found])
+        near, which = np.unique(hits, return_inverse=True)
+        other = self._weights[near]
+        lighter = np.minimum(own, other)
+        shared = np.minimum(np.bincount(which, each) + common, lighter)
+        possible = shared / (shared + (own + other - 2 * shared) / 2 + lighter - shared)
+        chosen: list[int] = near[possible >= overlap - _ROUNDING].tolist()
+        return chosen
+
+    def _parted(self, said: Meaning, allowed: float) -> tuple[list[str], float]:
+        """The rare concepts of a name; and the weight of the others, which is less than `allowed`."""
+        ordered = sorted(said.concepts, key=lambda concept: self._weigh.of[concept])
+        common = 0.0
         for at, concept in enumerate(ordered):
-            allowed -= self.weigh.of[concept]
-            if allowed <= 0:
-                return ordered[at:]
-        return ordered
+            if common + self._weigh.of[concept] >= allowed:
+                return ordered[at:], common
+            common += self._weigh.of[concept]
+        return ordered, 0.0
 
 
 def meanings(subfamilies: Sequence[Subfamily]) -> list[Meaning]:

@@ -4,9 +4,10 @@ Nothing is assigned for the sake of an answer: two subfamilies are a pair where 
 other, by a margin, and the names resemble each other enough. The others stay open, with their candidates.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ckpt_surgery.core.frozen import frozen
+from ckpt_surgery.inference.concepts import Meaning
 from ckpt_surgery.inference.fits import Fit
 from ckpt_surgery.inference.names import Names
 from ckpt_surgery.inference.subfamilies import Subfamily
@@ -18,6 +19,10 @@ MARGIN = 0.08
 _MOST_CANDIDATES = 8
 _INEXACT = 0.85
 """What is left of a score where the indices are not the same numbers, though as many."""
+
+
+Fits = Callable[[Subfamily, Subfamily], tuple[Fit, ...]]
+"""The ways in which a subfamily of the source makes one of the target; none where it cannot."""
 
 
 @frozen()
@@ -54,17 +59,17 @@ class Pairing:
 def paired(
     sources: Sequence[Subfamily],
     targets: Sequence[Subfamily],
-    fits: Callable[[Subfamily, Subfamily], tuple[Fit, ...]],
+    fits: Fits,
     names: Names | None = None,
 ) -> Pairing:
     """The pairs that names decide, found again and again among the rest until there are no more.
 
-    `fits`: the ways in which a subfamily of the source makes one of the target; empty where it cannot.
     `names`: what the names say, where it is known already.
     """
     said = names or Names.of(sources, targets)
-    table = _Table(_fitting(sources, targets, said, fits))
-    decided: list[Pair] = []
+    decided = list(_namesakes(sources, targets, said, fits))
+    done = {id(subfamily) for pair in decided for subfamily in (pair.source, pair.target)}
+    table = _Table(_fitting(sources, targets, said, fits, done))
     while clear := table.clear():
         decided += clear
         table.remove(clear)
@@ -74,22 +79,51 @@ def paired(
     )
 
 
+def _namesakes(
+    sources: Sequence[Subfamily], targets: Sequence[Subfamily], names: Names, fits: Fits
+) -> Iterator[Pair]:
+    """Pairs with the same words, which no others have. All other names resemble them less, by the margin."""
+    left = _by_words(sources, names.sources)
+    right = _by_words(targets, names.targets)
+    for words, of_source in left.items():
+        of_target = right.get(words, [])
+        if len(of_source) == len(of_target) == 1:
+            ways = fits(of_source[0], of_target[0])
+            if any(way.exact for way in ways):
+                yield Pair(of_source[0], of_target[0], 1.0, ways)
+
+
+def _by_words(
+    subfamilies: Sequence[Subfamily], said: Sequence[Meaning]
+) -> dict[tuple[str, ...], list[Subfamily]]:
+    found: dict[tuple[str, ...], list[Subfamily]] = {}
+    for subfamily, one in zip(subfamilies, said, strict=True):
+        found.setdefault(one.words, []).append(subfamily)
+    return found
+
+
 def _fitting(
     sources: Sequence[Subfamily],
     targets: Sequence[Subfamily],
     names: Names,
-    fits: Callable[[Subfamily, Subfamily], tuple[Fit, ...]],
+    fits: Fits,
+    done: Collection[int],
 ) -> Iterator[Pair]:
-    """All pairs that fit and whose names resemble each other enough to decide, or to prevent it."""
-    sizes = (
-        [(subfamily.kind, subfamily.elements) for subfamily in sources],
-        [(subfamily.kind, subfamily.elements) for subfamily in targets],
-    )
+    """All pairs that fit and whose names resemble each other enough to decide, or to prevent it.
+
+    `done`: the ids of subfamilies that are left out.
+    """
+    sizes = _blocks(sources, done, "source"), _blocks(targets, done, "target")
     for score, a, b in names.alike(LEAST - MARGIN, sizes):
         ways = fits(sources[a], targets[b])
         if ways:
             exact = any(way.exact for way in ways)
             yield Pair(sources[a], targets[b], score if exact else score * _INEXACT, ways)
+
+
+def _blocks(subfamilies: Sequence[Subfamily], done: Collection[int], side: str) -> list[object]:
+    """What has to be equal for two subfamilies to fit; what is done fits nothing on the other side."""
+    return [side if id(one) in done else (one.kind, one.elements) for one in subfamilies]
 
 
 class _Table:

@@ -56,10 +56,9 @@ def similarity(a: Meaning, b: Meaning, weigh: Weights) -> float:
     return score * _CONTRADICTION ** _contradictions(frozenset(a.concepts), frozenset(b.concepts))
 
 
-def least_shared(score: float) -> float:
-    """The share of a name's weight that it has at least in common with any name of this similarity."""
-    overlap = max(score - _ORDER, 0) / (1 - _ORDER - _SAME_WORDS)
-    return overlap / 2 / (1 - overlap / 2)
+def least_overlap(score: float) -> float:
+    """The weighted overlap that two names of this similarity have at least."""
+    return max(score - _ORDER, 0) / (1 - _ORDER - _SAME_WORDS)
 
 
 def _overlap(a: set[str], b: set[str], weigh: Weights) -> float:

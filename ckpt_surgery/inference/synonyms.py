@@ -30,8 +30,7 @@ SPELLINGS = {
 
 ANYWHERE = """
 -: params, target, model, module, net, variables, batch stats, orig mod
-layer: layers, layer, block, blocks, h, decoder layer, scan layers
-encoder layer: encoder layer
+layer: layers, layer, block, blocks, h
 encoder: encoder, enc
 decoder: decoder, dec
 text: text model, text, language model, txt
@@ -55,8 +54,10 @@ sharedexpert: shared expert, shared experts
 gate: gate proj, wi 0, w 1, linear gate, w gate
 up: up proj, wi 1, w 3, fc 1, c fc, fc in, lin 1, linear 1, dense h to 4 h, w up, wi
 down: down proj, w 2, fc 2, fc out, lin 2, linear 2, dense 4 h to h, w down
-mlp up: intermediate dense, mlp 0 weight, mlp 0 bias, mlp 0 kernel, ffn lin 1
-mlp down: output dense, mlp 2 weight, mlp 2 bias, mlp 2 kernel, ffn lin 2
+mlp up: intermediate dense, ffn lin 1, mlp 0 weight
+mlp up bias: mlp 0 bias
+mlp down: output dense, ffn lin 2, mlp 2 weight
+mlp down bias: mlp 2 bias
 gate router: gate, router, router gate, router weights, gate kernel
 
 norm: layer norm, rms norm, norm, ln, rms, batch norm, bn, group norm, gn, layer norms
@@ -73,8 +74,10 @@ norm between postattention: post attention layer norm, post attention norm, post
 norm between postattention: post self attention norm, attention output layer norm, post attn norm
 norm after: post feed forward layer norm, post ffw norm, post mlp norm, output layer norm
 norm after: post feed forward norm, post mlp layer norm
-norm final: final norm, ln f, decoder norm, encoder norm, ln final, ln post, post layer norm, norm f
-norm final: final ln, model norm, transformer norm, vision post layer norm
+decoder norm final: decoder norm
+encoder norm final: encoder norm
+norm final: final norm, ln f, ln final, ln post, post layer norm, norm f
+norm final: final ln, model norm, transformer norm
 norm initial: ln pre, pre layer norm, norm pre
 query norm: q norm, query norm, query layer norm, q layer norm, q ln
 key norm: k norm, key norm, key layer norm, k layer norm, k ln
@@ -86,6 +89,7 @@ embedding position: wpe, position embeddings, position embedding, positional emb
 embedding position: pos embed, embed positions, pos embed input, position embed, pos emb
 embedding type: token type embeddings, segment embeddings, type embeddings, token type embedding
 embedding patch: patch embed, patch embed proj, patch embeddings, patch embeddings projection, patch embedding
+vision embedding patch: visual conv 1
 embedding class: cls token, cls, class embedding, class token
 relpos: relative attention bias, relpos bias rel embedding, relpos bias, rel embedding, rel pos bias
 logits: lm head, logits dense, embed out, proj out, unembed, logits, predictions decoder
