@@ -47,6 +47,7 @@ class Inferred:
     source_leaves: int
     """Number of leaves of the source."""
     target_leaves: int
+    """Number of leaves of the target."""
     values: str
     """How many of the target's numbers are in the source: `shared` (at least half of the elements), `partly`,
     `unrelated`, or `none`, where values were not compared."""

@@ -43,7 +43,7 @@ COOKBOOK, COMING_FROM = (
 )
 READ_THROUGH = [
     "README.md",
-    *(f"docs/{name}.md" for name in ("quick-start", "how-it-works", "formats", "training")),
+    *(f"docs/{name}.md" for name in ("quick-start", "how-it-works", "formats", "training", "inferring")),
 ]
 
 

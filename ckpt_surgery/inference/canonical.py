@@ -52,7 +52,10 @@ class Canonical:
         return self._one(made)
 
     def _one(self, node: Apply) -> Apply:
-        return self._applies.setdefault((node.function, *map(id, node.inputs)), node)
+        function: Any = node.function
+        if function.external:  # a hook, say, whose fields may not compare
+            function = id(node)
+        return self._applies.setdefault((function, *map(id, node.inputs)), node)
 
     def _without_steps(self, node: Apply) -> Apply:
         """A subscript with steps, `x[1::2]`, as an index into an axis that is cut: `x[:, 1]`.

@@ -33,6 +33,7 @@ class DraftedRule:
     evidence: Evidence | None
     """None for rules that drop leaves, or take the target's values."""
     why: str
+    """More than the evidence says: clauses without a full stop, or nothing."""
 
 
 @frozen()
@@ -42,6 +43,7 @@ class Draft:
     document: dict[str, Any]
     """The recipe in the types of JSON."""
     rules: tuple[DraftedRule, ...]
+    """What is known of each rule, in order."""
     text: str
     """The recipe as YAML, with comments."""
 

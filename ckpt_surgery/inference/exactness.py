@@ -13,6 +13,8 @@ from ckpt_surgery.functions.base import Number
 from ckpt_surgery.functions.dtypes import number_as
 
 _finfo: Callable[[DType], Any] = ml_dtypes.finfo
+_WITHOUT_ZERO = "float8_e8m0fnu"
+"""A dtype of powers of two alone."""
 
 
 @functools.cache
@@ -24,7 +26,7 @@ def holds_all(wide: DType, narrow: DType) -> bool:
     if kinds[1] == "b" or kinds[0] == "c":
         return kinds == "cc" and wide.itemsize > narrow.itemsize
     if kinds[0] == "b":
-        return kinds[1] != "c" and wide.name != "float8_e8m0fnu"
+        return kinds[1] != "c" and wide.name != _WITHOUT_ZERO
     if kinds[1] == "c":  # the way back would drop the imaginary part, which no cast does
         return False
     if is_integer(narrow):
@@ -32,7 +34,8 @@ def holds_all(wide: DType, narrow: DType) -> bool:
         if is_integer(wide):
             return limits(wide)[0] <= low and high <= limits(wide)[1]
         exact = 2 ** (int(_finfo(wide).nmant) + 1)
-        return -exact <= low and high <= exact and limits(wide)[1] >= high
+        least, most = limits(wide)
+        return max(-exact, least) <= low and high <= min(exact, most) and wide.name != _WITHOUT_ZERO
     return not is_integer(wide) and _holds_floats(wide, narrow)
 
 
@@ -46,7 +49,7 @@ def _holds_floats(wide: DType, narrow: DType) -> bool:
         and float(a.smallest_subnormal) <= float(b.smallest_subnormal)
         and has_nan(wide) >= has_nan(narrow)
         and has_infinity(wide) >= has_infinity(narrow)
-        and wide.name != "float8_e8m0fnu"
+        and wide.name != _WITHOUT_ZERO
     )
 
 

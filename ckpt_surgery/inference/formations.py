@@ -28,6 +28,7 @@ class Value:
     """It speaks of one source leaf as `x`, of several as `xs`, or as `xs[0]`, `xs[1]`, … one by one. A hole
     is written `{0}`, `{1}`, …: the number of an entry of `numbers`."""
     numbers: tuple[int, ...] = ()
+    """What is put into the holes."""
 
     def __str__(self) -> str:
         return self.text.format(*self.numbers)
@@ -53,6 +54,7 @@ class Candidate:
     """One way that a leaf which is not decided could follow from the source."""
 
     sources: tuple[str, ...]
+    """Keys of leaves of the source."""
     value: str
     """An expression of the recipe language."""
     score: float
@@ -66,9 +68,11 @@ class Undecided:
     """Leaves of the target that evidence does not decide."""
 
     targets: tuple[str, ...]
+    """Their keys."""
     why: str
     """A clause without a full stop."""
     candidates: tuple[Candidate, ...] = ()
+    """What they could be made of, the likeliest first."""
 
 
 @frozen()
@@ -76,8 +80,11 @@ class Conflict:
     """A leaf of the target whose values are those of another source leaf than its name says."""
 
     target: str
+    """Its key."""
     by_values: tuple[str, ...]
+    """Keys of the leaves of the source that hold its values."""
     by_names: tuple[str, ...]
+    """Keys of the leaves that its name says."""
 
 
 @frozen()
@@ -87,6 +94,7 @@ class Findings:
     source_keys: tuple[str, ...]
     """Every key of the source. No rule may claim more than what it is for."""
     target_keys: tuple[str, ...]
+    """Every key of the target."""
     formations: tuple[Formation, ...]
     """Ordered as the target; at most one for each of its keys."""
     dropped: tuple[str, ...] = ()
@@ -94,4 +102,6 @@ class Findings:
     from_target: tuple[str, ...] = ()
     """Keys of the target that keep the target's own value."""
     undecided: tuple[Undecided, ...] = ()
+    """What evidence does not decide."""
     conflicts: tuple[Conflict, ...] = ()
+    """Where values and names disagree: values were followed."""

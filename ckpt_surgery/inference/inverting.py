@@ -31,6 +31,7 @@ class Irreversible:
     """A leaf of the source that the result of a recipe does not hold."""
 
     key: str
+    """The text of its key."""
     why: str
     """A clause without a full stop."""
 

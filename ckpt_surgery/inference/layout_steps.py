@@ -1,5 +1,6 @@
 """Layouts of functions, one layout after another, and layouts of a part of an array."""
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -94,6 +95,7 @@ def _rearranging(function: Rearrange, shape: Shape) -> Layout | None:
     return found
 
 
+@functools.lru_cache(maxsize=4096)  # thousands of leaves are laid alike
 def composed(first: Layout, second: Layout) -> Layout | None:
     """The layout that does what both do, one after the other; None where they cut axes across each other."""
     pieces = _common([first.digits[digit] for digit in first.order], second.digits)
@@ -130,7 +132,7 @@ def coarsened(layout: Layout) -> Layout:
         )
 
     heads = [digit for digit in range(len(layout.digits)) if not joined(digit)]
-    ends = [*heads[1:], len(layout.digits)]
+    ends = [*heads, len(layout.digits)][1:]
     lengths = {head: math.prod(layout.digits[head:end]) for head, end in zip(heads, ends, strict=True)}
     number = {head: new for new, head in enumerate(heads)}
     cuts = tuple(
@@ -147,6 +149,7 @@ def stacked(layout: Layout, count: int) -> Layout:
     return Layout(((count,), *layout.cuts), order, (1, *layout.joins))
 
 
+@functools.lru_cache(maxsize=4096)
 def restricted(layout: Layout, region: Region) -> Restricted | None:
     """The part of the input that becomes a region of the result; None where it is no region.
 

@@ -1,12 +1,16 @@
 """Random values of leaves, of which any region can be had alone: nothing is kept, whatever the size."""
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.dtypes import converted, is_integer, kind, limits
+from ckpt_surgery.core.dtypes import DType, converted, is_integer, kind, limits
 
+_finfo: Callable[[DType], Any] = ml_dtypes.finfo
 _LARGEST_INTEGER = 63
 """Small enough for sums and products of the usual recipes to stay in the range of 16 bits."""
 
@@ -25,10 +29,10 @@ def random_region(name: str, spec: ArraySpec, region: Region) -> np.ndarray:
     values = _floats(bits)
     if kind(spec.dtype) == "c":
         return np.asarray(values + 1j * _floats(_mixed(bits))).astype(spec.dtype)
-    low, high = limits(spec.dtype)
-    if spec.dtype.name == "float8_e8m0fnu":  # which has neither a sign nor zero
-        values = np.abs(values)
-    return converted(np.clip(values, low, high).astype(np.float32), spec.dtype)
+    sizes = np.clip(np.abs(values), float(_finfo(spec.dtype).smallest_subnormal), limits(spec.dtype)[1])
+    if spec.dtype.name != "float8_e8m0fnu":  # which has no sign
+        sizes = np.copysign(sizes, values)
+    return converted(np.asarray(sizes), spec.dtype)
 
 
 def _integers(bits: np.ndarray, spec: ArraySpec) -> np.ndarray:

@@ -1,0 +1,196 @@
+"""`invert`, as a function and as a command, on checkpoints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.cli.json_page import document_schema
+from ckpt_surgery.core.errors import PlanError, RecipeError, SurgeryError, UsageError
+from tests.support.command_line import run
+from tests.support.comparing import assert_same
+
+THERE = """\
+version: 1
+rules:
+  - {match: 'l(?P<i>.)', to: l, by: int(i), value: stack(xs)}
+  - {match: half, value: "cast(x, 'float16')"}
+  - {match: gone, drop: true}
+"""
+ARRAYS = {f"l{i}": np.arange(6, dtype=np.float32) + i for i in range(3)}
+LOSSY = ARRAYS | {"half": np.ones(2, np.float32), "gone": np.ones(2, np.float32)}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("stack.yaml").write_text("\n".join(THERE.splitlines()[:3]) + "\n")
+    Path("lossy.yaml").write_text(THERE)
+    save_file(ARRAYS, "old.safetensors")
+    save_file(LOSSY, "more.safetensors")
+    return tmp_path
+
+
+def test_the_way_back_of_a_checkpoint(here: Path) -> None:
+    back = ckpt_surgery.invert("stack.yaml", "old.safetensors", out="back.yaml")
+    assert (back.irreversible, back.problems, back.sampled) == ((), (), ())
+    assert Path("back.yaml").read_text() == back.recipe
+    ckpt_surgery.apply("stack.yaml", "old.safetensors", dst="new")
+    ckpt_surgery.apply("back.yaml", "new", dst="again.safetensors")
+    assert_same(load_file("again.safetensors"), ARRAYS)
+
+
+def test_what_does_not_come_back_is_named(here: Path) -> None:
+    back = ckpt_surgery.invert("lossy.yaml", "more.safetensors")
+    told = {one.key: one.why for one in back.irreversible}
+    assert told == {"half": "keeps float16 of its float32", "gone": "dropped by rules[2]"}
+    assert back.problems == ()
+    assert "# does not come back: `half`: keeps float16 of its float32\n" in back.recipe
+    ckpt_surgery.apply("lossy.yaml", "more.safetensors", dst="new")
+    ckpt_surgery.apply(back.recipe, "new", dst="again.safetensors")
+    assert_same(load_file("again.safetensors"), ARRAYS)
+
+
+def test_nothing_comes_back() -> None:
+    back = ckpt_surgery.invert(
+        "version: 1\nrules: [{match: a, value: sqrt(x)}]\n", {"a": np.ones(2, np.float32)}
+    )
+    assert [one.key for one in back.irreversible] == ["a"]
+    assert back.problems == ()
+
+
+TREE = {
+    "params": {"w": np.ones((2, 3), np.float32), "b": np.arange(3)},
+    "name": "a string",
+    "none": None,
+    "key": jax.random.key(0),
+    "step": 7,
+    "slots": [np.zeros(2), {"count": np.int32(1)}],
+}
+
+
+def test_strings_keys_and_empty_nodes_of_a_tree_come_back() -> None:
+    moved = """
+version: 1
+rules:
+  - {match: 'params/(.*)', to: 'model/\\1'}
+  - {match: name, to: called}
+  - {match: key, to: rngs/0}
+  - {match: none, to: nothing}
+  - {match: step, to: count, value: x + 1}
+"""
+    back = ckpt_surgery.invert(moved, TREE)
+    assert (back.irreversible, back.problems) == ((), ())
+    there = {step.leaf.key.text for step in ckpt_surgery.plan(moved, TREE).steps}
+    assert {"called", "rngs/0", "nothing", "count", "slots/1/count"} <= there
+
+
+def test_a_list_that_is_gone_is_a_problem() -> None:
+    """A draft names keys as text, so what was a list becomes a dict."""
+    stacked = "version: 1\nrules: [{match: 'l/(?P<i>.)', to: l, by: int(i), value: stack(xs)}]\n"
+    back = ckpt_surgery.invert(stacked, {"l": [np.zeros(2, np.float32)] * 3})
+    assert back.irreversible == ()
+    assert len(back.problems) == 3
+    assert back.problems[0].startswith("`l/0` has a list index in the source")
+
+
+def test_params_and_targets_are_those_that_are_given(here: Path) -> None:
+    recipe = "version: 1\nparams: {axis: 0}\nrules: [{match: 'l.', to: l, value: 'stack(xs, axis=axis)'}]\n"
+    back = ckpt_surgery.invert(recipe, "old.safetensors", set={"axis": 1})
+    assert "x[:, " in back.recipe
+    filled = "version: 1\nrules: [{fill: new, fallback: true}]\n"
+    target = {"l0": np.zeros(6, np.float32), "new": np.ones(1)}
+    back = ckpt_surgery.invert(filled, {"l0": ARRAYS["l0"]}, target=target)
+    assert back.irreversible == ()
+    assert "{match: new, drop: true}" in back.recipe
+
+
+@pytest.mark.parametrize(
+    ("recipe", "error"),
+    [
+        ("nosuch.yaml", UsageError),
+        ("version: 1\nrules: [{match: x}]\n", PlanError),
+        ("version: 1\nrule: []\n", RecipeError),
+    ],
+)
+def test_recipes_that_do_not_go_with_the_source(here: Path, recipe: str, error: type[SurgeryError]) -> None:
+    with pytest.raises(error):
+        ckpt_surgery.invert(recipe, "old.safetensors")
+
+
+def test_the_draft_is_not_written_over_what_is_read(here: Path) -> None:
+    with pytest.raises(UsageError):
+        ckpt_surgery.invert("stack.yaml", "old.safetensors", out="stack.yaml")
+    assert Path("stack.yaml").read_text().startswith("version: 1\n")
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+def test_the_recipe_is_on_stdout_and_the_rest_on_stderr(here: Path) -> None:
+    done = run("invert", "lossy.yaml", "more.safetensors")
+    assert done.exit_code == 3
+    assert done.stdout == ckpt_surgery.invert("lossy.yaml", "more.safetensors").recipe
+    assert done.stderr.splitlines() == [
+        "does not come back: `gone`: dropped by rules[2]",
+        "does not come back: `half`: keeps float16 of its float32",
+    ]
+
+
+def test_a_file_for_the_recipe(here: Path) -> None:
+    done = run("invert", "stack.yaml", "old.safetensors", "--out", "back.yaml", "--no-check")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "everything comes back\n")
+    assert run("lint", "back.yaml").exit_code == 0
+
+
+def test_the_document(here: Path) -> None:
+    done = run("invert", "lossy.yaml", "more.safetensors", "--json", "-")
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert done.exit_code == 3
+    assert document == {
+        "schema": 1,
+        "recipe": ckpt_surgery.invert("lossy.yaml", "more.safetensors").recipe,
+        "irreversible": [
+            {"key": "gone", "why": "dropped by rules[2]"},
+            {"key": "half", "why": "keeps float16 of its float32"},
+        ],
+        "problems": [],
+    }
+    assert set(document) == set(document_schema("invert")["properties"])
+
+
+def test_rules_in_place_of_a_recipe(here: Path) -> None:
+    done = run("invert", "-e", r"s|l(.)|m/\1|", "old.safetensors")
+    assert done.exit_code == 0
+    assert "version: 1" in done.stdout
+    assert r"to: m/\1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stack.yaml"], ["nosuch.yaml", "old.safetensors"], ["stack.yaml", "no"]]
+)
+def test_wrong_usage(here: Path, arguments: list[str]) -> None:
+    done = run("invert", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "Error: " in done.stderr
+
+
+def test_drafts_on_random_values_are_refused_where_they_are_wrong(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of the program is told, and does not exit with 0."""
+    from ckpt_surgery.inference import undoing
+
+    wrong = dict(undoing._UNDO)
+    wrong[undoing.Transpose] = undoing._rounded
+    monkeypatch.setattr(undoing, "_UNDO", wrong)
+    square = {"w": np.ones((3, 3), np.float32)}
+    transposed = "version: 1\nrules: [{match: w, value: x.T}]\n"
+    back = ckpt_surgery.invert(transposed, square)
+    assert back.problems == ("`w` has other values at [0:3, 0:3], on random values",)
+    assert ckpt_surgery.invert(transposed, square, check=False).problems == ()
