@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.by_names import found_by_names
 from ckpt_surgery.inference.by_values import found_by_values
 from ckpt_surgery.inference.constants import of_families, same_constant
 from ckpt_surgery.inference.formations import (
-    Candidate,
     Conflict,
     Evidence,
     Findings,
@@ -21,13 +20,13 @@ from ckpt_surgery.inference.formations import (
     Undecided,
 )
 from ckpt_surgery.inference.layouts import expression
+from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
-from ckpt_surgery.inference.sides import Side, equal_values, kind_of
+from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.values import X, cast
 
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
-_MAYBE = "no name tells whether it is one of the source leaves of this size, or has a value of its own"
 
 
 class Shared(StrEnum):
@@ -71,6 +70,8 @@ class _Search:
     undecided: list[Undecided] = field(default_factory=list)
     from_target: list[str] = field(default_factory=list)
     shared: Shared = Shared.NONE
+    held: frozenset[str] = frozenset()
+    """Leaves of the source that are not dropped, because an undecided leaf could be made of them."""
 
     @property
     def values(self) -> bool:
@@ -137,12 +138,6 @@ class _Search:
         for unclear in decided.open:
             self._leave_open(unclear)
 
-    def _leave_open(self, one: Undecided) -> None:
-        """Leave something undecided, unless the target's own value is the only thing that it can be."""
-        if self.values and not any(candidate.how for candidate in one.candidates):
-            return  # sizes do not fit: the rest decides
-        self.undecided.append(one)
-
     def rest(self) -> None:
         """Leaves of the target that nothing fits have the target's own value, if it has values."""
         open_keys = {key for one in self.undecided for key in one.targets}
@@ -151,16 +146,17 @@ class _Search:
             for key in alone:
                 self.undecided.append(Undecided((key,), _ALONE))
             return
-        by_size: dict[tuple[int, str], list[str]] = {}
-        for key in self._dropped():
-            by_size.setdefault(_size(self.source.leaves[key]), []).append(key)
+        left = leftovers(self._leaves(self.source, self._dropped()), self._leaves(self.target, alone))
+        self.held = left.held
         for key in alone:
-            likely = by_size.get(_size(self.target.leaves[key]), [])
-            if likely:
-                candidates = tuple(Candidate((name,), "", 0.0, "same") for name in likely[:MOST_CANDIDATES])
-                self.undecided.append(Undecided((key,), _MAYBE, candidates))
+            if key in left.candidates:
+                self.undecided.append(Undecided((key,), MAYBE, left.candidates[key]))
             else:
                 self.from_target.append(key)
+
+    @staticmethod
+    def _leaves(side: Side, keys: Iterable[str]) -> list[Leaf]:
+        return [side.leaves[key] for key in keys]
 
     def result(self) -> Found:
         """Everything, in the order of the target."""
@@ -184,7 +180,7 @@ class _Search:
 
     def _dropped(self) -> list[str]:
         """Leaves of the source that feed nothing, and could not be what is undecided."""
-        used = self._used()
+        used = self._used() | self.held
         for one in self.undecided:
             used.update(key for candidate in one.candidates for key in candidate.sources)
         return [key for key in self.source.leaves if key not in used]
@@ -198,17 +194,6 @@ class _Search:
                 continue
             if namesake.spec == self.target.leaves[key].spec:
                 yield Conflict(key, one.sources, (key,))
-
-
-MOST_CANDIDATES = 8
-"""How many leaves of one size are named as candidates."""
-
-
-def _size(leaf: Leaf) -> tuple[int, str]:
-    """The number of elements and the kind of values."""
-    if leaf.spec is None or leaf.kind not in (LeafKind.ARRAY, LeafKind.SCALAR):
-        return 0, f"{leaf.kind} {leaf.empty}"
-    return leaf.spec.size, kind_of(leaf.spec.dtype)
 
 
 def resemblance(one: str, other: str) -> float:
