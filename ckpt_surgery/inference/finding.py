@@ -5,7 +5,7 @@ equal; what names say about the rest, and whether values allow it; and what nobo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ckpt_surgery.core.leaves import Leaf
@@ -20,6 +20,7 @@ from ckpt_surgery.inference.formations import (
     Undecided,
 )
 from ckpt_surgery.inference.layouts import expression
+from ckpt_surgery.inference.learned import found_by_operations
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
 from ckpt_surgery.inference.name_checks import checked
 from ckpt_surgery.inference.possible_layouts import layouts
@@ -137,6 +138,27 @@ class _Search:
         self.formations.update((one.target, one) for one in decided.formations)
         for unclear in decided.open:
             self._leave_open(unclear)
+        if decided.operations:
+            self._after(decided.operations)
+
+    def _after(self, operations: Iterable[str]) -> None:
+        """What values say after arithmetic that was found elsewhere."""
+        used = self._used()
+        unused = [key for key in self.source.leaves if key not in used]
+        left = self._missing()
+        found = found_by_operations(tuple(operations), self.source, self.target, unused, left, resemblance)
+        self.formations.update((one.target, one) for one in found)
+        self.undecided = [
+            replace(one, targets=open_keys)
+            for one in self.undecided
+            if (open_keys := tuple(key for key in one.targets if key not in self.formations))
+        ]
+
+    def _leave_open(self, one: Undecided) -> None:
+        """Leave something undecided, unless the target's own value is the only thing that it can be."""
+        if self.values and not any(candidate.how for candidate in one.candidates):
+            return  # sizes do not fit: the rest decides
+        self.undecided.append(one)
 
     def rest(self) -> None:
         """Leaves of the target that nothing fits have the target's own value, if it has values."""

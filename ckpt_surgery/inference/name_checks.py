@@ -1,7 +1,7 @@
 """What names say, where there are values: whether these allow it, perhaps after a sum or a product."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Checked:
 
     formations: tuple[Formation, ...]
     open: tuple[Undecided, ...]
+    operations: tuple[str, ...] = ()
+    """The sums and products with one number that were found, as they follow an array in an expression."""
 
 
 def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
@@ -53,7 +55,7 @@ def checked(said: ByNames, source: Side, target: Side, shared: bool) -> Checked:
         done = {formation.target for formation in found}
         if not done.issuperset(one.targets):
             left_open.append(replace(one, targets=tuple(key for key in one.targets if key not in done)))
-    return Checked(tuple(formations), tuple(left_open))
+    return Checked(tuple(formations), tuple(left_open), tuple(check.operations))
 
 
 def _rows(formations: Sequence[Formation]) -> list[list[Formation]]:
@@ -68,6 +70,8 @@ def _rows(formations: Sequence[Formation]) -> list[list[Formation]]:
 class _Check:
     source: Side
     target: Side
+    operations: dict[str, None] = field(default_factory=dict)
+    """Those that were found so far, in order."""
 
     def made(self, row: Sequence[Formation]) -> list[Formation] | None:
         """The formations of leaves with the same sources; None where the values are others."""
@@ -146,6 +150,7 @@ class _Check:
                 stacked = len(given.lengths)
                 places = zip(np.ndindex(*asked.lengths), wanted, strict=True)
                 values = [(key, member(layout, value, stacked, place, array=True)) for place, key in places]
+                self.operations[operation] = None
                 return [self._formation(key, keys, one, dtype.dtype) for key, one in values]
         return None
 
