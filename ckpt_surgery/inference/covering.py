@@ -52,7 +52,8 @@ def made_parts(findings: Findings) -> list[Part]:
         subtree |= dict.fromkeys(keys, _subtree_moved(length, [moved[key] for key in keys], sources, targets))
     found: dict[int, Part] = {}
     for formation in findings.formations:
-        part = subtree.get(formation.sources[0]) or _part(formation, sources, targets)
+        alone = moved.get(formation.sources[0]) is formation
+        part = subtree.get(formation.sources[0]) or _part(formation, alone, sources, targets)
         found.setdefault(id(part), part)
     return list(found.values())
 
@@ -98,8 +99,9 @@ def _together(formations: Sequence[Formation]) -> tuple[Evidence, str]:
     return weakest, "; ".join(whys if len(whys) == 1 and not told else told)
 
 
-def _part(formation: Formation, sources: Families, targets: Families) -> Part:
-    kept = formation.value == MOVED and formation.sources == (formation.target,)
+def _part(formation: Formation, alone: bool, sources: Families, targets: Families) -> Part:
+    """`alone`: whether the leaf is moved as it is, and feeds nothing else."""
+    kept = alone and formation.sources == (formation.target,)
     return Part(
         Kind.KEPT if kept else Kind.MADE,
         tuple(place_of(source, sources) for source in formation.sources),

@@ -230,12 +230,15 @@ def _as_text(pieces: Sequence[TemplatePiece]) -> str:
     if all(isinstance(piece, str) for piece in pieces):
         return repr("".join(map(str, pieces)))
     inner = "".join(
-        piece.replace("\\", "\\\\").replace("{", "{{").replace("}", "}}").replace("'", "\\'")
-        if isinstance(piece, str)
-        else _in_text(piece.expression)
-        for piece in pieces
+        _quoted(piece) if isinstance(piece, str) else _in_text(piece.expression) for piece in pieces
     )
     return f"f'{inner}'"
+
+
+def _quoted(text: str) -> str:
+    """Text as a part of an f-string in single quotes."""
+    doubled = text.replace("\\", "\\\\").replace("{", "{{").replace("}", "}}").replace("'", "\\'")
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in doubled)
 
 
 def _in_text(expression: str) -> str:

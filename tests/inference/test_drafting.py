@@ -35,6 +35,7 @@ def rules_of(draft: Draft) -> str:
     [
         ([("b", "a", "x.T")], [], "  - {match: a, to: b, value: x.T}"),
         ([("a", "a", "x.T")], [], "  - {match: a, value: x.T}"),  # the key stays
+        ([("a", "a", "x"), ("b", "a", "x.T")], [], "  - {match: a, to: {a: x, b: x.T}}"),  # and the leaf too
         (
             [(f"block_{i:03d}/w", f"h.{i}.w", "x.T") for i in LAYERS],
             [],

@@ -209,8 +209,17 @@ def _many_odd_names(to: Mixture, name: str) -> None:
 
 
 def _odd_characters(to: Mixture, name: str) -> None:
-    to.make(f"{name}$/a[0]/[b]c/new", [f"{name}.${{n}}.(b)"], "x.T")
+    to.make(f"{name}$/a[0]b/c[d]e/new", [f"{name}.${{n}}.(b)"], "x.T")
     to.make(f"{name}'/it's\\", [f"{name}'s", f"{name}{{n}}"], "xs[1] - xs[0]")
+    for layer in range(to.layers):
+        keys = [f"{name}/{layer}/a'b", f"{name}/{layer}/c\\'{{\x07}}"]
+        to.make(f"{name}/{layer}/odd", keys, "xs[1] - xs[0]")
+
+
+def _kept_and_copied(to: Mixture, name: str) -> None:
+    for layer in range(to.layers):
+        to.make(f"{name}/{layer}/w", [f"{name}/{layer}/w"])
+        to.make(f"{name}/copy/{layer}", [f"{name}/{layer}/w"], "x.T")
 
 
 def _dropped(to: Mixture, name: str) -> None:
@@ -225,7 +234,7 @@ def _from_target(to: Mixture, name: str) -> None:
 BLOCKS: Sequence[Callable[[Mixture, str], None]] = (
     *(_renamed, _moved, _words, _kept, _stacked, _experts, _unstacked, _unstacked_twice, _split),
     *(_odd_order, _every_second, _subset, _permuted, _joined, _added_up, _overlapping, _stages),
-    *(_many_odd_names, _odd_characters, _dropped, _from_target),
+    *(_many_odd_names, _odd_characters, _kept_and_copied, _dropped, _from_target),
 )
 OPTIMIZER = ("params/", "opt_state/0/mu/", "opt_state/0/nu/")
 
