@@ -202,7 +202,7 @@ class _Search:
         if found is None:
             found = self.parts.put_together(wanted, sliced_pieces(singles(self.given)))
         if found is not None:
-            self._take(key, found.keys, found.value, found.why)
+            self.found[key] = Formation(key, found.keys, found.value, Evidence.VALUES, found.why)
 
     def _one_of(
         self,
@@ -218,6 +218,8 @@ class _Search:
 
         Where several have the sums, elements are compared. A single one is compared later, with all others.
         """
+        if len({self._dtype(key) for key in keys}) > 1:
+            return False  # arrays of several dtypes are not stacked
         for layout in layouts:
             made = [
                 self._formation(key, keys, member(layout, inner, stacked, place, array), why)
@@ -228,12 +230,8 @@ class _Search:
                 return True
         return False
 
-    def _take(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> None:
-        self.found[key] = self._formation(key, keys, value, why)
-
     def _formation(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> Formation:
-        dtypes = {self._dtype(k) for k in keys}
-        if dtypes != {self.dtype}:
+        if {self._dtype(k) for k in keys} != {self.dtype}:
             value = cast(value, self.dtype)
         return Formation(key, keys, value, Evidence.VALUES, why)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.families import family_of
 from ckpt_surgery.inference.formations import Formation
 from ckpt_surgery.inference.sides import Side
@@ -26,8 +27,11 @@ def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) ->
         for indices, key in family.members.items():
             keys = [origin.members.get(indices) for origin, _ in origins]
             names = tuple(name for name in keys if name is not None)
-            if key not in decided and len(names) == len(keys) and same_constant(source, names, target, key):
-                yield replace(known, target=key, sources=names)
+            if key in decided or len(names) < len(keys) or not same_constant(source, names, target, key):
+                continue
+            made = replace(known, target=key, sources=names)
+            if equal_elements(made, source, target):
+                yield made
 
 
 def same_constant(source: Side, keys: tuple[str, ...], target: Side, key: str) -> bool:

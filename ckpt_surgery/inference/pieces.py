@@ -15,7 +15,7 @@ from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.reading import fingerprint_of
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.stacks import Stack
-from ckpt_surgery.inference.values import XS, X, around
+from ckpt_surgery.inference.values import XS, X, around, cast
 from ckpt_surgery.inference.windows import Found, Window, windows
 
 
@@ -57,14 +57,21 @@ def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Stack]]) -> Pieces:
 
 
 def sliced_pieces(sources: Iterable[Stack]) -> Pieces:
-    """The slices of leaves along each of their axes that is not too long."""
+    """The slices of leaves along each of their axes that is not too long.
+
+    Single elements, and slices that several are equal to, tell nothing.
+    """
     found: dict[int, dict[int, Piece]] = {}
     for group in sources:
         for axis, sums in enumerate(group.fingerprint.axes):
             if 2 <= len(sums) <= MOST_SLICES:
-                own = found.setdefault(group.size // len(sums), {})
+                size = group.size // len(sums)
+                own = found.setdefault(size, {})
+                values, counts = np.unique(sums, return_counts=True)
+                telling = set(map(int, values[counts == 1])) if size > 1 else set()
                 for i, total in enumerate(sums):
-                    own.setdefault(int(total), Piece(group, Window(axis, 1, i, 1)))
+                    if int(total) in telling:
+                        own.setdefault(int(total), Piece(group, Window(axis, 1, i, 1)))
     return found
 
 
@@ -74,6 +81,7 @@ class Together:
 
     keys: tuple[str, ...]
     value: Value
+    """It has the dtype that is wanted."""
     why: str
 
 
@@ -144,6 +152,9 @@ class Parts:
             if own is not None:
                 inner = own.value(inner, group.shape)
             pieces.append(expression(layouts[0], inner, len(group.lengths)))
+        dtypes = {self._dtype(key) for key in keys}
+        if len(dtypes) > 1:  # arrays of several dtypes cannot be joined before they are cast
+            pieces = [cast(piece, self.dtype) for piece in pieces]
         value = pieces[0]
         if len(pieces) > 1:
             value = _concat(pieces, axis if repeats == 1 else axis + 1)
@@ -151,9 +162,16 @@ class Parts:
             value = around(value, "pad(", f", axis={axis}, to={wanted.shape[axis]})")
         if repeats > 1:
             value = around(value, "reshape(", f", {wanted.shape})")
+        if len(dtypes) == 1 and dtypes != {self.dtype}:
+            value = cast(value, self.dtype)
         what = "parts" if len(pieces) > 1 else "one leaf"
         why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
         return Together(tuple(keys), value, why)
+
+    def _dtype(self, key: str) -> np.dtype[Any]:
+        spec = self.source.leaves[key].spec
+        assert spec is not None, "only arrays have fingerprints"
+        return spec.dtype
 
     def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
         """Whether everything from an index on is zero."""

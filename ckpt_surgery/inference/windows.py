@@ -76,7 +76,7 @@ def windows(
     `wanted`: what is looked for, by its number of elements, and by its total. Plain slices come first.
     """
     for size, totals in wanted.items():
-        if not 0 < size < of.size:
+        if not (totals and 0 < size < of.size):
             continue
         known = np.array(sorted(totals), np.uint64)
         for axis in axes:
