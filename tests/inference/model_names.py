@@ -1,0 +1,306 @@
+"""The names of published models in two libraries each, with small shapes, and what belongs together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.leaves import Leaf
+from tests.support.leaves import array_leaf
+
+LAYERS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """Leaves that belong together. `{n}` is the number of a layer, `{n:03}` the same with three digits."""
+
+    source: str
+    source_shape: Shape
+    target: str
+    target_shape: Shape
+    value: str = "x"
+    """What makes the first of them of the source."""
+
+    def pairs(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """The keys of the source for each key of the target."""
+        sources = [self.source.format(n=n) for n in range(LAYERS)]
+        targets = [self.target.format(n=n) for n in range(LAYERS)]
+        if "{n" not in self.target:
+            yield tuple(dict.fromkeys(sources)), targets[0]
+        else:
+            yield from (((source,), target) for source, target in zip(sources, targets, strict=True))
+
+    def source_leaves(self) -> list[Leaf]:
+        """The leaves of the source, as float32."""
+        return [array_leaf(key, self.source_shape) for sources, _ in self.pairs() for key in sources]
+
+    def target_leaves(self) -> list[Leaf]:
+        """The leaves of the target, as float32."""
+        return [array_leaf(key, self.target_shape) for _, key in self.pairs()]
+
+
+def _behind(source: str, target: str, rows: tuple[tuple[str, Shape, str, Shape, str], ...]) -> list[Row]:
+    """Rows whose names begin with these texts."""
+    return [Row(source + a, a_shape, target + b, b_shape, value) for a, a_shape, b, b_shape, value in rows]
+
+
+LLAMA_MAXTEXT = [
+    Row("model.embed_tokens.weight", (100, 40), "params/token_embedder/embedding", (100, 40)),
+    Row("model.norm.weight", (40,), "params/decoder/decoder_norm/scale", (40,)),
+    Row("lm_head.weight", (100, 40), "params/decoder/logits_dense/kernel", (40, 100), "x.T"),
+    *_behind(
+        "model.layers.{n}.",
+        "params/decoder/layers/",
+        (
+            (
+                "input_layernorm.weight",
+                (40,),
+                "pre_self_attention_layer_norm/scale",
+                (40, 3),
+                "stack(xs, axis=1)",
+            ),
+            (
+                *("post_attention_layernorm.weight", (40,)),
+                *("post_self_attention_layer_norm/scale", (40, 3), "stack(xs, axis=1)"),
+            ),
+            (
+                *("self_attn.q_proj.weight", (40, 40), "self_attention/query/kernel", (40, 3, 4, 10)),
+                "rearrange(stack(xs), 'l (h d) a -> a l h d', h=4)",
+            ),
+            (
+                *("self_attn.k_proj.weight", (20, 40), "self_attention/key/kernel", (40, 3, 2, 10)),
+                "rearrange(stack(xs), 'l (h d) a -> a l h d', h=2)",
+            ),
+            (
+                *("self_attn.v_proj.weight", (20, 40), "self_attention/value/kernel", (40, 3, 2, 10)),
+                "rearrange(stack(xs), 'l (h d) a -> a l h d', h=2)",
+            ),
+            (
+                *("self_attn.o_proj.weight", (40, 40), "self_attention/out/kernel", (4, 3, 10, 40)),
+                "rearrange(stack(xs), 'l a (h d) -> h l d a', h=4)",
+            ),
+            (
+                *("mlp.gate_proj.weight", (90, 40), "mlp/wi_0/kernel", (40, 3, 90)),
+                "rearrange(stack(xs), 'l a b -> b l a')",
+            ),
+            (
+                *("mlp.up_proj.weight", (90, 40), "mlp/wi_1/kernel", (40, 3, 90)),
+                "rearrange(stack(xs), 'l a b -> b l a')",
+            ),
+            (
+                *("mlp.down_proj.weight", (40, 90), "mlp/wo/kernel", (90, 3, 40)),
+                "rearrange(stack(xs), 'l a b -> b l a')",
+            ),
+        ),
+    ),
+]
+
+META_LLAMA = [
+    Row("tok_embeddings.weight", (100, 40), "model.embed_tokens.weight", (100, 40)),
+    Row("norm.weight", (40,), "model.norm.weight", (40,)),
+    Row("output.weight", (100, 40), "lm_head.weight", (100, 40)),
+    *_behind(
+        "layers.{n}.",
+        "model.layers.{n}.",
+        (
+            ("attention_norm.weight", (40,), "input_layernorm.weight", (40,), "x"),
+            ("ffn_norm.weight", (40,), "post_attention_layernorm.weight", (40,), "x"),
+            ("attention.wq.weight", (40, 40), "self_attn.q_proj.weight", (40, 40), "x"),
+            ("attention.wk.weight", (20, 40), "self_attn.k_proj.weight", (20, 40), "x"),
+            ("attention.wv.weight", (20, 40), "self_attn.v_proj.weight", (20, 40), "x"),
+            ("attention.wo.weight", (40, 40), "self_attn.o_proj.weight", (40, 40), "x"),
+            ("feed_forward.w1.weight", (90, 40), "mlp.gate_proj.weight", (90, 40), "x"),
+            ("feed_forward.w3.weight", (90, 40), "mlp.up_proj.weight", (90, 40), "x"),
+            ("feed_forward.w2.weight", (40, 90), "mlp.down_proj.weight", (40, 90), "x"),
+        ),
+    ),
+]
+
+GPT2_FLAX = [
+    Row("wte.weight", (100, 40), "params/wte/embedding", (100, 40)),
+    Row("wpe.weight", (30, 40), "params/wpe/embedding", (30, 40)),
+    Row("ln_f.weight", (40,), "params/ln_f/scale", (40,)),
+    Row("ln_f.bias", (40,), "params/ln_f/bias", (40,)),
+    *_behind(
+        "h.{n}.",
+        "params/block_{n}/",
+        (
+            ("ln_1.weight", (40,), "pre_attention_norm/scale", (40,), "x"),
+            ("ln_1.bias", (40,), "pre_attention_norm/bias", (40,), "x"),
+            ("ln_2.weight", (40,), "pre_mlp_norm/scale", (40,), "x"),
+            ("ln_2.bias", (40,), "pre_mlp_norm/bias", (40,), "x"),
+            ("attn.c_attn.weight", (40, 120), "attention/qkv/kernel", (40, 120), "x"),
+            ("attn.c_attn.bias", (120,), "attention/qkv/bias", (120,), "x"),
+            ("attn.c_proj.weight", (40, 40), "attention/out/kernel", (40, 40), "x"),
+            ("attn.c_proj.bias", (40,), "attention/out/bias", (40,), "x"),
+            ("mlp.c_fc.weight", (40, 160), "mlp/fc1/kernel", (40, 160), "x"),
+            ("mlp.c_fc.bias", (160,), "mlp/fc1/bias", (160,), "x"),
+            ("mlp.c_proj.weight", (160, 40), "mlp/fc2/kernel", (160, 40), "x"),
+            ("mlp.c_proj.bias", (40,), "mlp/fc2/bias", (40,), "x"),
+        ),
+    ),
+]
+
+
+def _t5_attention(source: str, target: str) -> list[Row]:
+    rows = [
+        (f"{m}.weight", (24, 40), f"{name}/kernel", (40, 24), "x.T")
+        for m, name in zip("qkv", _QKV, strict=True)
+    ]
+    return _behind(source, target, (*rows, ("o.weight", (40, 24), "out/kernel", (24, 40), "x.T")))
+
+
+def _t5_mlp(source: str, target: str) -> list[Row]:
+    wide = [(f"{m}.weight", (90, 40), f"{m}/kernel", (40, 90), "x.T") for m in ("wi_0", "wi_1")]
+    return _behind(source, target, (*wide, ("wo.weight", (40, 90), "wo/kernel", (90, 40), "x.T")))
+
+
+_QKV = ("query", "key", "value")
+_ENCODER, _DECODER = "encoder.block.{n}.layer.", "decoder.block.{n}.layer."
+_T5X_ENCODER, _T5X_DECODER = "target/encoder/layers_{n}/", "target/decoder/layers_{n}/"
+_NORM = "layer_norm.weight"
+
+T5_T5X = [
+    Row("shared.weight", (100, 40), "target/token_embedder/embedding", (100, 40)),
+    Row("lm_head.weight", (100, 40), "target/decoder/logits_dense/kernel", (40, 100), "x.T"),
+    Row("encoder.final_layer_norm.weight", (40,), "target/encoder/encoder_norm/scale", (40,)),
+    Row("decoder.final_layer_norm.weight", (40,), "target/decoder/decoder_norm/scale", (40,)),
+    Row(
+        *("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", (32, 4)),
+        *("target/encoder/relpos_bias/rel_embedding", (4, 32), "x.T"),
+    ),
+    Row(
+        *("decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", (32, 4)),
+        *("target/decoder/relpos_bias/rel_embedding", (4, 32), "x.T"),
+    ),
+    Row(f"{_ENCODER}0.{_NORM}", (40,), f"{_T5X_ENCODER}pre_attention_layer_norm/scale", (40,)),
+    Row(f"{_ENCODER}1.{_NORM}", (40,), f"{_T5X_ENCODER}pre_mlp_layer_norm/scale", (40,)),
+    Row(f"{_DECODER}0.{_NORM}", (40,), f"{_T5X_DECODER}pre_self_attention_layer_norm/scale", (40,)),
+    Row(f"{_DECODER}1.{_NORM}", (40,), f"{_T5X_DECODER}pre_cross_attention_layer_norm/scale", (40,)),
+    Row(f"{_DECODER}2.{_NORM}", (40,), f"{_T5X_DECODER}pre_mlp_layer_norm/scale", (40,)),
+    *_t5_attention(f"{_ENCODER}0.SelfAttention.", f"{_T5X_ENCODER}attention/"),
+    *_t5_attention(f"{_DECODER}0.SelfAttention.", f"{_T5X_DECODER}self_attention/"),
+    *_t5_attention(f"{_DECODER}1.EncDecAttention.", f"{_T5X_DECODER}encoder_decoder_attention/"),
+    *_t5_mlp(f"{_ENCODER}1.DenseReluDense.", f"{_T5X_ENCODER}mlp/"),
+    *_t5_mlp(f"{_DECODER}2.DenseReluDense.", f"{_T5X_DECODER}mlp/"),
+]
+
+
+def _mesh(row: Row) -> Row:
+    """The same leaf under the name and in the layout of Mesh TensorFlow."""
+    name = row.source.replace("block.{n}", "block_{n:03}").replace("block.0", "block_000")
+    for number in range(3):
+        name = name.replace(f"layer.{number}.", f"layer_{number:03}.")
+    parts = name.split(".")[:-1]
+    if parts[-1] in ("layer_norm", "final_layer_norm"):
+        parts.append("scale")
+    elif "DenseReluDense" in parts:
+        parts.append("kernel")
+    return Row("/".join(parts), row.target_shape, row.target, row.target_shape)
+
+
+MESH_T5X = [
+    Row("shared/embedding", (100, 40), "target/token_embedder/embedding", (100, 40)),
+    Row("decoder/logits/kernel", (40, 100), "target/decoder/logits_dense/kernel", (40, 100)),
+    *map(_mesh, T5_T5X[2:]),
+]
+
+
+def _linear(source: str, target: str, wide: int, narrow: int) -> list[Row]:
+    """A layer of PyTorch, and the same as TensorFlow and Flax have it."""
+    return [
+        Row(f"{source}.weight", (wide, narrow), f"{target}/kernel", (narrow, wide), "x.T"),
+        Row(f"{source}.bias", (wide,), f"{target}/bias", (wide,)),
+    ]
+
+
+def _norm(source: str, target: str, scale: str, shift: str) -> list[Row]:
+    return [
+        Row(f"{source}.weight", (40,), f"{target}/{scale}", (40,)),
+        Row(f"{source}.bias", (40,), f"{target}/{shift}", (40,)),
+    ]
+
+
+_BERT, _TF_BERT = "bert.encoder.layer.{n}.", "bert/encoder/layer_{n}/"
+
+BERT_TENSORFLOW = [
+    Row("bert.embeddings.word_embeddings.weight", (100, 40), "bert/embeddings/word_embeddings", (100, 40)),
+    Row(
+        "bert.embeddings.position_embeddings.weight",
+        (30, 40),
+        "bert/embeddings/position_embeddings",
+        (30, 40),
+    ),
+    Row(
+        "bert.embeddings.token_type_embeddings.weight",
+        (2, 40),
+        "bert/embeddings/token_type_embeddings",
+        (2, 40),
+    ),
+    *_norm("bert.embeddings.LayerNorm", "bert/embeddings/LayerNorm", "gamma", "beta"),
+    *_linear("bert.pooler.dense", "bert/pooler/dense", 40, 40),
+    *_linear(_BERT + "attention.self.query", _TF_BERT + "attention/self/query", 40, 40),
+    *_linear(_BERT + "attention.self.key", _TF_BERT + "attention/self/key", 40, 40),
+    *_linear(_BERT + "attention.self.value", _TF_BERT + "attention/self/value", 40, 40),
+    *_linear(_BERT + "attention.output.dense", _TF_BERT + "attention/output/dense", 40, 40),
+    *_norm(_BERT + "attention.output.LayerNorm", _TF_BERT + "attention/output/LayerNorm", "gamma", "beta"),
+    *_linear(_BERT + "intermediate.dense", _TF_BERT + "intermediate/dense", 90, 40),
+    *_linear(_BERT + "output.dense", _TF_BERT + "output/dense", 40, 90),
+    *_norm(_BERT + "output.LayerNorm", _TF_BERT + "output/LayerNorm", "gamma", "beta"),
+]
+
+_VIT, _FLAX_VIT = "vit.encoder.layer.{n}.", "Transformer/encoderblock_{n}/"
+_HEADS = "MultiHeadDotProductAttention_1"
+
+
+def _vit_heads(name: str) -> list[Row]:
+    source, target = f"{_VIT}attention.attention.{name}", f"{_FLAX_VIT}{_HEADS}/{name}"
+    kernel = "rearrange(x, '(h d) a -> a h d', h=4)"
+    return [
+        Row(f"{source}.weight", (40, 40), f"{target}/kernel", (40, 4, 10), kernel),
+        Row(f"{source}.bias", (40,), f"{target}/bias", (4, 10), "reshape(x, (4, 10))"),
+    ]
+
+
+VIT_FLAX = [
+    Row("vit.embeddings.cls_token", (1, 1, 40), "cls", (1, 1, 40)),
+    Row(
+        *("vit.embeddings.position_embeddings", (1, 17, 40)),
+        *("Transformer/posembed_input/pos_embedding", (1, 17, 40)),
+    ),
+    Row(
+        *(
+            "vit.embeddings.patch_embeddings.projection.weight",
+            (40, 3, 8, 8),
+            "embedding/kernel",
+            (8, 8, 3, 40),
+        ),
+        "rearrange(x, 'a b c f -> c f b a')",
+    ),
+    Row("vit.embeddings.patch_embeddings.projection.bias", (40,), "embedding/bias", (40,)),
+    *_norm("vit.layernorm", "Transformer/encoder_norm", "scale", "bias"),
+    *_linear("classifier", "head", 10, 40),
+    *_vit_heads("query"),
+    *_vit_heads("key"),
+    *_vit_heads("value"),
+    Row(
+        *(_VIT + "attention.output.dense.weight", (40, 40), f"{_FLAX_VIT}{_HEADS}/out/kernel", (4, 10, 40)),
+        "rearrange(x, 'a (h d) -> h d a', h=4)",
+    ),
+    Row(_VIT + "attention.output.dense.bias", (40,), f"{_FLAX_VIT}{_HEADS}/out/bias", (40,)),
+    *_norm(_VIT + "layernorm_before", _FLAX_VIT + "LayerNorm_0", "scale", "bias"),
+    *_norm(_VIT + "layernorm_after", _FLAX_VIT + "LayerNorm_2", "scale", "bias"),
+    *_linear(_VIT + "intermediate.dense", _FLAX_VIT + "MlpBlock_3/Dense_0", 90, 40),
+    *_linear(_VIT + "output.dense", _FLAX_VIT + "MlpBlock_3/Dense_1", 40, 90),
+]
+
+MODELS = {
+    "Llama, Hugging Face and MaxText": LLAMA_MAXTEXT,
+    "Llama, Meta and Hugging Face": META_LLAMA,
+    "GPT-2, Hugging Face and Flax": GPT2_FLAX,
+    "T5, Hugging Face and T5X": T5_T5X,
+    "T5, Mesh TensorFlow and T5X": MESH_T5X,
+    "BERT, Hugging Face and TensorFlow": BERT_TENSORFLOW,
+    "ViT, Hugging Face and Flax": VIT_FLAX,
+}
+"""By the model and its two libraries."""
