@@ -14,7 +14,7 @@ def space_in_order(found: Sequence[Layout], stacked: int) -> list[Layout]:
     """The layouts that keep the order of height and width; all of them where an array has none.
 
     A convolution's kernel has its axes of space first (TensorFlow, Flax) or last (PyTorch), and no library
-    exchanges them: with a quadratic kernel, shapes alone would not tell.
+    exchanges them: with a square kernel, shapes alone would not tell.
     """
     if not found:
         return []
