@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.cli.json_page import document_schema
 from ckpt_surgery.core.errors import PlanError, RecipeError, SurgeryError, UsageError
+from ckpt_surgery.functions.layout import Transpose
 from tests.support.command_line import run
 from tests.support.comparing import assert_same
 
@@ -187,7 +188,7 @@ def test_drafts_on_random_values_are_refused_where_they_are_wrong(
     from ckpt_surgery.inference import undoing
 
     wrong = dict(undoing._UNDO)
-    wrong[undoing.Transpose] = undoing._rounded
+    wrong[Transpose] = undoing._rounded
     monkeypatch.setattr(undoing, "_UNDO", wrong)
     square = {"w": np.ones((3, 3), np.float32)}
     transposed = "version: 1\nrules: [{match: w, value: x.T}]\n"

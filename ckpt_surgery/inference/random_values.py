@@ -68,7 +68,7 @@ def _seed(name: str) -> np.uint64:
 def _mixed(numbers: np.ndarray) -> np.ndarray:
     """Numbers that look random, one for each number: the output function of SplitMix64.
 
-    Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    Source: Steele, Lea and Flood, OOPSLA 2014.
     """
     with np.errstate(over="ignore"):
         mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
