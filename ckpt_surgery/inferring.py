@@ -223,6 +223,8 @@ def _proved(
     progress: Callable[[Progress], None] | None,
 ) -> tuple[list[str], Mapping[str, str]]:
     """What the draft's plan does wrong, and the leaves whose values it does not make, with the reason."""
+    if not known.findings.formations and not known.findings.from_target:
+        return [], {}  # nothing is decided, so that there is nothing to plan
     try:
         prepared = _planned(known.findings, draft, source, target, memory)
     except SurgeryError as error:
