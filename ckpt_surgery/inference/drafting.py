@@ -5,7 +5,9 @@ from typing import Any
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.inference.bundle_rules import drafts_of
+from ckpt_surgery.inference.choices import chosen_by_number
 from ckpt_surgery.inference.covering import made_parts, plain_parts
+from ckpt_surgery.inference.endings import by_endings
 from ckpt_surgery.inference.formations import Evidence, Findings
 from ckpt_surgery.inference.key_patterns import Universe
 from ckpt_surgery.inference.merging import merged
@@ -16,6 +18,9 @@ from ckpt_surgery.inference.writing import document_of, text_of
 
 _MANY_KEPT = 3
 """Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
+
+_MANY_PLAIN = 2
+"""Rules that drop or fill leaves, above which one by the endings of keys is better."""
 
 
 @frozen()
@@ -59,7 +64,11 @@ def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
     made = drafts_of(made_parts(findings), source, tables)
     dropped = drafts_of(plain_parts(Kind.DROPPED, findings.dropped, findings.source_keys), source, tables)
     filled = drafts_of(plain_parts(Kind.FILLED, findings.from_target, findings.target_keys), target, tables)
-    rules = [*merged(made, source, tables), *merged(dropped, source, tables), *merged(filled, target, tables)]
+    rules = [
+        *chosen_by_number(merged(made, source, tables), source, tables),
+        *_fewest(Kind.DROPPED, findings.dropped, merged(dropped, source, tables), source),
+        *_fewest(Kind.FILLED, findings.from_target, merged(filled, target, tables), target),
+    ]
     kept = [rule for rule in rules if rule.kind is Kind.KEPT]
     keeps = len(kept) > _MANY_KEPT and _all_claimed(rules, findings)
     if keeps:
@@ -71,6 +80,14 @@ def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
         for at, (rule, line) in enumerate(zip(rules, lines, strict=True))
     )
     return Draft(document, told, text)
+
+
+def _fewest(
+    kind: Kind, keys: Sequence[str], rules: Sequence[RuleDraft], universe: Universe
+) -> Sequence[RuleDraft]:
+    """The rules, or one rule about the same keys by what they end with, where there would be many."""
+    one = by_endings(kind, keys, universe) if len(rules) > _MANY_PLAIN else None
+    return rules if one is None else [one]
 
 
 def _all_claimed(rules: Sequence[RuleDraft], findings: Findings) -> bool:
