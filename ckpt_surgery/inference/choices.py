@@ -97,7 +97,7 @@ def _condition(wanted: Sequence[Matched], others: Sequence[Matched], groups: Ite
 
 
 def _output(outputs: Sequence[Output], choice: _Choice, tables: Tables) -> Output | None:
-    """The output with the text that differs chosen by the number; None where more than one differs."""
+    """The output with the text that differs chosen by the number; None where nothing is common, or more differs."""
     differing = [
         at for at, pieces in enumerate(zip(*(one.to for one in outputs), strict=True)) if len({*pieces}) > 1
     ]
@@ -105,6 +105,8 @@ def _output(outputs: Sequence[Output], choice: _Choice, tables: Tables) -> Outpu
         return None
     at, to = differing[0], outputs[0].to
     span = span_of([str(one.to[at]) for one in outputs])
+    if len(to) == 1 and not (span.before + span.after).strip("/."):
+        return None  # the keys have nothing in common
     inserted = _inserted(span.words, choice, tables)
     return Output(
         joined_text((*to[:at], span.before, *inserted, span.after, *to[at + 1 :])), outputs[0].value
