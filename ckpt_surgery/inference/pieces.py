@@ -59,19 +59,18 @@ def whole_pieces(sources: Mapping[tuple[int, int], Sequence[Stack]]) -> Pieces:
 def sliced_pieces(sources: Iterable[Stack]) -> Pieces:
     """The slices of leaves along each of their axes that is not too long.
 
-    Single elements, and slices that several are equal to, tell nothing.
+    A single element proves nothing, and neither does what a leaf holds twice, as constants do.
     """
     found: dict[int, dict[int, Piece]] = {}
     for group in sources:
         for axis, sums in enumerate(group.fingerprint.axes):
-            if 2 <= len(sums) <= MOST_SLICES:
-                size = group.size // len(sums)
-                own = found.setdefault(size, {})
-                values, counts = np.unique(sums, return_counts=True)
-                telling = set(map(int, values[counts == 1])) if size > 1 else set()
-                for i, total in enumerate(sums):
-                    if int(total) in telling:
-                        own.setdefault(int(total), Piece(group, Window(axis, 1, i, 1)))
+            size = group.size // max(1, len(sums))
+            if size < 2 or not 2 <= len(sums) <= MOST_SLICES:
+                continue
+            totals, places, counts = np.unique(sums, return_index=True, return_counts=True)
+            for total, place in zip(totals[counts == 1], places[counts == 1], strict=True):
+                piece = Piece(group, Window(axis, 1, int(place), 1))
+                found.setdefault(size, {}).setdefault(int(total), piece)
     return found
 
 
@@ -139,6 +138,7 @@ class Parts:
             return None
         pieces: list[Value] = []
         keys: list[str] = []
+        alone = len({one.holds.group.keys for one in chain}) == 1
         for one in chain:
             part = self._part(self.target, wanted, replace(one.window, keep=True))
             group, own = one.holds.group, one.holds.window
@@ -146,9 +146,8 @@ class Parts:
             layouts = layouts_between(given, part.fingerprint)
             if not layouts:
                 return None
-            first = len(keys)
-            keys += group.keys
-            inner = _listed(first, len(group.keys), bool(group.lengths), alone=len(chain) == 1)
+            first = _place(group.keys, keys)
+            inner = _listed(first, len(group.keys), bool(group.lengths), alone)
             if own is not None:
                 inner = own.value(inner, group.shape)
             pieces.append(expression(layouts[0], inner, len(group.lengths)))
@@ -190,6 +189,15 @@ def _chain(found: Sequence[Found[Piece]]) -> list[Found[Piece]]:
         chain.append(by_start[stop])
         stop += by_start[stop].window.length
     return chain
+
+
+def _place(some: Sequence[str], keys: list[str]) -> int:
+    """The place in `keys` from which on these are there; they are appended where they are not."""
+    for first in range(len(keys) - len(some) + 1):
+        if keys[first : first + len(some)] == list(some):
+            return first
+    keys += some
+    return len(keys) - len(some)
 
 
 def _listed(first: int, count: int, stacked: bool, alone: bool) -> Value:
