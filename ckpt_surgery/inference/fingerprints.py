@@ -87,12 +87,15 @@ def joined(shape: Shape, parts: Sequence[Fingerprint]) -> Fingerprint:
 
 def hashes(values: np.ndarray) -> Words:
     """A hash of the value of each element."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of scalars, NumPy reports that words overflow
+        return _hashes(values)
+
+
+def _hashes(values: np.ndarray) -> Words:
     dtype = values.dtype
     if dtype.kind == "c":
-        parts = values.view(np.float32 if dtype.itemsize == 8 else np.float64)
-        real, imaginary = parts[..., 0::2], parts[..., 1::2]
-        found: Words = hashes(np.ascontiguousarray(real))
-        return found + mixed(hashes(np.ascontiguousarray(imaginary)) + _IMAGINARY)  # type: ignore[no-any-return]
+        found: Words = _hashes(np.asarray(values.real))
+        return found + mixed(_hashes(np.asarray(values.imag)) + _IMAGINARY)  # type: ignore[no-any-return]
     if _kind(dtype) in tuple("biu"):
         wide = values.astype(np.uint64 if dtype == np.uint64 else np.int64).view(np.uint64)
         return mixed(wide + _OF_INTEGERS)
