@@ -93,7 +93,7 @@ def _unknown(key: str, source: str | None, runs: Sequence[PassRun], known: Seque
     guess = did_you_mean(key, dict.fromkeys([*known, *subtrees]))
     where = f"the source `{shown(source)}`" if source is not None else "the result and the sources"
     neither = "has" if source is not None else "have"
-    hint = "`inspect SRC --full` lists the keys of a source, `plan RECIPE SRC --full` those of the result."
+    hint = "`inspect` lists the keys of a source, `plan` those of the result."
     between = [run.evaluator.problems.pass_index for run in runs[:-1] if key in run.tree]
     if between and source is None:
         hint = f"There is one between the passes, after passes[{between[0]}]: give the key before or after."

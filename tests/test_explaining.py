@@ -147,11 +147,11 @@ def test_a_subtree_has_the_part_of_the_plan_that_is_in_it(here: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "message", "hint"),
     [
-        ("net/ww", "have no leaf and no subtree `net/ww`; did you mean `net/w`?", "`inspect SRC --full`"),
-        ("neto", "have no leaf and no subtree `neto`; did you mean `net`?", "`inspect SRC --full`"),
-        ("\x1b[31m", "have no leaf and no subtree `\\x1b[31m`", "`inspect SRC --full`"),
+        ("net/ww", "have no leaf and no subtree `net/ww`; did you mean `net/w`?", "`inspect` lists the keys"),
+        ("neto", "have no leaf and no subtree `neto`; did you mean `net`?", "`inspect` lists the keys"),
+        ("\x1b[31m", "have no leaf and no subtree `\\x1b[31m`", "`inspect` lists the keys"),
         ("source:bia", "the source `source` has no leaf and no subtree `bia`; did you mean `bias`?", "`plan"),
-        ("", "have no leaf and no subtree ``", "`inspect SRC --full`"),
+        ("", "have no leaf and no subtree ``", "`inspect` lists the keys"),
     ],
 )
 def test_an_unknown_key(here: Path, key: str, message: str, hint: str) -> None:

@@ -5,7 +5,7 @@ of one leaf; one leaf of a stack, or several leaves of one array; stacks in odd 
 arrays that are put together of parts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,16 +25,23 @@ from ckpt_surgery.inference.windows import Window, windows
 
 Resembles = Callable[[str, str], float]
 """How much a key of the source resembles one of the target, from 0 to 1."""
+MOST_ALIKE = 256
+"""How many leaves with equal values are looked at for a leaf: any of them gives the same."""
 MOST_SOURCES = 8
 """How many sources with equal values are tried for a leaf."""
 
 
-def found_by_values(source: Side, target: Side, resembles: Resembles) -> list[Formation]:
-    """The formations that sums propose, in no order. Arrays of one repeated value are left to names."""
+def found_by_values(
+    source: Side, target: Side, resembles: Resembles, decided: Collection[str] = ()
+) -> list[Formation]:
+    """The formations that sums propose, in no order. Arrays of one repeated value are left to names.
+
+    `decided`: leaves of the target that are left out.
+    """
     dtypes = {leaf.spec.dtype for leaf in target.leaves.values() if leaf.spec is not None}
     found: list[Formation] = []
     for dtype in sorted(dtypes, key=lambda one: one.name):
-        found += _Search(source, target, dtype, resembles).all()
+        found += _Search(source, target, dtype, resembles, decided).all()
     return found
 
 
@@ -46,11 +53,13 @@ class _Search:
     target: Side
     dtype: np.dtype[Any]
     resembles: Resembles
+    decided: Collection[str]
     found: dict[str, Formation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         given = {k: f for k, f in self.source.as_dtype(self.dtype).items() if f.size}
-        wanted = {k: f for k, f in self.target.own(self.dtype).items() if f.size}
+        own = self.target.own(self.dtype)
+        wanted = {k: f for k, f in own.items() if f.size and k not in self.decided}
         self.given, self.wanted = given, {k: f for k, f in wanted.items() if not f.constant}
         self.targets = wanted
         self.sources: dict[tuple[int, int], list[Stack]] = {}
@@ -97,7 +106,8 @@ class _Search:
 
     def _nearest(self, groups: Sequence[Stack], key: str) -> list[Stack]:
         """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
-        return sorted(groups, key=lambda g: (len(g.keys), -self.resembles(g.keys[0], key)))[:MOST_SOURCES]
+        near = groups[:MOST_ALIKE]
+        return sorted(near, key=lambda g: (len(g.keys), -self.resembles(g.keys[0], key)))[:MOST_SOURCES]
 
     def _of_whole(self, wanted: Stack) -> bool:
         """One or several leaves that hold together what one or several leaves of the source hold."""
@@ -123,7 +133,8 @@ class _Search:
         """A leaf for each of these sums, none of them twice; fewer where there is none."""
         keys: list[str] = []
         for total in sums:
-            candidates = [one for one in self.every.get((size, int(total)), ()) if one not in keys]
+            alike = self.every.get((size, int(total)), [])[:MOST_ALIKE]
+            candidates = [one for one in alike if one not in keys]
             if not candidates:
                 break
             keys.append(max(candidates, key=lambda one: self.resembles(one, key)))

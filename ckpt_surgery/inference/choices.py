@@ -97,7 +97,10 @@ def _condition(wanted: Sequence[Matched], others: Sequence[Matched], groups: Ite
 
 
 def _output(outputs: Sequence[Output], choice: _Choice, tables: Tables) -> Output | None:
-    """The output with the text that differs chosen by the number; None where nothing is common, or more differs."""
+    """The output with the text that differs chosen by the number.
+
+    None where keys have nothing in common, or differ in more.
+    """
     differing = [
         at for at, pieces in enumerate(zip(*(one.to for one in outputs), strict=True)) if len({*pieces}) > 1
     ]

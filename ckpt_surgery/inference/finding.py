@@ -1,7 +1,7 @@
 """What a target has to do with a source: values first, then names, then what is left.
 
-`found` asks, in this order: which leaves hold the same numbers; which leaves are there on both sides, and
-equal; what names say about the rest, and whether values allow it; and what nobody can tell.
+`found` asks, in this order: which leaves are there on both sides, and equal; which leaves hold the same
+numbers; what names say about the rest, and whether values allow it; and what nobody can tell.
 """
 
 from collections.abc import Iterable
@@ -53,9 +53,9 @@ class Found:
 def found(source: Side, target: Side) -> Found:
     """How the target follows from the source. Values are compared where both sides can be read."""
     search = _Search(source, target)
+    search.of_equal_keys()
     if search.values:
         search.by_values()
-    search.of_equal_keys()
     search.by_names()
     search.rest()
     return search.result()
@@ -81,7 +81,7 @@ class _Search:
 
     def by_values(self) -> None:
         """What sums say."""
-        for one in found_by_values(self.source, self.target, resemblance):
+        for one in found_by_values(self.source, self.target, resemblance, self.formations):
             self.formations[one.target] = one
         self.shared = self._share()
         for one in of_families(self.source, self.target, self.formations):

@@ -37,7 +37,7 @@ def test_an_example_is_a_command_that_click_takes(line: str) -> None:
     assert parsed(line).info_name == line.split()[0]
 
 
-ELSEWHERE = ("commit ", "apply @hf-llama3-to-jax model")
+ELSEWHERE = ("commit ", "apply @hf-llama3-to-jax model", "invert @hf-llama3-to-jax llama")
 """Examples that need shards of a run, a bucket or a large model."""
 RECIPE = "version: 1\nrules: [{match: 'params/old/(.*)', to: 'params/new/\\1'}]\n"
 CODES = {"--detailed-exitcode": 2, "--exit-code": 3}
@@ -46,7 +46,7 @@ CODES = {"--detailed-exitcode": 2, "--exit-code": 3}
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("examples") / "old"
-    kernel = np.ones((4, 4), np.float32)
+    kernel = np.arange(16, dtype=np.float32).reshape(4, 4)
     tree = {"params": {"old": {"kernel": kernel}}, "opt_state": {"mu": kernel}, "step": 7}
     with checkpoints.quiet():
         ocp.PyTreeCheckpointer().save(path, tree)
@@ -61,8 +61,10 @@ def prepare(directory: Path, old: Path, line: str) -> None:
     done = [run("convert", old, "old"), run("plan", "recipe.yaml", "old", "--out", "plan.json")]
     if "--step" in line:
         done.append(run("convert", old, "run", "--dst-step", "1000"))
-    if line.startswith(("diff", "verify")) or "--overwrite" in line or "--target" in line:
+    if line.startswith(("diff", "infer", "verify")) or "--overwrite" in line or "--target" in line:
         done.append(run("apply", "recipe.yaml", "old", "new"))
+    if "model.json" in line:
+        done.append(run("inspect", "new", "--json", "model.json"))
     assert [one.exit_code for one in done] == [0] * len(done), [one.output for one in done]
 
 

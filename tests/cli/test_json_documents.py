@@ -50,6 +50,7 @@ WRITTEN = [
     ("verify", "verify v.safetensors --json"),
     ("lint", "lint r.yaml --format json"),
     ("lint", "lint r.yaml bad.yaml --format json"),
+    ("infer", "infer m.safetensors v.safetensors --json -"),
     ("invert", "invert r.yaml m.safetensors --json"),
     ("error", "plan bad.yaml m.safetensors --json"),
     ("error", "inspect gone.npz --json"),

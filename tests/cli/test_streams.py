@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "lint": ["lint", "r.yaml"],
     "explain": ["explain", "CS010"],
     "explain a key": ["explain", "r.yaml", "m.safetensors", "w0x0"],
+    "infer": ["infer", "m.safetensors", "m.safetensors", "--out", "drafted.yaml"],
+    "invert": ["invert", "r.yaml", "m.safetensors", "--out", "back.yaml"],
     "inspect": ["inspect", "m.safetensors", "--full"],
     "diff": ["diff", "m.safetensors", "m.safetensors"],
     "verify": ["verify", "v.safetensors"],

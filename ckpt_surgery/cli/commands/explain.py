@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ckpt_surgery.requests import PlanOptions
 
 EXAMPLES = {
-    "explain recipe.yaml old params/w/kernel": "Where a leaf of the result comes from, or what dropped one.",
-    "explain recipe.yaml old params/decoder": "All leaves of a subtree.",
-    "explain -e 's|old/(.*)|new/\\1|' old new/w": "Of a rule without a file.",
+    "explain recipe.yaml old params/new/kernel": "Where a leaf comes from, or what dropped it.",
+    "explain recipe.yaml old params/new": "All leaves of a subtree.",
+    "explain -e 's|params/old/(.*)|params/new/\\1|' old params/new/kernel": "Of a rule without a file.",
     "explain CS010": "What the problem CS010 is.",
 }
 TAKES = "`explain` takes RECIPE SRC... KEY, or the code of a problem"

@@ -70,7 +70,7 @@ def command(
     from ckpt_surgery.cli.render_inference import inference_lines
 
     check_document_beside(json_to, src, step=step, item=item, format=src_format)
-    terminal = open_terminal(ctx.find_root().obj, STDOUT)
+    terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
     reuse_memory()
     expect_arrays()
     with reporting(terminal.notes, terminal.settings.quiet) as progress:

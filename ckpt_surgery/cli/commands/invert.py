@@ -81,7 +81,7 @@ def command(
     if not (sources or rules):
         raise click.MissingParameter(param_hint="'SRC...'", param_type="argument")
     sources = (recipe, *sources) if rules else sources
-    terminal = open_terminal(ctx.find_root().obj, STDOUT)  # stdout is for the recipe
+    terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
     loaded = given_recipe(recipe, rules, set, terminal)
     read: PlanOptions = {"target": target, "step": step, "item": item, "src_format": src_format}
     check_documents([json_to, out], loaded, sources, None, read)
