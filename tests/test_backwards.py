@@ -145,7 +145,7 @@ def test_the_recipe_is_on_stdout_and_the_rest_on_stderr(here: Path) -> None:
 
 def test_a_file_for_the_recipe(here: Path) -> None:
     done = run("invert", "stack.yaml", "old.safetensors", "--out", "back.yaml", "--no-check")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "everything comes back\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "everything comes back\n", "")
     assert run("lint", "back.yaml").exit_code == 0
 
 

@@ -164,15 +164,13 @@ class _Search:
         """Leaves of the target that nothing fits have the target's own value, if it has values."""
         open_keys = {key for one in self.undecided for key in one.targets}
         alone = [key for key in self._missing() if key not in open_keys]
-        if not self.values:
-            for key in alone:
-                self.undecided.append(Undecided((key,), _ALONE))
-            return
         left = leftovers(self._leaves(self.source, self._dropped()), self._leaves(self.target, alone))
         self.held = left.held
         for key in alone:
             if key in left.candidates:
                 self.undecided.append(Undecided((key,), MAYBE, left.candidates[key]))
+            elif not self.values:
+                self.undecided.append(Undecided((key,), _ALONE))
             else:
                 self.from_target.append(key)
 

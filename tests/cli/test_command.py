@@ -40,7 +40,7 @@ def test_an_example_is_a_command_that_click_takes(line: str) -> None:
 ELSEWHERE = ("commit ", "apply @hf-llama3-to-jax model", "invert @hf-llama3-to-jax llama")
 """Examples that need shards of a run, a bucket or a large model."""
 RECIPE = "version: 1\nrules: [{match: 'params/old/(.*)', to: 'params/new/\\1'}]\n"
-CODES = {"--detailed-exitcode": 2, "--exit-code": 3}
+CODES = {"--detailed-exitcode": 2, "--exit-code": 3, "model.json": 3}
 
 
 @pytest.fixture(scope="module")
