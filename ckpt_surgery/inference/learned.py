@@ -7,17 +7,17 @@ second layer for instance, only values can tell; and these agree after the same 
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.by_values import Resembles, found_by_values
-from ckpt_surgery.inference.fingerprints import Fingerprint
 from ckpt_surgery.inference.formations import Evidence, Formation, Value
-from ckpt_surgery.inference.reading import fingerprint_of
+from ckpt_surgery.inference.reading import evaluated, fingerprint_of
 from ckpt_surgery.inference.sides import Side, kind_of
-from ckpt_surgery.inference.values import X, around
+from ckpt_surgery.inference.values import X, around, node_of
 
 MOST_OPERATIONS = 4
 """How many different sums and products are tried on what is left: each reads it once more."""
@@ -44,7 +44,7 @@ def found_by_operations(
         given = _of_fitting_size(_floats(source, [key for key in unused if key not in used]), wanted)
         if not wanted or not given:
             continue
-        changed = replace(source, leaves=given, fingerprints=_changed(operation, source, given, wanted))
+        changed = _changed(operation, source, given, wanted)
         known = {key: target.fingerprints[key] for key in wanted}
         for one in found_by_values(changed, replace(target, leaves=wanted, fingerprints=known), resembles):
             value = _after(operation, one.value)
@@ -74,16 +74,19 @@ def _size(leaf: Leaf) -> int:
     return leaf.spec.size
 
 
-def _changed(
-    operation: str, source: Side, given: Mapping[str, Leaf], wanted: Mapping[str, Leaf]
-) -> dict[str, dict[np.dtype[Any], Fingerprint]]:
-    """The fingerprints of leaves after an operation, in the dtypes of those that are wanted."""
+def _changed(operation: str, source: Side, given: Mapping[str, Leaf], wanted: Mapping[str, Leaf]) -> Side:
+    """The source as it is after an operation: of these leaves, in the dtypes of those that are wanted."""
     dtypes = dict.fromkeys(leaf.spec.dtype for leaf in wanted.values() if leaf.spec)
     value = around(X, "", operation)
-    return {
+    fingerprints = {
         key: {dtype: fingerprint_of(value, [leaf], source, dtype) for dtype in dtypes}
         for key, leaf in given.items()
     }
+    return replace(source, leaves=given, fingerprints=fingerprints, read=partial(_read, value, source))
+
+
+def _read(value: Value, source: Side, leaf: Leaf, region: Region) -> np.ndarray:
+    return evaluated(node_of(value, [leaf]), region, source)
 
 
 def _after(operation: str, value: Value) -> Value | None:
