@@ -32,6 +32,8 @@ from ckpt_surgery.storage.views import forget
 Values = Literal["auto", "ignore"]
 WRONG = "the values disagree: "
 """What begins the reason for leaves whose proof failed."""
+UNBOUNDED = 1 << 60
+"""Bytes of memory with which no plan has to be cut."""
 MOST_ROUNDS = 3
 """How often a draft is made anew without what its proof refuted."""
 
@@ -226,7 +228,7 @@ def _proved(
     if not known.findings.formations and not known.findings.from_target:
         return [], {}  # nothing is decided, so that there is nothing to plan
     try:
-        prepared = _planned(known.findings, draft, source, target, memory)
+        prepared = _planned(known.findings, draft, source, target)
     except SurgeryError as error:
         return [f"the draft cannot be planned: {one.message}" for one in error.problems], {}
     problems = structure_problems(prepared.plan, known.findings, wanted.leaves)
@@ -238,13 +240,14 @@ def _proved(
     return [], dict(value_problems(prepared.plan, known.findings, given, wanted, memory, tell))
 
 
-def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened, memory: int) -> Prepared:
+def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened) -> Prepared:
     """The plan of what is decided: candidates of what is not are left out."""
     document = dict(draft.document)
     if findings.undecided:
         document["unmatched"] = "drop"
         document["target"] = {"missing": "fallback"}
-    options: Any = {**source.options, "memory": memory}
+    # The plan is only looked at: it is not cut into tasks that fit into memory, which takes long.
+    options: Any = {**source.options, "memory": UNBOUNDED}
     if findings.from_target:
         options["target"] = target.given
     return prepare(requested(document, (source.given,), None, options))
