@@ -5,6 +5,7 @@ numbers; what names say about the rest, and whether values allow it; and what no
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -19,6 +20,7 @@ from ckpt_surgery.inference.formations import (
     Formation,
     Undecided,
 )
+from ckpt_surgery.inference.layer_kinds import layer_kinds
 from ckpt_surgery.inference.layouts import expression
 from ckpt_surgery.inference.learned import found_by_operations
 from ckpt_surgery.inference.leftovers import MAYBE, leftovers
@@ -70,6 +72,8 @@ class _Search:
     formations: dict[str, Formation] = field(default_factory=dict)
     undecided: list[Undecided] = field(default_factory=list)
     from_target: list[str] = field(default_factory=list)
+    operations: dict[str, None] = field(default_factory=dict)
+    """Sums and products that some leaves show."""
     shared: Shared = Shared.NONE
     held: frozenset[str] = frozenset()
     """Leaves of the source that are not dropped, because an undecided leaf could be made of them."""
@@ -126,37 +130,53 @@ class _Search:
         return self.values and equal_values(self.source, one, self.target, other)
 
     def by_names(self) -> None:
-        """What names say, checked against the values where there are some."""
+        """What names say, checked against the values where there are some.
+
+        First of all leaves; then of the layers of each kind by themselves, where there are several kinds.
+        """
+        unclear = self._said_by_names(set(self.source.leaves), set(self.target.leaves))
+        for kind in layer_kinds(self.source.families):
+            self._said_by_names(kind, self._free(unclear))
+        for kind in layer_kinds(self.target.families):
+            self._said_by_names(set(self.source.leaves), kind & self._free(unclear))
+        if self.operations:
+            self._after_operations()
+        for one in unclear:
+            targets = tuple(key for key in one.targets if key not in self.formations)
+            if targets:
+                self._leave_open(replace(one, targets=targets))
+
+    def _free(self, unclear: Iterable[Undecided]) -> set[str]:
+        """The leaves of the target for which nothing is known that could make them."""
+        held = {key for one in unclear if _possible(one) for key in one.targets}
+        return set(self._missing()) - held
+
+    def _said_by_names(self, sources: AbstractSet[str], targets: AbstractSet[str]) -> tuple[Undecided, ...]:
+        """Take what names say of some of the leaves; what they leave open is returned."""
         used = self._used()
-        said = found_by_names(
-            [leaf for key, leaf in self.source.leaves.items() if key not in used],
-            [self.target.leaves[key] for key in self._missing()],
-            self.source.leaves.values(),
-            self.target.leaves.values(),
-        )
+        given = [leaf for key, leaf in self.source.leaves.items() if key in sources and key not in used]
+        wanted = [self.target.leaves[key] for key in self._missing() if key in targets]
+        if not given or not wanted:
+            return ()
+        said = found_by_names(given, wanted, self.source.leaves.values(), self.target.leaves.values())
         decided = checked(said, self.source, self.target, self.shared in (Shared.SHARED, Shared.PARTLY))
         self.formations.update((one.target, one) for one in decided.formations)
-        for unclear in decided.open:
-            self._leave_open(unclear)
-        if decided.operations:
-            self._after(decided.operations)
+        self.operations.update(dict.fromkeys(decided.operations))
+        return decided.open
 
-    def _after(self, operations: Iterable[str]) -> None:
+    def _after_operations(self) -> None:
         """What values say after arithmetic that was found elsewhere."""
         used = self._used()
         unused = [key for key in self.source.leaves if key not in used]
         left = self._missing()
-        found = found_by_operations(tuple(operations), self.source, self.target, unused, left, resemblance)
+        found = found_by_operations(
+            tuple(self.operations), self.source, self.target, unused, left, resemblance
+        )
         self.formations.update((one.target, one) for one in found)
-        self.undecided = [
-            replace(one, targets=open_keys)
-            for one in self.undecided
-            if (open_keys := tuple(key for key in one.targets if key not in self.formations))
-        ]
 
     def _leave_open(self, one: Undecided) -> None:
         """Leave something undecided, unless the target's own value is the only thing that it can be."""
-        if self.values and not any(candidate.how for candidate in one.candidates):
+        if self.values and not _possible(one):
             return  # sizes do not fit: the rest decides
         self.undecided.append(one)
 
@@ -214,6 +234,11 @@ class _Search:
                 continue
             if namesake.spec == self.target.leaves[key].spec:
                 yield Conflict(key, one.sources, (key,))
+
+
+def _possible(one: Undecided) -> bool:
+    """Whether sizes allow any of the candidates."""
+    return any(candidate.how for candidate in one.candidates)
 
 
 def resemblance(one: str, other: str) -> float:
