@@ -34,12 +34,12 @@ def test_a_stack_for_each_kind_is_found_by_names_alone() -> None:
     for i in range(5):
         below = {"input_layernorm": np.zeros(6), "mlp": {"down_proj": np.zeros((6, 8))}}
         if i > 1:
-            below["mlp"] = {"experts": {str(e): {"down_proj": np.zeros((6, 4))} for e in range(3)}}
+            below["mlp"] = {"experts": {str(e): {"down_proj": np.zeros((6, 4))} for e in range(5)}}
         source[str(i)] = below
     for name, count in (("dense_layers", 2), ("moe_layers", 3)):
         target[name]["pre_self_attention_layer_norm"] = np.zeros((count, 6))
     target["dense_layers"]["mlp"] = {"wo": np.zeros((2, 8, 6))}
-    target["moe_layers"]["experts"] = {"wo": np.zeros((3, 3, 4, 6))}
+    target["moe_layers"]["experts"] = {"wo": np.zeros((3, 5, 4, 6))}
     found = ckpt_surgery.infer({"layers": source}, target, values="ignore")
     assert found.decided, found.recipe
     made = {one.target: (one.sources[0], len(one.sources)) for one in found.findings.formations}
