@@ -1,0 +1,92 @@
+"""`infer` on random surgeries: what it calls decided is the target, bit for bit."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.inferring import Inferred
+from tests.inference.going_back import described
+from tests.inference.surgeries import Tree, nested, surgery
+from tests.support.comparing import assert_same
+from tests.support.plans import plan_of
+
+QUICK = 150
+MANY = 2000
+PARTS = 10
+"""Tests that the seeds are spread over, so that several processes share them."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_is_decided_is_the_target(part: int) -> None:
+    counts = tried(range(part, QUICK, PARTS))
+    assert sum(count for (_, decided), count in counts.items() if decided) >= QUICK // PARTS // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_what_is_decided_is_the_target_of_many(part: int) -> None:
+    tried(range(QUICK + part, MANY, PARTS))
+
+
+def tried(seeds: Iterable[int]) -> Counter[tuple[str, bool]]:
+    """Try these surgeries, and print how many were decided, by how many values were shared."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    for seed in seeds:
+        try:
+            found = check(*surgery(seed))
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+        counts[found.values, found.decided] += 1
+    for (values, decided), count in sorted(counts.items()):
+        print(f"values {values}, {'decided' if decided else 'not decided'}: {count}")
+    return counts
+
+
+def check(source: Tree, target: Tree) -> Inferred:
+    """What is found for one surgery, which has to be so."""
+    found = ckpt_surgery.infer(nested(source), nested(target))
+    assert found.problems == ()
+    assert found.findings.target_keys == tuple(target_order(target))
+    if found.decided:
+        made = carried_out(found.recipe, source, target if found.needs_target else None)
+        if found.values == "unrelated":
+            assert described(made) == {key: described(target)[key] for key in made}
+            assert sorted(made) == sorted(target)
+        else:
+            assert_same(made, target)
+    else:
+        assert found.findings.undecided
+    for one in found.findings.undecided:
+        assert set(one.targets) <= set(target)
+    return found
+
+
+def target_order(target: Tree) -> list[str]:
+    """The keys in the order in which a pytree of them has its leaves."""
+    import jax
+
+    leaves, _ = jax.tree_util.tree_flatten_with_path(nested(target))
+    return ["/".join(part.key for part in path) for path, _ in leaves]
+
+
+def carried_out(recipe: str, source: Tree, target: Tree | None) -> Mapping[str, np.ndarray]:
+    """What a recipe makes of arrays in memory, computed with NumPy: JAX may have no float64."""
+    wanted = None if target is None else described(target)
+    plan = plan_of(recipe, described(source), target=wanted)
+
+    def read(name: str, leaf: Leaf, region: Region) -> np.ndarray:
+        arrays = source if name != "target" else target
+        assert arrays is not None
+        return arrays[leaf.key.text][region.slices]
+
+    return {
+        step.leaf.key.text: evaluate(step.value, Region.whole(step.value.spec.shape), read)
+        for step in plan.steps
+    }
