@@ -120,9 +120,7 @@ def infer(
         raise UsageError(
             f"`values` is {values!r}{did_you_mean(values, known)}", hint="It can be: auto, ignore."
         )
-    if out is not None:
-        paths = [os.fspath(given) for given in (src, target) if isinstance(given, str | os.PathLike)]
-        check_documents([out], Named([CheckpointPath(path) for path in paths if not is_listing(path)], paths))
+    check_written([out], src, target, step=step, item=item, src_format=src_format)
     budget = bytes_of("memory", memory) or default_memory()
     one = _opened(src, step, item, src_format)
     other = _listed_or_opened(target)
@@ -130,6 +128,28 @@ def infer(
     if out is not None:
         write_document(out, result.recipe.encode())
     return result
+
+
+def check_written(
+    documents: Sequence[PathLike | None],
+    src: CheckpointLike,
+    target: CheckpointLike,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+) -> None:
+    """Refuse documents that would be written over one another, or over or into what `infer` reads.
+
+    Raises UsageError or StorageError.
+    """
+    read = []
+    if isinstance(src, str | os.PathLike):
+        read.append(CheckpointPath(os.fspath(src), src_format, step, item))
+    if isinstance(target, str | os.PathLike):
+        read.append(CheckpointPath(os.fspath(target)))
+    checkpoints = [one for one in read if not is_listing(one.path)]
+    check_documents(documents, Named(checkpoints, [one.path for one in read]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,6 @@ from ckpt_surgery.cli.command import Command
 from ckpt_surgery.cli.completion import complete_path
 from ckpt_surgery.cli.console import STDOUT, expect_arrays, open_terminal, reuse_memory, write_document
 from ckpt_surgery.cli.options import (
-    check_document_beside,
     file_path,
     global_options,
     json_option,
@@ -69,7 +68,8 @@ def command(
     from ckpt_surgery.cli.progress import reporting
     from ckpt_surgery.cli.render_inference import inference_lines
 
-    check_document_beside(json_to, src, step=step, item=item, format=src_format)
+    written = [None if json_to == STDOUT else json_to, out]
+    inferring.check_written(written, src, target, step=step, item=item, src_format=src_format)
     terminal = open_terminal(ctx.find_root().obj, STDOUT if out is None else json_to)
     reuse_memory()
     expect_arrays()

@@ -1,0 +1,185 @@
+"""`infer`: what goes to stdout and what to stderr, and how it ends."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from ckpt_surgery.cli.json_page import DOCUMENTS
+from tests.support.command_line import run
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`old`, what a recipe makes of it, the same with a head, and what cannot be decided."""
+    monkeypatch.chdir(tmp_path)
+    layers = {f"h.{i}.w": normal(4, 6, seed=i) for i in range(3)}
+    old = {**layers, "wte": normal(7, 4), "spare": normal(2, 2)}
+    new = {"layers/kernel": np.stack([one.T.copy() for one in layers.values()]), "embed": old["wte"]}
+    save_file(old, "old.safetensors")
+    save_file(new, "new.safetensors")
+    save_file({**new, "head": normal(5, 7)}, "headed.safetensors")
+    save_file({**new, "q": normal(2, 2, seed=5)}, "open.safetensors")
+    return tmp_path
+
+
+def test_the_recipe_goes_to_stdout_and_all_else_to_stderr() -> None:
+    done = run("infer", "old.safetensors", "new.safetensors")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "# yaml-language-server: $schema=recipe.schema.json\n"
+        "# Drafted by `ckpt-surgery infer old.safetensors new.safetensors`.\n"
+        "#   ckpt-surgery apply THIS old.safetensors DST\n"
+        "# Values: those of TARGET are in SRC.\n"
+        "version: 1\n"
+        "unmatched: error\n"
+        "rules:\n"
+        "  # values\n"
+        "  - {match: wte, to: embed}\n"
+        "  # values\n"
+        "  - match: 'h\\.(?P<n>\\d+)\\.w'\n"
+        "    to: layers/kernel\n"
+        "    by: int(n)\n"
+        "    value: \"rearrange(stack(xs), 'l a b -> l b a')\"\n"
+        "  - {match: spare, drop: true}\n"
+    )
+    assert done.stderr == (
+        "the target's values are in the source\n"
+        "2 of 2 leaves: values\n"
+        "dropped: `spare`\n"
+        "decided  3 rules · planned, and proved\n"
+    )
+
+
+def test_the_recipe_makes_the_target() -> None:
+    assert run("infer", "old.safetensors", "new.safetensors", "--out", "draft.yaml").exit_code == 0
+    assert run("apply", "draft.yaml", "old.safetensors", "made.safetensors").exit_code == 0
+    done = run("diff", "new.safetensors", "made.safetensors", "--values")
+    assert done.stdout == "same keys, kinds, shapes, dtypes and values (2 leaves)\n"
+
+
+def test_out_leaves_stdout_empty_and_is_named() -> None:
+    done = run("infer", "old.safetensors", "new.safetensors", "--out", "draft.yaml")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.endswith("decided  3 rules · planned, and proved · draft.yaml\n")
+    assert run("lint", "draft.yaml").exit_code == 0
+
+
+def test_json_on_stdout_is_the_document_alone() -> None:
+    done = run("infer", "old.safetensors", "new.safetensors", "--json", "-")
+    document = json.loads(done.stdout)
+    DOCUMENTS["infer"].model_validate(document, strict=True)
+    assert document["recipe"] == run("infer", "old.safetensors", "new.safetensors").stdout
+    assert (document["values"], document["dropped"], document["undecided"]) == ("shared", ["spare"], [])
+    assert [leaf["key"] for leaf in document["leaves"]] == ["embed", "layers/kernel"]
+    assert "decided" in done.stderr
+
+
+def test_json_into_a_file_leaves_the_recipe_on_stdout() -> None:
+    done = run("infer", "old.safetensors", "new.safetensors", "--json", "found.json")
+    assert json.loads(Path("found.json").read_text())["recipe"] == done.stdout
+
+
+@pytest.mark.parametrize("target", ["new", "headed", "open"])
+def test_documents_are_what_the_schema_says(target: str) -> None:
+    done = run("infer", "old.safetensors", f"{target}.safetensors", "--json", "-")
+    DOCUMENTS["infer"].model_validate(json.loads(done.stdout), strict=True)
+    required = json.loads(run("schema", "infer").stdout)["required"]
+    assert set(json.loads(done.stdout)) == set(required)
+
+
+def test_what_the_target_adds() -> None:
+    done = run("infer", "old.safetensors", "headed.safetensors", "--out", "draft.yaml")
+    assert done.exit_code == 0
+    assert "from the target: `head`; run the recipe with --target\n" in done.stderr
+    arguments = ("apply", "draft.yaml", "old.safetensors", "made.safetensors")
+    assert run(*arguments).exit_code == 2
+    assert run(*arguments, "--target", "headed.safetensors").exit_code == 0
+    assert (load_file("made.safetensors")["head"] == load_file("headed.safetensors")["head"]).all()
+
+
+def test_what_is_not_decided_ends_with_3_and_does_not_run() -> None:
+    done = run("infer", "old.safetensors", "open.safetensors", "--out", "draft.yaml")
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert "not decided: `q`: " in done.stderr
+    assert done.stderr.endswith("does not run as it is · draft.yaml\n")
+    assert "# not decided: q: " in Path("draft.yaml").read_text()
+    assert run("apply", "draft.yaml", "old.safetensors", "made.safetensors").exit_code == 2
+    assert not Path("made.safetensors").exists()
+
+
+def test_many_undecided_leaves_are_counted() -> None:
+    many = {name: normal(2, 2, seed=9 + i) for i, name in enumerate("abcdefghijkl")}
+    save_file({**load_file("new.safetensors"), **many}, "many.safetensors")
+    done = run("infer", "old.safetensors", "many.safetensors")
+    assert done.exit_code == 3
+    assert done.stderr.count("not decided: `") == 10
+    assert "not decided: and 2 more; the recipe lists all\n" in done.stderr
+    assert done.stdout.count("# not decided: ") == 12
+
+
+def test_names_and_values_that_disagree() -> None:
+    save_file({"q": normal(3, 4), "k": normal(3, 4, seed=1)}, "a.safetensors")
+    save_file({"k": normal(3, 4), "q": normal(3, 4, seed=1)}, "b.safetensors")
+    done = run("infer", "a.safetensors", "b.safetensors")
+    assert done.exit_code == 0
+    assert "values over names: `k` has the values of `q`; its name says `k`\n" in done.stderr
+    done = run("infer", "a.safetensors", "b.safetensors", "--values", "ignore")
+    assert done.stderr.startswith("values were not compared: names, shapes and dtypes decide\n")
+    assert "values over names" not in done.stderr
+
+
+def test_the_summary_fits_80_columns() -> None:
+    key = "a/very/long/key/of/a/leaf/that/nothing/in/the/source/fits"
+    save_file({**load_file("new.safetensors"), key: normal(2, 2, seed=8)}, "long.safetensors")
+    done = run("infer", "old.safetensors", "long.safetensors", COLUMNS="80")
+    assert done.exit_code == 3
+    assert max(map(len, done.stderr.splitlines())) <= 80
+
+
+def test_quiet_leaves_the_recipe() -> None:
+    done = run("--quiet", "infer", "old.safetensors", "new.safetensors")
+    assert done.exit_code == 0
+    assert done.stdout == run("infer", "old.safetensors", "new.safetensors").stdout
+    assert "planned" not in done.stderr
+
+
+def test_a_listing_as_the_target() -> None:
+    leaves = [
+        {"key": "layers/kernel", "shape": [3, 6, 4], "dtype": "float32"},
+        {"key": "wte", "shape": [7, 4], "dtype": "float32"},
+    ]
+    Path("model.json").write_text(json.dumps(leaves))
+    done = run("infer", "old.safetensors", "model.json", "--json", "-")
+    assert json.loads(done.stdout)["values"] == "none"
+    assert not json.loads(done.stdout)["needs_target"]
+
+
+MISTAKES = [
+    (("gone.safetensors", "new.safetensors"), "gone.safetensors"),
+    (("old.safetensors", "gone.safetensors"), "gone.safetensors"),
+    (("old.safetensors", "gone.json"), "gone.json"),
+    (("old.safetensors", "new.safetensors", "--values", "auot"), "auot"),
+    (("old.safetensors", "new.safetensors", "--memory", "much"), "much"),
+    (("old.safetensors", "new.safetensors", "--out", "old.safetensors"), "old.safetensors"),
+    (("old.safetensors", "new.safetensors", "--json", "new.safetensors"), "new.safetensors"),
+    (("old.safetensors", "new.safetensors", "--json", "same", "--out", "same"), "same"),
+    (("old.safetensors", "new.safetensors", "--step", "3"), "step"),
+    (("old.safetensors",), "TARGET"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), MISTAKES, ids=[" ".join(row[0]) for row in MISTAKES])
+def test_mistakes_end_with_2(arguments: tuple[str, ...], named: str, here: Path) -> None:
+    before = {path.name: path.read_bytes() for path in here.iterdir()}
+    done = run("infer", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == before
