@@ -1,5 +1,6 @@
 """What names say, where there are values: whether these allow it, perhaps after a sum or a product."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -157,12 +158,18 @@ class _Check:
     def _formation(
         self, key: str, keys: tuple[str, ...], value: Value, dtype: "np.dtype[np.generic]"
     ) -> Formation:
-        if value.text.startswith("(") and value.text.endswith(")") and value.text.count("(") == 1:
-            value = Value(value.text[1:-1], value.numbers)
+        value = Value(_bare(value.text), value.numbers)
         specs = [self.source.leaves[name].spec for name in keys]
         if any(spec is None or spec.dtype != dtype for spec in specs):
             value = cast(value, dtype)
         return Formation(key, keys, value, Evidence.ARITHMETIC)
+
+
+def _bare(text: str) -> str:
+    """An expression without parentheses around all of it."""
+    depths = itertools.accumulate({"(": 1, ")": -1}.get(letter, 0) for letter in text)
+    around_all = text.startswith("(") and list(depths).index(0) == len(text) - 1
+    return text[1:-1] if around_all else text
 
 
 def _telling_slices(of: Fingerprint) -> set[int]:
