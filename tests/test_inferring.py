@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import ckpt_surgery
 from ckpt_surgery import SurgeryError, inferring
-from ckpt_surgery.inference import by_values
+from ckpt_surgery.inference import by_values, drafting
 from ckpt_surgery.inference.formations import Evidence, Findings, Value
 from tests.support import checkpoints
 from tests.support.comparing import assert_same
@@ -230,7 +230,7 @@ def test_what_its_proof_refutes_is_undecided() -> None:
 
 
 def test_a_draft_that_does_something_else_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = inferring.drafted
+    right = drafting.drafted
 
     def wrong(findings: Findings, header: Any) -> Any:
         moved = [replace(one, target=one.target + "2") for one in findings.formations]
