@@ -217,8 +217,9 @@ def wrong_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("wrong_layouts")
 def test_what_its_proof_refutes_is_undecided() -> None:
-    tree = {"square": normal(4, 4), "other": normal(3, 4), "norm": np.ones(4, np.float32)}
-    found = ckpt_surgery.infer(tree, tree)
+    source = {"a": normal(4, 4), "other": normal(3, 4), "norm": np.ones(4, np.float32)}
+    target = {"square": source["a"], "other": source["other"], "norm": source["norm"]}
+    found = ckpt_surgery.infer(source, target)
     assert not found.decided
     assert found.problems == ()
     (refuted,) = found.findings.undecided

@@ -64,10 +64,10 @@ def test_the_recipe_makes_the_target() -> None:
     assert done.stdout == "same keys, kinds, shapes, dtypes and values (2 leaves)\n"
 
 
-def test_out_leaves_stdout_empty_and_is_named() -> None:
+def test_with_out_the_summary_goes_to_stdout_and_names_the_file() -> None:
     done = run("infer", "old.safetensors", "new.safetensors", "--out", "draft.yaml")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr.endswith("decided  3 rules · planned, and proved · draft.yaml\n")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("decided  3 rules · planned, and proved · draft.yaml\n")
     assert run("lint", "draft.yaml").exit_code == 0
 
 
@@ -97,7 +97,7 @@ def test_documents_are_what_the_schema_says(target: str) -> None:
 def test_what_the_target_adds() -> None:
     done = run("infer", "old.safetensors", "headed.safetensors", "--out", "draft.yaml")
     assert done.exit_code == 0
-    assert "from the target: `head`; run the recipe with --target\n" in done.stderr
+    assert "from the target: `head`; run the recipe with --target\n" in done.stdout
     arguments = ("apply", "draft.yaml", "old.safetensors", "made.safetensors")
     assert run(*arguments).exit_code == 2
     assert run(*arguments, "--target", "headed.safetensors").exit_code == 0
@@ -106,9 +106,9 @@ def test_what_the_target_adds() -> None:
 
 def test_what_is_not_decided_ends_with_3_and_does_not_run() -> None:
     done = run("infer", "old.safetensors", "open.safetensors", "--out", "draft.yaml")
-    assert (done.exit_code, done.stdout) == (3, "")
-    assert "not decided: `q`: " in done.stderr
-    assert done.stderr.endswith("does not run as it is · draft.yaml\n")
+    assert (done.exit_code, done.stderr) == (3, "")
+    assert "not decided: `q`: " in done.stdout
+    assert done.stdout.endswith("does not run as it is · draft.yaml\n")
     assert "# not decided: q: " in Path("draft.yaml").read_text()
     assert run("apply", "draft.yaml", "old.safetensors", "made.safetensors").exit_code == 2
     assert not Path("made.safetensors").exists()

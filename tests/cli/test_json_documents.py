@@ -52,8 +52,6 @@ WRITTEN = [
     ("lint", "lint r.yaml bad.yaml --format json"),
     ("infer", "infer m.safetensors v.safetensors --json -"),
     ("invert", "invert r.yaml m.safetensors --json"),
-    ("infer", "infer m.safetensors v.safetensors --json"),
-    ("infer", "infer m.safetensors n.safetensors --json"),
     ("error", "plan bad.yaml m.safetensors --json"),
     ("error", "inspect gone.npz --json"),
     ("error", "plan --nope --json"),
