@@ -1,12 +1,13 @@
 """Leaves of one repeated value, which prove nothing by themselves: they go as others of their family do."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.families import family_of
+from ckpt_surgery.inference.fingerprints import Fingerprint
 from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.sides import Side
+from ckpt_surgery.inference.sides import Side, kind_of
 
 
 def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:
@@ -40,7 +41,20 @@ def same_constant(source: Side, keys: tuple[str, ...], target: Side, key: str) -
     if spec is None or key not in target.fingerprints or not target.is_array(key):
         return False
     wanted = target.fingerprints[key][spec.dtype]
-    given = source.as_dtype(spec.dtype)
+    given = source.as_dtype(spec.dtype) | _of_other_sign(source, keys, kind_of(spec.dtype))
     return wanted.constant and all(
         name in given and given[name].constant and given[name].low == wanted.low for name in keys
     )
+
+
+def _of_other_sign(side: Side, keys: Iterable[str], kind: str) -> dict[str, Fingerprint]:
+    """Integers without a sign, where such with one are asked for, and the other way round."""
+    other = {"i": "u", "u": "i"}.get(kind)
+    return {
+        key: side.fingerprints[key][spec.dtype]
+        for key in keys
+        if key in side.fingerprints
+        and (spec := side.leaves[key].spec) is not None
+        and kind_of(spec.dtype) == other
+        and side.is_array(key)
+    }

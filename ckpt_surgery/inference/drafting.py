@@ -16,7 +16,7 @@ from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.inference.writing import document_of, text_of
 
-_MANY_KEPT = 3
+_MANY_KEPT = 2
 """Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
 
 _MANY_PLAIN = 2

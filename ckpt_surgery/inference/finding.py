@@ -30,6 +30,8 @@ from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.values import X, cast
 
 _ALONE = "nothing in SRC has its size and kind; a listing has no value for it"
+_MOST_ROUNDS = 4
+"""How often names are asked about what is left."""
 
 
 class Shared(StrEnum):
@@ -132,9 +134,15 @@ class _Search:
     def by_names(self) -> None:
         """What names say, checked against the values where there are some.
 
-        First of all leaves; then of the layers of each kind by themselves, where there are several kinds.
+        First of all leaves, again while that decides more; then of the layers of each kind by themselves,
+        where there are several kinds.
         """
-        unclear = self._said_by_names(set(self.source.leaves), set(self.target.leaves))
+        unclear: tuple[Undecided, ...] = ()
+        for _ in range(_MOST_ROUNDS):
+            known = len(self.formations)
+            unclear = self._said_by_names(set(self.source.leaves), set(self.target.leaves))
+            if not unclear or len(self.formations) == known:
+                break
         for kind in layer_kinds(self.source.families):
             self._said_by_names(kind, self._free(unclear))
         for kind in layer_kinds(self.target.families):

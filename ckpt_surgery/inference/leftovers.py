@@ -99,4 +99,4 @@ def _split(kind: Kind, count: int, whole: Mapping[Kind, list[str]]) -> list[str]
 def _kind(leaf: Leaf) -> Kind:
     if leaf.spec is None or leaf.kind not in (LeafKind.ARRAY, LeafKind.SCALAR):
         return 0, f"{leaf.kind} {leaf.empty}"
-    return leaf.spec.size, kind_of(leaf.spec.dtype)
+    return leaf.spec.size, kind_of(leaf.spec.dtype).replace("u", "i")  # integers, with a sign or without

@@ -106,7 +106,7 @@ weight: weight value, kernel value, scale value, gamma value, embedding value
 bias: bias, beta, b, bias value, beta value
 mean: running mean, moving mean, mean, mean value
 var: running var, moving variance, var, moving var, variance, var value
-step: step, global step, count, num batches tracked, iteration
+step: step, global step, count, num batches tracked, iteration, optimizer step, optimizer state step
 quantscale: weight scale, kernel scale, weight scale inv, qscale
 optimizer: opt state, optimizer, optimizer state, param states, opt, slot variables
 m: mu, exp avg, adam m, slot m, trace, momentum, momentum buffer, inner m
