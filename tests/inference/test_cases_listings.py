@@ -1,0 +1,123 @@
+"""Names, shapes and dtypes alone: decided where they suffice, and open with candidates where they do not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import yaml
+
+from ckpt_surgery import Inferred, infer, plan
+from tests.inference.cases import fused, gpt_oss
+from tests.inference.cases.running import Arrays, assert_found, inferred, undecided
+from tests.recipes.decoder_layouts import (
+    GEMMA,
+    LLAMA,
+    MIXTRAL,
+    QWEN,
+    QWEN_MOE,
+    Decoder,
+    Layout,
+    Shapes,
+    hf_arrays,
+    hf_shapes,
+    jax_arrays,
+    jax_shapes,
+)
+from tests.support.trees import nested
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+F32 = np.dtype(np.float32)
+
+
+def listing(path: Path, shapes: Shapes) -> str:
+    leaves = [{"key": key, "shape": list(shape), "dtype": "bfloat16"} for key, shape in shapes.items()]
+    path.write_text(json.dumps({"leaves": leaves}))
+    return str(path)
+
+
+def abstract(shapes: Shapes) -> Any:
+    return nested({key: jax.ShapeDtypeStruct(shape, BF16) for key, shape in shapes.items()})
+
+
+def assert_listed(tmp_path: Path, source: Shapes, target: Shapes, by_hand: int) -> Inferred:
+    """Assert that a draft gives the shapes of a listing, with about as few rules as `by_hand`."""
+    found = infer(abstract(source), listing(tmp_path / "target.json", target))
+    assert found.decided, [(one.targets[:3], one.why) for one in found.findings.undecided]
+    assert found.values == "none"
+    made = plan(found.recipe, abstract(source), memory="1TiB")
+    assert {step.leaf.key.text: step.leaf.spec.shape for step in made.steps} == target
+    assert len(yaml.safe_load(found.recipe)["rules"]) <= 1.5 * by_hand, found.recipe
+    return found
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(scan=False)], ids=["scanned", "by layers"])
+@pytest.mark.parametrize(
+    ("model", "by_hand"),
+    [(LLAMA, 7), (QWEN, 7), (MIXTRAL, 8), (QWEN_MOE, 9)],
+    ids=lambda one: getattr(one, "family", ""),
+)
+def test_published_sizes(model: Decoder, by_hand: int, layout: Layout, tmp_path: Path) -> None:
+    """Real widths, so that most matrices are told apart by their shapes; there and back."""
+    theirs, ours = hf_shapes(model), jax_shapes(model, layout)
+    assert_listed(tmp_path, theirs, ours, by_hand)
+    assert_listed(tmp_path, ours, theirs, by_hand)
+
+
+def assert_open(source: Arrays, target: Arrays, still_open: set[str]) -> None:
+    """Assert what names leave open; nothing of it is claimed by a rule, and the draft does not run."""
+    found = inferred(source, target, values="ignore")
+    assert not found.decided
+    assert undecided(found) == still_open
+    assert found.problems == ()
+    assert found.findings.from_target == ()
+    assert yaml.safe_load(found.recipe)["unmatched"] == "error"
+    assert {one.target for one in found.findings.formations} == target.keys() - still_open
+
+
+def test_gemma_2_over_every_second_layer_is_open(tmp_path: Path) -> None:
+    """Which layers are local is not in the names: candidates are told, all else is decided."""
+    target = jax_shapes(GEMMA, Layout())
+    found = infer(abstract(hf_shapes(GEMMA)), listing(tmp_path / "target.json", target))
+    assert undecided(found) == {key for key in target if "/layers/" in key}
+    assert all(one.candidates for one in found.findings.undecided if "query" in one.targets[0])
+
+
+def test_gpt_oss_over_every_second_layer_is_open() -> None:
+    sizes = gpt_oss.Sizes()
+    theirs = gpt_oss.hugging_face(sizes)
+    ours = gpt_oss.scanned(sizes, theirs)
+    assert_open(theirs, ours, {key for key in ours if "/layers/" in key})
+    assert_open(ours, theirs, {key for key in theirs if ".layers." in key})
+
+
+def test_fused_matrices_are_open() -> None:
+    """Where query, key and value begin in one matrix is not in its name."""
+    theirs = fused.gpt2(5, 24)
+    ours = fused.gpt2_in_heads(theirs, 5, 24, 3)
+    parts = {key for key in ours if any(f"/{name}/" in key for name in ("query", "key", "value"))}
+    assert_open(theirs, ours, parts)
+    assert_open(ours, theirs, {key for key in theirs if "c_attn" in key})
+
+
+def test_square_matrices_are_open_with_both_layouts() -> None:
+    """All matrices are 24 by 24: names find each, and nothing says whether it is turned."""
+    model = Decoder("llama3", 5, 3, 3, 8, 24, 24, 24)
+    theirs = hf_arrays(model, F32)
+    ours = jax_arrays(model, Layout(), theirs)
+    for source, target in ((theirs, ours), (ours, theirs)):
+        found = inferred(source, target, values="ignore")
+        assert undecided(found) == {key for key in target if "norm" not in key}
+        assert all(len(one.candidates) > 1 for one in found.findings.undecided)
+
+
+def test_values_that_are_ignored_give_the_same_as_those_that_decide() -> None:
+    """What names decide by themselves is right, not only whole: compared with the values left out."""
+    model = Decoder("qwen3", 5, 6, 3, 8, 24, 40, 50, tied=True)
+    theirs = hf_arrays(model, F32)
+    ours = jax_arrays(model, Layout(), theirs)
+    assert_found(theirs, ours, 7, values="ignore")
+    assert_found(ours, theirs, 7, values="ignore")
