@@ -1,4 +1,4 @@
-"""The JSON document of `infer` as a model."""
+"""The JSON documents of `infer` and `invert` as models."""
 
 from typing import Literal
 
@@ -118,3 +118,23 @@ class InferDocument(Versioned):
     """Leaves that keep the target's values."""
     problems: list[str]
     """Why the draft does not do what was found: a mistake of this program, please report it."""
+
+
+class IrreversibleLeaf(Document):
+    """A leaf of SRC that does not come back."""
+
+    key: str
+    """Its key."""
+    why: str
+    """The reason, such as `dropped by rules[3]`."""
+
+
+class InvertDocument(Versioned):
+    """`invert`."""
+
+    recipe: str
+    """The recipe that goes back, as YAML."""
+    irreversible: list[IrreversibleLeaf]
+    """Every leaf of SRC that does not come back."""
+    problems: list[str]
+    """What the recipe does otherwise than it should: mistakes of the program."""

@@ -4,18 +4,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ckpt_surgery.cli import json_documents, json_inference, json_listings
+from ckpt_surgery.cli import json_documents, json_explanation, json_inference, json_listings
 from ckpt_surgery.cli.json_documents import Versioned
 
 DOCUMENTS: Mapping[str, type[Versioned]] = {
     "plan": json_documents.PlanDocument,
-    "explain": json_documents.ExplainDocument,
+    "explain": json_explanation.ExplainDocument,
     "infer": json_inference.InferDocument,
     "inspect": json_listings.InspectDocument,
     "diff": json_listings.DiffDocument,
     "verify": json_documents.VerifyDocument,
     "lint": json_documents.LintDocument,
-    "invert": json_documents.InvertDocument,
+    "invert": json_inference.InvertDocument,
     "error": json_documents.ErrorDocument,
     "shard": json_documents.ShardDocument,
     "committed": json_documents.CommittedDocument,

@@ -13,13 +13,14 @@ from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.graph.nodes import Apply, reads
 from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
+from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of
 from ckpt_surgery.planner.entries import Drop, Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.problems import Problems
-from ckpt_surgery.planner.producing import braces_of, produce
+from ckpt_surgery.planner.producing import produce
 from ckpt_surgery.planner.target import Target, fitted
 
 

@@ -16,6 +16,7 @@ from ckpt_surgery.language.expressions import Expression
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.scope import Scalar, Unavailable
 from ckpt_surgery.language.templates import Template
+from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claim, Claims, Mirror, why_unused
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, array_of, in_place_of, key_of, under
 from ckpt_surgery.planner.evaluator import FAILED, Evaluator, Names, Ranges, combinations_of
@@ -329,18 +330,6 @@ def _warn_of_braces(index: int, rule: Rule, evaluator: Evaluator) -> None:
     mistaken = braces_of(rule)
     if mistaken is not None:
         evaluator.problems.warn(f"{evaluator.problems.ref(index)}: {mistaken}")
-
-
-def braces_of(rule: Rule) -> str | None:
-    """The warning about a template with the name of a group or variable in mere braces, if there is one."""
-    templates = rule.to if isinstance(rule.to, Mapping) else [rule.to or rule.add]
-    numbers = [] if rule.match is None else [str(i) for i in range(1, rule.match.groups + 1)]
-    names = [*(() if rule.match is None else rule.match.groupindex), *(rule.for_ or ())]
-    spelled = {number: f"\\{number}" for number in numbers} | {name: f"${{{name}}}" for name in names}
-    braced = [name for template in templates if template for name in template.braced if name in spelled]
-    if not braced:
-        return None
-    return f"`{{{braced[0]}}}` stays as it is; `{spelled[braced[0]]}` inserts what it stands for"
 
 
 def _twice(group: Sequence[Contribution]) -> SurgeryError:

@@ -60,8 +60,10 @@ def states() -> tuple[Arrays, Arrays]:
 
 
 def test_linen_and_nnx() -> None:
-    """By hand 8: the rules of `@nnx-to-linen`. `@linen-to-nnx` has 7, in two passes; a draft has one pass, and
-    needs more than that because no prefix stands for keys behind which something is added."""
+    """By hand 8: the rules of `@nnx-to-linen`. `@linen-to-nnx` has 7, in two passes.
+
+    A draft has one pass, and needs more because no prefix stands for keys behind which something is added.
+    """
     linen, nnx = states()
     assert_found(linen, nnx, 8)
     assert_found(nnx, linen, 8)
