@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ckpt_surgery import Inferred, infer, plan
-from tests.inference.cases import fused, gpt_oss
+from tests.inference.cases import deepseek, fused, gpt_oss
 from tests.inference.cases.running import Arrays, assert_found, inferred, undecided
 from tests.recipes.decoder_layouts import (
     GEMMA,
@@ -65,6 +65,30 @@ def test_published_sizes(model: Decoder, by_hand: int, layout: Layout, tmp_path:
     theirs, ours = hf_shapes(model), jax_shapes(model, layout)
     assert_listed(tmp_path, theirs, ours, by_hand)
     assert_listed(tmp_path, ours, theirs, by_hand)
+
+
+@pytest.mark.parametrize("experts", [8, pytest.param(256, marks=pytest.mark.slow)])
+def test_deepseek_v3(experts: int, tmp_path: Path) -> None:
+    """Layers with experts and without are two stacks, though attention has the same names in both.
+
+    By hand: ends (2); for both stacks norms, projections down, their norms, projections up, out (10); mlp,
+    router (2), experts, shared expert.
+    """
+    theirs, ours = deepseek.hugging_face(experts), deepseek.scanned(experts)
+    assert experts < 256 or len(theirs) == 45395
+    for source, target in ((theirs, ours), (ours, theirs)):
+        found = infer(abstract(source), listing(tmp_path / "target.json", target))
+        assert (found.decided, found.problems) == (True, ())
+        assert set(found.findings.dropped) == set()
+        assert {one.target for one in found.findings.formations} == target.keys()
+        assert len(yaml.safe_load(found.recipe)["rules"]) <= 1.5 * 17
+        if target is ours:
+            query = next(
+                one
+                for one in found.findings.formations
+                if one.target.endswith("moe_layers/self_attention/wq_a/kernel")
+            )
+            assert query.sources == tuple(f"model.layers.{i}.self_attn.q_a_proj.weight" for i in range(3, 61))
 
 
 def assert_open(source: Arrays, target: Arrays, still_open: set[str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 Shapes = dict[str, tuple[int, ...]]
-LAYERS, DENSE, EXPERTS, VOCAB = 61, 3, 256, 129280
+LAYERS, DENSE, VOCAB = 61, 3, 129280
 EMBED, MLP, EXPERT_MLP = 7168, 18432, 2048
 HEADS, NOPE, ROPE, VALUE, QUERY_RANK, KV_RANK = 128, 128, 64, 128, 1536, 512
 
@@ -19,28 +19,28 @@ ATTENTION = {
 MATRICES = {"gate_proj": "wi_0", "up_proj": "wi_1", "down_proj": "wo"}
 
 
-def hugging_face() -> Shapes:
-    """45,395 names and shapes."""
+def hugging_face(experts: int = 256) -> Shapes:
+    """Names and shapes; 45,395 of them with all experts."""
     made: Shapes = {
         "model.embed_tokens.weight": (VOCAB, EMBED),
         "model.norm.weight": (EMBED,),
         "lm_head.weight": (VOCAB, EMBED),
     }
     for i in range(LAYERS):
-        made |= {f"model.layers.{i}.{name}.weight": shape for name, shape in _layer(i)}
+        made |= {f"model.layers.{i}.{name}.weight": shape for name, shape in _layer(i, experts)}
         if i >= DENSE:
-            made[f"model.layers.{i}.mlp.gate.e_score_correction_bias"] = (EXPERTS,)
+            made[f"model.layers.{i}.mlp.gate.e_score_correction_bias"] = (experts,)
     return made
 
 
-def _layer(i: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _layer(i: int, experts: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from (("input_layernorm", (EMBED,)), ("post_attention_layernorm", (EMBED,)))
     yield from ((f"self_attn.{name}", theirs) for name, (_, theirs, _) in ATTENTION.items())
     if i < DENSE:
         yield from ((f"mlp.{name}", _matrix(name, MLP)) for name in MATRICES)
         return
-    yield "mlp.gate", (EXPERTS, EMBED)
-    for expert in ("shared_experts", *(f"experts.{e}" for e in range(EXPERTS))):
+    yield "mlp.gate", (experts, EMBED)
+    for expert in ("shared_experts", *(f"experts.{e}" for e in range(experts))):
         yield from ((f"mlp.{expert}.{name}", _matrix(name, EXPERT_MLP)) for name in MATRICES)
 
 
@@ -48,7 +48,7 @@ def _matrix(name: str, inner: int) -> tuple[int, int]:
     return (EMBED, inner) if name == "down_proj" else (inner, EMBED)
 
 
-def scanned() -> Shapes:
+def scanned(experts: int = 256) -> Shapes:
     """Two stacks: the layers without experts, and those with."""
     made: Shapes = {
         "params/token_embedder/embedding": (VOCAB, EMBED),
@@ -61,9 +61,9 @@ def scanned() -> Shapes:
         if stack == "dense_layers":
             layer |= {f"mlp/{ours}/kernel": _matrix(name, MLP)[::-1] for name, ours in MATRICES.items()}
         else:
-            layer |= {"moe_block/gate/kernel": (EMBED, EXPERTS), "moe_block/gate/bias": (EXPERTS,)}
+            layer |= {"moe_block/gate/kernel": (EMBED, experts), "moe_block/gate/bias": (experts,)}
             for name, ours in MATRICES.items():
                 kernel = _matrix(name, EXPERT_MLP)[::-1]
-                layer |= {f"moe_block/{ours}": (EXPERTS, *kernel), f"shared_experts/{ours}/kernel": kernel}
+                layer |= {f"moe_block/{ours}": (experts, *kernel), f"shared_experts/{ours}/kernel": kernel}
         made |= {f"params/decoder/{stack}/{name}": (count, *shape) for name, shape in layer.items()}
     return made
