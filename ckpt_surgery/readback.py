@@ -11,6 +11,7 @@ from operator import attrgetter
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.blocks import read_block
 from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.digests import Digests, bytes_crc, values_crc
 from ckpt_surgery.core.errors import SourceError
@@ -20,7 +21,7 @@ from ckpt_surgery.core.progress import CHECKING, Progress
 from ckpt_surgery.core.protocols import OpaqueSource, Source
 from ckpt_surgery.engine.executors import threads
 from ckpt_surgery.engine.tasks import batches
-from ckpt_surgery.report.values import is_numeric, read_block
+from ckpt_surgery.report.values import is_numeric
 from ckpt_surgery.report.verification import Flaw
 from ckpt_surgery.storage.failures import told
 from ckpt_surgery.storage.reading import OpenFile, opened
