@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
 from ckpt_surgery.core.leaves import Leaf
 
 READ_BYTES = 32 << 20
@@ -19,8 +19,12 @@ def read_regions(leaf: Leaf, memory: int) -> Iterator[Region]:
 def read_block(leaf: Leaf, memory: int) -> Shape:
     """The shape of the regions of `read_regions`."""
     assert leaf.spec is not None
-    limit = max(1, min(READ_BYTES, memory // 8) // leaf.spec.dtype.itemsize)
-    return _block(leaf.spec.shape, _unit(leaf), limit)
+    return _block(leaf.spec, _unit(leaf), min(READ_BYTES, memory // 8))
+
+
+def value_block(spec: ArraySpec) -> Shape:
+    """The shape of regions of at most READ_BYTES, for a value that is computed and not stored."""
+    return _block(spec, (1,) * spec.ndim, READ_BYTES)
 
 
 def _unit(leaf: Leaf) -> Shape:
@@ -31,11 +35,12 @@ def _unit(leaf: Leaf) -> Shape:
     return leaf.manifest.chunk_shape
 
 
-def _block(shape: Shape, unit: Shape, limit: int) -> Shape:
-    """Shape of a block of whole units with at most `limit` elements, grown along the last axes first.
+def _block(spec: ArraySpec, unit: Shape, nbytes: int) -> Shape:
+    """Shape of a block of whole units with at most `nbytes` bytes, grown along the last axes first.
 
     It has at least one unit.
     """
+    shape, limit = spec.shape, max(1, nbytes // spec.dtype.itemsize)
     block = [min(u, n) if n else 1 for u, n in zip(unit, shape, strict=True)]
     for axis in reversed(range(len(shape))):
         others = math.prod(block) // block[axis]

@@ -3,9 +3,10 @@
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SurgeryError
 from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.reading import blocks, evaluated
+from ckpt_surgery.inference.reading import evaluated
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.values import node_of
 
@@ -35,7 +36,7 @@ def equal_elements(one: Formation, source: Side, target: Side) -> bool:
             return False
         return all(
             equal(evaluated(node, region, source), target.read(leaf, region))
-            for region in blocks(leaf, MEMORY)
+            for region in read_regions(leaf, MEMORY)
         )
     except SurgeryError:
         return False  # an expression without a result for these leaves makes none

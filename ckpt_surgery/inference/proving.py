@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.inference.comparing import equal
 from ckpt_surgery.inference.formations import Evidence, Findings
-from ckpt_surgery.inference.reading import blocks, evaluated
+from ckpt_surgery.inference.reading import evaluated
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.planner.plan import Plan, Step
 
@@ -70,7 +71,7 @@ def _difference(step: Step, leaf: Leaf, source: Side, target: Side, memory: int)
     """Why a leaf is not what the plan makes; None if all elements are equal, bit for bit."""
     assert target.read is not None, "values are compared where there are values"
     try:
-        for region in blocks(leaf, memory):
+        for region in read_regions(leaf, memory):
             made = evaluated(step.value, region, source)
             wanted = target.read(leaf, region)
             if not equal(made, wanted):

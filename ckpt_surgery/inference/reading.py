@@ -1,12 +1,13 @@
 """Reading the values of both checkpoints, within a budget of memory: each leaf once, in blocks."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.blocks import read_block, value_block
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Node
@@ -14,9 +15,6 @@ from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, least
 from ckpt_surgery.inference.formations import Value
 from ckpt_surgery.inference.sides import Side, kind_of
 from ckpt_surgery.inference.values import node_of
-
-BLOCK = 32 << 20
-"""Bytes that are read at a time, at most."""
 
 
 def fingerprints_of(
@@ -36,7 +34,7 @@ def fingerprints_of(
         if spec is None or not kind_of(spec.dtype):
             continue
         wanted = least_common(roundings, spec.dtype)
-        block = _block(leaf, memory)
+        block = read_block(leaf, memory)
         found[key] = fingerprints(partial(read, leaf), spec, block, wanted)
         if progress is not None:
             progress(leaf.nbytes)
@@ -48,7 +46,7 @@ def fingerprint_of(value: Value, leaves: Sequence[Leaf], side: Side, dtype: np.d
     node = node_of(value, leaves)
     spec = node.spec
     wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)
-    found = fingerprints(lambda region: evaluated(node, region, side), spec, _even(spec, BLOCK), wanted)
+    found = fingerprints(lambda region: evaluated(node, region, side), spec, value_block(spec), wanted)
     return found[dtype] if dtype in found else found[spec.dtype]
 
 
@@ -57,29 +55,3 @@ def evaluated(node: Node, region: Region, side: Side) -> np.ndarray:
     assert side.read is not None, "a side whose values are not known is not read"
     read = side.read
     return evaluate(node, region, lambda _, leaf, part: read(leaf, part))
-
-
-def blocks(leaf: Leaf, memory: int) -> Iterator[Region]:
-    """The regions in which a leaf is read."""
-    assert leaf.spec is not None
-    return chunk_regions(leaf.spec.shape, _block(leaf, memory))
-
-
-def _block(leaf: Leaf, memory: int) -> Shape:
-    """The shape of a block: whole chunks where the leaf is stored in encoded chunks, an even part else."""
-    assert leaf.spec is not None
-    limit = min(BLOCK, max(1, memory // 8))
-    manifest = leaf.manifest
-    if manifest is None or manifest.codec.name == "raw":
-        return _even(leaf.spec, limit)
-    return tuple(max(1, length) for length in manifest.chunk_shape)
-
-
-def _even(spec: ArraySpec, limit: int) -> Shape:
-    """The shape of a block of at most so many bytes, which is long along the last axes."""
-    left = max(1, limit // max(1, spec.dtype.itemsize))
-    block = []
-    for length in reversed(spec.shape):
-        block.append(max(1, min(length, left)))
-        left = max(1, left // max(1, length))
-    return tuple(reversed(block))
