@@ -265,6 +265,7 @@ def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened)
     document = dict(draft.document)
     if findings.undecided:
         document["unmatched"] = "drop"
+        document["rules"] = document["rules"][: -1 if draft.stops else None]
         document["target"] = {"missing": "fallback"}
     # The plan is only looked at: it is not cut into tasks that fit into memory, which takes long.
     options: Any = {**source.options, "memory": UNBOUNDED}

@@ -291,3 +291,13 @@ def test_the_draft_does_not_replace_what_it_is_made_from(which: int, source: Pat
     assert refused.value.exit_code == 2
     assert source.read_bytes() == before
     assert not (target / "draft.yaml").exists()
+
+
+def test_a_draft_without_a_free_leaf_stops_by_a_rule_of_its_own() -> None:
+    """`unmatched: error` finds nothing where all leaves are claimed."""
+    source = {"a": np.ones((3, 2), np.float32)}
+    found = ckpt_surgery.infer(source, {**source, "it's {new}": np.zeros(7, np.float32)}, values="ignore")
+    assert not found.decided
+    assert not found.problems
+    with pytest.raises(ckpt_surgery.SurgeryError, match=r"it's \{new\} is not decided"):
+        ckpt_surgery.plan(found.recipe, source)

@@ -14,7 +14,7 @@ from ckpt_surgery.inference.merging import merged
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import RuleDraft
 from ckpt_surgery.inference.tables import Tables
-from ckpt_surgery.inference.writing import document_of, text_of
+from ckpt_surgery.inference.writing import document_of, stop_of, text_of, with_stop
 
 _MANY_KEPT = 2
 """Rules for leaves that stay as they are, above which `unmatched: keep` stands for them."""
@@ -51,13 +51,15 @@ class Draft:
     """What is known of each rule, in order."""
     text: str
     """The recipe as YAML, with comments."""
+    stops: bool = False
+    """Whether the last rule of the document keeps the draft from running, because nothing else would."""
 
 
 def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
     """The recipe that does what was found. `header`: lines of the comment at its beginning, without `#`.
 
     What is not decided is said in comments, with its candidates; no rule claims their leaves, and
-    `unmatched: error` keeps the draft from running by accident.
+    `unmatched: error` keeps the draft from running by accident. Where no leaf is left, a last rule does.
     """
     tables = Tables()
     source, target = Universe(findings.source_keys), Universe(findings.target_keys)
@@ -75,11 +77,15 @@ def drafted(findings: Findings, header: Sequence[str] = ()) -> Draft:
         rules = [rule for rule in rules if rule.kind is not Kind.KEPT]
     document = document_of(rules, tables, keeps)
     text, lines = text_of(document, rules, header, findings.undecided, findings.conflicts)
+    stops = bool(findings.undecided) and _claimed(rules) >= set(findings.source_keys)
+    if stops:
+        document["rules"].append(stop_of(findings.undecided))
+        text = with_stop(text, document["rules"][-1])
     told = tuple(
         DraftedRule(f"rules[{at}]", line, len(rule.claims), rule.makes, rule.evidence, "; ".join(rule.whys))
         for at, (rule, line) in enumerate(zip(rules, lines, strict=True))
     )
-    return Draft(document, told, text)
+    return Draft(document, told, text, stops)
 
 
 def _fewest(
@@ -92,5 +98,9 @@ def _fewest(
 
 def _all_claimed(rules: Sequence[RuleDraft], findings: Findings) -> bool:
     """Whether everything is decided, and every source leaf is claimed: none could be kept by accident."""
-    claimed = {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}
-    return not findings.undecided and claimed >= set(findings.source_keys)
+    return not findings.undecided and _claimed(rules) >= set(findings.source_keys)
+
+
+def _claimed(rules: Sequence[RuleDraft]) -> set[str]:
+    """The leaves of the source that rules claim."""
+    return {key for rule in rules if rule.kind is not Kind.FILLED for key in rule.claims}

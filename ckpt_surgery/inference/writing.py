@@ -101,6 +101,25 @@ def text_of(
     return "\n".join(lines) + "\n", starts
 
 
+def stop_of(undecided: Sequence[Undecided]) -> dict[str, Any]:
+    """A rule that ends every plan with an error, until somebody deletes it."""
+    first = undecided[0].targets[0]
+    others = sum(len(one.targets) for one in undecided) - 1
+    more = f" and {others:,} more leaves are" if others else " is"
+    return {
+        "add": "not_decided",
+        "when": f"require(False, {ascii(f'{first}{more} not decided')})",
+        "value": "zeros((1,), 'int8')",
+    }
+
+
+def with_stop(text: str, rule: Mapping[str, Any]) -> str:
+    """The text of a draft with this rule behind all others."""
+    told = "  # write the rules that are missing, then delete this one, which keeps the draft from running"
+    last = yaml_text({"rules": [rule]}).splitlines()[1:]
+    return "\n".join([text.replace("rules: []", "rules:").rstrip("\n"), told, *last]) + "\n"
+
+
 def comment(text: str) -> str:
     """A line of a comment; what would end the line, or hide, is written as an escape."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

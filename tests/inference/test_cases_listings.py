@@ -57,7 +57,7 @@ def assert_listed(tmp_path: Path, source: Shapes, target: Shapes, by_hand: int) 
 @pytest.mark.parametrize("layout", [Layout(), Layout(scan=False)], ids=["scanned", "by layers"])
 @pytest.mark.parametrize(
     ("model", "by_hand"),
-    [(LLAMA, 7), (QWEN, 7), (MIXTRAL, 8), (QWEN_MOE, 9)],
+    [(LLAMA, 7), (QWEN, 7), (MIXTRAL, 8), pytest.param(QWEN_MOE, 9, marks=pytest.mark.slow)],
     ids=lambda one: getattr(one, "family", ""),
 )
 def test_published_sizes(model: Decoder, by_hand: int, layout: Layout, tmp_path: Path) -> None:
