@@ -108,7 +108,7 @@ def stop_of(undecided: Sequence[Undecided]) -> dict[str, Any]:
     more = f" and {others:,} more leaves are" if others else " is"
     return {
         "add": "not_decided",
-        "when": f"require(False, {ascii(f'{first}{more} not decided')})",
+        "when": f"require(False, {f'{first}{more} not decided'!a})",
         "value": "zeros((1,), 'int8')",
     }
 
