@@ -7,6 +7,7 @@ from typing import Any
 from ckpt_surgery.inference.formations import Conflict, Undecided
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import Inserted, RuleDraft, TemplatePiece
+from ckpt_surgery.inference.sizes import named_sizes
 from ckpt_surgery.inference.tables import Tables
 from ckpt_surgery.language.yaml_text import yaml_text
 
@@ -17,10 +18,12 @@ _FEW = 3
 
 def document_of(rules: Sequence[RuleDraft], tables: Tables, keeps: bool) -> dict[str, Any]:
     """The recipe. `keeps`: whether leaves that no rule claims stay as they are."""
-    written = [_rule(rule) for rule in rules]
+    written, sizes = named_sizes([_rule(rule) for rule in rules])
     used = {word for rule in rules for text in _expressions(rule) for word in _WORDS.findall(text)}
     wanted = {name: dict(table) for name, table in tables.items().items() if name in used}
     document: dict[str, Any] = {"version": 1, "unmatched": "keep" if keeps else "error"}
+    if sizes:
+        document["params"] = sizes
     if wanted:
         document["tables"] = wanted
     return {**document, "rules": written}
