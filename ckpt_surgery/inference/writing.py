@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.inference.formations import Conflict, Undecided
+from ckpt_surgery.inference.formations import Conflict, Evidence, Undecided
 from ckpt_surgery.inference.parts import Kind
 from ckpt_surgery.inference.rule_drafts import Inserted, RuleDraft, TemplatePiece
 from ckpt_surgery.inference.sizes import named_sizes
@@ -133,7 +133,9 @@ def _evidence(rule: RuleDraft) -> str:
     if rule.evidence is None:
         return ""
     more = f"; and {len(rule.whys) - _FEW} more" if len(rule.whys) > _FEW else ""
-    return ": ".join(filter(None, (str(rule.evidence), "; ".join(rule.whys[:_FEW]) + more)))
+    # That it is the way back of a recipe is true of every rule of such a draft, and said at its beginning.
+    name = "" if rule.evidence is Evidence.RECIPE else str(rule.evidence)
+    return ": ".join(filter(None, (name, "; ".join(rule.whys[:_FEW]) + more)))
 
 
 def _conflict(conflict: Conflict) -> Iterator[str]:
