@@ -48,8 +48,11 @@ def made_parts(findings: Findings) -> list[Part]:
     targets = family_of(families(findings.target_keys))
     moved = _moved(findings.formations)
     subtree: dict[str, Part] = {}
-    for length, keys in subtrees(findings.source_keys, lambda key, length: _new_prefix(moved, key, length)):
-        subtree |= dict.fromkeys(keys, _subtree_moved(length, [moved[key] for key in keys], sources, targets))
+    for length, keys in subtrees(findings.source_keys, lambda key, length: _around(moved, key, length)):
+        around = _around(moved, keys[0], length)
+        assert around is not None, "subtrees consist of leaves that move alike"
+        part = _subtree_moved(length, around, [moved[key] for key in keys], sources, targets)
+        subtree |= dict.fromkeys(keys, part)
     found: dict[int, Part] = {}
     for formation in findings.formations:
         alone = moved.get(formation.sources[0]) is formation
@@ -68,22 +71,35 @@ def _moved(formations: Iterable[Formation]) -> Mapping[str, Formation]:
     }
 
 
-def _new_prefix(moved: Mapping[str, Formation], key: str, length: int) -> str | None:
-    """What stands in the target for the first characters of a source key, if the rest stays."""
+def _around(moved: Mapping[str, Formation], key: str, length: int) -> tuple[str, str] | None:
+    """What stands in the target before and behind the rest of a source key, without its first characters.
+
+    Behind it there is nothing, or one component more.
+    """
     formation = moved.get(key)
-    if formation is None or not formation.target.endswith(key[length:]):
+    if formation is None:
         return None
-    prefix = formation.target[: len(formation.target) - len(key) + length]
-    return prefix if not prefix or prefix.endswith(SEPARATORS) else None
+    target, rest = formation.target, key[length:]
+    shorter = max(target.rfind(separator) for separator in SEPARATORS)
+    for end in (len(target), *([shorter] if shorter > 0 else [])):
+        if target[:end].endswith(rest):
+            prefix = target[: end - len(rest)]
+            return (prefix, target[end:]) if not prefix or prefix.endswith(SEPARATORS) else None
+    return None
 
 
 def _subtree_moved(
-    length: int, formations: Sequence[Formation], sources: Families, targets: Families
+    length: int,
+    around: tuple[str, str],
+    formations: Sequence[Formation],
+    sources: Families,
+    targets: Families,
 ) -> Part:
     first = formations[0]
     source, target = first.sources[0], first.target
     kept = source == target
-    place = None if kept else prefix_of(target, len(target) - len(source) + length, targets)
+    prefix, suffix = around
+    place = None if kept else prefix_of(target, len(prefix), targets, suffix)
     evidence, why = _together(formations)
     return Part(
         Kind.KEPT if kept else Kind.MADE, (prefix_of(source, length, sources),), place, MOVED, evidence, why

@@ -33,6 +33,8 @@ class Place:
     template: Template
     numbers: Numbers
     rest: bool = False
+    suffix: str = ""
+    """What stands behind the rest of each of these keys."""
 
     @property
     def text(self) -> str:
@@ -70,8 +72,11 @@ def place_of(key: str, families: Families) -> Place:
     return Place(family.template, numbers)
 
 
-def prefix_of(key: str, length: int, families: Families) -> Place:
-    """The first `length` characters of a key as its family sees them, standing for all that is below."""
+def prefix_of(key: str, length: int, families: Families, suffix: str = "") -> Place:
+    """The first `length` characters of a key as its family sees them, standing for all that is below.
+
+    `suffix`: what all of that ends with.
+    """
     family, numbers = families[key]
     texts: list[str] = []
     left = length
@@ -81,7 +86,7 @@ def prefix_of(key: str, length: int, families: Families) -> Place:
         if left <= 0 or slot == len(numbers):
             break
         left -= len(numbers[slot])
-    return Place(Template(tuple(texts)), tuple(numbers[: len(texts) - 1]), rest=True)
+    return Place(Template(tuple(texts)), tuple(numbers[: len(texts) - 1]), rest=True, suffix=suffix)
 
 
 def bundles(parts: Iterable[Part]) -> list[Bundle]:
@@ -102,7 +107,7 @@ def bundles(parts: Iterable[Part]) -> list[Bundle]:
 
 def _alike(part: Part) -> object:
     templates = tuple(dict.fromkeys((place.template, place.rest) for place in part.sources))
-    target = None if part.target is None else part.target.template
+    target = None if part.target is None else (part.target.template, part.target.suffix)
     evidence = None if part.sources[0].rest else part.evidence
     return part.kind, target, templates, part.value.text, evidence, bool(part.looked_up)
 

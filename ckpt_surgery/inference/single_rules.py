@@ -156,7 +156,10 @@ def _outputs(bundle: Bundle, seen: Seen, loops: Loops, tables: Tables) -> tuple[
 def _target(rows: Rows, tables: Tables) -> tuple[TemplatePiece, ...] | None:
     targets = [part.target for part, _ in rows_of(rows.group)]
     pieces = spelled([target for target in targets if target is not None], rows, tables)
-    rest = [Inserted("rest")] if targets[0] is not None and targets[0].rest else []
+    first = targets[0]
+    rest: list[TemplatePiece] = []
+    if first is not None and first.rest:
+        rest = [Inserted("rest"), first.suffix]
     return None if pieces is None else joined_text([*pieces, *rest])
 
 
@@ -263,4 +266,4 @@ def _with_literal_sources(part: Part) -> Part:
 
 
 def _literal(place: Place) -> Place:
-    return Place(Template((place.text,)), (), place.rest)
+    return Place(Template((place.text,)), (), place.rest, place.suffix)

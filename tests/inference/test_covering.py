@@ -1,6 +1,8 @@
 """Subtrees whose every leaf meets the same fate."""
 
 from ckpt_surgery.inference.covering import made_parts, plain_parts, subtrees
+from ckpt_surgery.inference.drafting import drafted
+from ckpt_surgery.inference.formations import Evidence, Findings, Formation, Value
 from ckpt_surgery.inference.parts import Kind, Part
 from tests.support.findings import found
 
@@ -57,3 +59,10 @@ def test_dropped_leaves() -> None:
         ("dropped", ["p/b"], None),
     ]
     assert plain_parts(Kind.FILLED, [], among) == []
+
+
+def test_a_component_behind_all_that_is_below() -> None:
+    keys = {f"a/{name}": f"b/{name}/value" for name in ("w/kernel", "w/bias", "norm")}
+    formations = tuple(Formation(new, (old,), Value("x"), Evidence.VALUES) for old, new in keys.items())
+    draft = drafted(Findings(tuple(keys), tuple(keys.values()), formations))
+    assert draft.document["rules"] == [{"match": "a/(?P<rest>.*)", "to": "b/${rest}/value"}]
