@@ -29,7 +29,7 @@ from ckpt_surgery.storage.paths import is_stream, path_text
 from ckpt_surgery.storage.record_files import RECORD_NAME
 
 if TYPE_CHECKING:
-    from ckpt_surgery.planner.document import SavedPlan
+    from ckpt_surgery.planner.document_forms import SavedPlan
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from ckpt_surgery.destinations import destination
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.hooks import HookFile
-from ckpt_surgery.planner.document import SavedPlan, destination_options, read_plan_file
+from ckpt_surgery.planner.document import destination_options, read_plan_file
+from ckpt_surgery.planner.document_forms import SavedPlan
 from ckpt_surgery.planner.document_reading import restored
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.requests import Request

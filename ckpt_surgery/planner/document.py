@@ -11,16 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import FunctionError, UsageError
-from ckpt_surgery.core.leaves import LeafKind
-from ckpt_surgery.core.protocols import LinkMode
 from ckpt_surgery.core.text import abridged, shown
 from ckpt_surgery.core.version import VERSION
 from ckpt_surgery.functions.base import Function
@@ -29,168 +26,30 @@ from ckpt_surgery.functions.registry import kinds
 from ckpt_surgery.graph.node_json import nodes_json
 from ckpt_surgery.graph.nodes import Node, inputs_first
 from ckpt_surgery.language.hooks import HookCall, HookFile
-from ckpt_surgery.language.params import Origin
+from ckpt_surgery.planner.document_forms import (
+    MOST_BYTES,
+    MOST_STEP,
+    MOST_WORKERS,
+    DestinationForm,
+    DroppedForm,
+    HooksForm,
+    InputForm,
+    OutputForm,
+    ParamForm,
+    PlaceForm,
+    RecipeForm,
+    RuleForm,
+    SavedPlan,
+)
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.options import DestinationOptions
-from ckpt_surgery.planner.plan import Plan, Step, Transfer
+from ckpt_surgery.planner.plan import Plan, Step
 from ckpt_surgery.planner.plan_json import plan_json
 
 T = TypeVar("T")
 
 SAVED = "saved"
 """The member of a plan's file that is read back."""
-
-MOST_BYTES = 2**63 - 1
-MOST_WORKERS = 4096
-MOST_STEP = 10**18 - 1
-"""Largest number of a step: Orbax's names of steps are read up to 18 digits."""
-LONGEST_RECIPE = 2**20
-"""Characters of a recipe at most, and so of a line or a column in it."""
-
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Bytes = Annotated[int, Meta(ge=1, le=MOST_BYTES)]
-StepNumber = Annotated[int, Meta(ge=0, le=MOST_STEP)]
-Position = Annotated[int, Meta(ge=1, le=LONGEST_RECIPE + 1)]
-Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-
-
-class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Part of a saved plan: reading one checks the names and types of all members."""
-
-
-class HooksForm(_Form, frozen=True):
-    """The file of hooks."""
-
-    file: str
-    """Absolute path."""
-    sha256: Sha256
-
-
-class RecipeForm(_Form, frozen=True):
-    """The recipe that the plan was made from, which is not read again."""
-
-    path: str
-    sha256: Sha256
-    hooks: HooksForm | None = None
-
-
-class InputForm(_Form, frozen=True):
-    """A source, or the target where it is a checkpoint."""
-
-    name: str
-    path: str
-    """Absolute path."""
-    format: str
-    fingerprint: str
-    """Changes with the checkpoint's files, wherever they lie."""
-    step: StepNumber | None = None
-    item: str | None = None
-
-
-class DestinationForm(_Form, frozen=True):
-    """The destination; `DestinationOptions` describes the fields."""
-
-    format: str
-    path: str | None = None
-    """Absolute path; None if the plan was made without a destination."""
-    step: StepNumber | None = None
-    item: str | None = None
-    zarr: Literal[2, 3] = 3
-    structure_file: bool = False
-    shard_size: Bytes | None = None
-    link_mode: LinkMode = LinkMode.AUTO
-
-
-class PlaceForm(_Form, frozen=True):
-    """A position in the recipe; `Place` describes the fields."""
-
-    file: str
-    path: str
-    line: Position
-    column: Position
-    text: str
-    width: Position = 1
-
-
-class RuleForm(_Form, frozen=True):
-    """A rule that decided about outputs."""
-
-    path: str
-    line: Position
-    value: PlaceForm | None = None
-    """Place of the rule's `value`, at which errors that depend on the values of arrays point."""
-
-
-class OutputForm(_Form, frozen=True):
-    """One output leaf."""
-
-    key: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Components of the key; a list index is its decimal digits."""
-    kind: LeafKind
-    transfer: Transfer
-    value: Any
-    """A VALUE in the notation of `node_json`."""
-    list_indices: tuple[Count, ...] = ()
-    """Which components of the key are list indices, by number."""
-    shape: tuple[Count, ...] | None = None
-    """Shape of the array; None for strings and empty nodes."""
-    dtype: str | None = None
-    served: bool = False
-    """Whether the files that hold copied bytes are copied whole, by the store that they lie in."""
-    chunks: tuple[Positive, ...] | None = None
-    """Chunk shape of a computed array; linked and copied bytes keep theirs."""
-    block: tuple[Positive, ...] | None = None
-    """What one task computes: whole chunks."""
-    sharding: str | None = None
-    prng_impl: str | None = None
-    string: str | None = None
-    empty: str | None = None
-    rule: Count | None = None
-    """Number of the rule that decided; None where a policy did."""
-
-
-class ParamForm(_Form, frozen=True):
-    """A param; `ParamValue` describes the fields."""
-
-    name: str
-    value: Any
-    origin: Origin
-    entry: str | None = None
-    note: str | None = None
-
-
-class DroppedForm(_Form, frozen=True):
-    """A source leaf that feeds no output."""
-
-    source: str
-    key: str
-    why: str
-    rule: Count | None = None
-
-
-class SavedPlan(_Form, frozen=True):
-    """What `apply` does with a saved plan."""
-
-    version: str
-    """Version of the tool that made the plan; no other version carries it out."""
-    recipe: RecipeForm
-    inputs: Annotated[list[InputForm], Meta(min_length=1)]
-    destination: DestinationForm
-    memory: Bytes
-    """Budget in bytes."""
-    workers: Annotated[int, Meta(ge=1, le=MOST_WORKERS)]
-    metadata: str
-    """The custom metadata as JSON text: in files it may have values that strict JSON lacks, such as NaN."""
-    params: list[ParamForm]
-    rules: list[RuleForm]
-    shared: list[Any]
-    """Values that outputs have in common, by number."""
-    outputs: list[OutputForm]
-    dropped: list[DroppedForm]
-    warnings: list[str]
-    sha256: str = ""
-    """Digest of all else (`seal`), by which a file that was damaged or changed is recognized."""
 
 
 class _Version(msgspec.Struct):

@@ -27,16 +27,8 @@ from ckpt_surgery.graph.nodes import Node, Read
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
-from ckpt_surgery.planner.document import (
-    SAVED,
-    DroppedForm,
-    OutputForm,
-    ParamForm,
-    RuleForm,
-    SavedPlan,
-    known_kinds,
-    not_saved,
-)
+from ckpt_surgery.planner.document import SAVED, known_kinds, not_saved
+from ckpt_surgery.planner.document_forms import DroppedForm, OutputForm, ParamForm, RuleForm, SavedPlan
 from ckpt_surgery.planner.entries import RuleRef
 from ckpt_surgery.planner.plan import Dropped, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.planning import ambiguous, costs_of, origin

@@ -24,7 +24,8 @@ from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Sum
 from ckpt_surgery.graph.costs import SHORT_RUN
 from ckpt_surgery.graph.nodes import Apply, Node, Read
-from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, grid_of, output_chunks, signature
+from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, output_chunks, signature
+from ckpt_surgery.planner.periods import grid_of
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf
 
 

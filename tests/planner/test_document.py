@@ -21,7 +21,6 @@ from ckpt_surgery.graph.nodes import Apply, Read
 from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.params import Origin, ParamValue
 from ckpt_surgery.planner.document import (
-    SavedPlan,
     destination_options,
     known_kinds,
     not_saved,
@@ -29,6 +28,7 @@ from ckpt_surgery.planner.document import (
     read_plan_file,
     saved_plan,
 )
+from ckpt_surgery.planner.document_forms import SavedPlan
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.plan_json import plan_json

@@ -18,7 +18,8 @@ from ckpt_surgery.graph.nodes import Apply, Array
 from ckpt_surgery.language.hooks import HookCall, HookFile
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.params import Origin, ParamValue
-from ckpt_surgery.planner.document import SavedPlan, saved_plan
+from ckpt_surgery.planner.document import saved_plan
+from ckpt_surgery.planner.document_forms import SavedPlan
 from ckpt_surgery.planner.document_reading import restored
 from ckpt_surgery.planner.options import DestinationOptions
 from ckpt_surgery.planner.plan import Costs, Fate, Input, Plan, Transfer

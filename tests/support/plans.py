@@ -12,7 +12,8 @@ from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.language.configs import Config, Configs, Layer
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
-from ckpt_surgery.planner.document import SavedPlan, seal
+from ckpt_surgery.planner.document import seal
+from ckpt_surgery.planner.document_forms import SavedPlan
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import Target, listed_target
