@@ -17,7 +17,7 @@ from ckpt_surgery.engine.journal import Finished, Journal, Lines, read_journal
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import Task, batches, make_tasks
 from ckpt_surgery.engine.tracking import Done, Part, Tracker, Written, gathered
-from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.graph.evaluating import Statistics, evaluate
 from ckpt_surgery.planner.plan import Plan
 
 NOTHING = Finished()
@@ -109,6 +109,7 @@ class _Worker:
         self._sources = sources
         self._outputs = sink.outputs
         self._writer = writer
+        self._statistics = Statistics(self._read)
 
     def do(self, task: Task, known: Finished) -> Done:
         """Link or copy the stored bytes of an output, or compute and write a region. Raises SurgeryError.
@@ -123,7 +124,9 @@ class _Worker:
                 return Done(Finished(chunks=adoption.chunks), adoption.files)
             if known.crc is not None and self._holds(output, task.region, known.crc):
                 return Done(known)
-            block = evaluate(step.value, task.region, self._read)
+            assert step.cut is not None
+            statistics = self._statistics.of(step.value, step.cut.pieces)
+            block = evaluate(step.value, task.region, self._read, statistics)
             raise_if_cancelled()
             crc = values_crc(block)
             self._writer.write(output, task.region, block)

@@ -16,6 +16,7 @@ from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.selections import Selection, bounding_box, broadcast, of_region
 from ckpt_surgery.functions.signatures import takes
+from ckpt_surgery.functions.streams import Pass
 
 Specs = Sequence[ArraySpec]
 """Shapes and dtypes of a function's inputs, in order."""
@@ -80,6 +81,12 @@ class Function:
     """How many arrays of the size of the whole result (at least 4 bytes per element) `apply` holds, even if
     only a region is wanted. 0: its memory is proportional to the region."""
 
+    most_passes: ClassVar[int] = 1
+    """How often a stream that gives the result reads its input at most, for the plan's costs."""
+
+    state: ClassVar[int] = 0
+    """Bytes that a pass of a stream holds, with what it has seen of one block, beyond numbers."""
+
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):
             cls.kind = cls.name
@@ -120,6 +127,22 @@ class Function:
         Raises DataError for values that have no result, such as an integer overflow.
         """
         raise NotImplementedError
+
+    def stream(self, ins: Specs) -> Pass | None:
+        """The first pass over the one input that gives the whole result, which has to be a small array.
+
+        None (the default) if regions of the result are computed by `apply` alone. Otherwise `apply` is not
+        asked while a plan is carried out: the passes are made once for each output, before its regions, in
+        blocks that fit into the memory; every process makes its own. `apply` has to give the same bits.
+        """
+        return None
+
+    def statistics(self, ins: Specs) -> "Sequence[Function]":
+        """Functions of the same inputs whose results become further inputs, in this order, behind them.
+
+        They are asked for when the function is called in an expression; the default is none.
+        """
+        return ()
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         """The elements of the inputs that these elements of the result are computed from.

@@ -138,10 +138,10 @@ def check_sums(name: str, rows: np.ndarray, magnitude: int, region: Region) -> N
     tall = _PIECE // width
     for top in range(0, height, tall):
         pieces = (rows[top : top + tall, left : left + width] for left in range(0, length, width))
-        check_exact(name, functools.reduce(operator.add, map(_exact_sums, pieces)), rows.dtype, region, top)
+        check_exact(name, functools.reduce(operator.add, map(exact_sums, pieces)), rows.dtype, region, top)
 
 
-def _exact_sums(piece: np.ndarray) -> np.ndarray:
+def exact_sums(piece: np.ndarray) -> np.ndarray:
     """The sum of each row as a Python integer, in an array of objects."""
     if can_overflow(bound(piece) * piece.shape[1], piece.dtype):
         piece = piece.astype(object)

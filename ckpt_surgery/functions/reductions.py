@@ -1,13 +1,14 @@
 """Reductions over axes: `sum`, `mean`, `max`, `min` and `norm`.
 
 Each element of a result is computed from all elements along the reduced axes, in an order that depends only
-on their number. So a result is the same, bit for bit, for any chunking.
+on their number. So a result is the same, bit for bit, for any chunking. A reduction over all axes is computed
+in a stream: floats in float64, by blocks and in their order, and rounded once.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from ckpt_surgery.core.selections import Selection
 from ckpt_surgery.core.tiles import to_c_order
 from ckpt_surgery.functions.axes import axes_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
-from ckpt_surgery.functions.integers import bound, check_sums, summation
+from ckpt_surgery.functions.integers import bound, check_exact, check_sums, exact_sums, summation
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.streams import Folded, Pass, streamed
 
 T = TypeVar("T")
 
@@ -56,6 +58,9 @@ class Reduction(Function):
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
         if region.size == 0:  # the block may have elements: along the reduced axes it is whole
             return np.empty(region.shape, self._result_dtype(ins[0].dtype))
+        stream = self.stream(ins)
+        if stream is not None:
+            return streamed(stream, blocks[0])
         axes = self._axes(ins[0].ndim)
         kept = [axis for axis in range(ins[0].ndim) if axis not in axes]
         length = math.prod(ins[0].shape[axis] for axis in axes)
@@ -64,6 +69,34 @@ class Reduction(Function):
         self.check(rows, blocks[0], region)
         with np.errstate(all="ignore"):
             return self.reduced(rows).reshape(region.shape)
+
+    def stream(self, ins: Specs) -> Pass | None:
+        spec = ins[0]
+        if len(self._axes(spec.ndim)) < spec.ndim:
+            return None
+        whole = self.infer(ins)
+
+        def result(total: Any) -> np.ndarray:
+            value = np.asarray(self.finished(total, spec, Region.whole(whole.shape)))
+            return value.astype(whole.dtype).reshape(whole.shape)
+
+        wide = _wide(self.work_dtype(spec.dtype))
+        return Folded(lambda piece: self.folded(converted(piece, wide)), self.joined, result)
+
+    def folded(self, piece: np.ndarray) -> Any:
+        """The value of a vector of consecutive elements, floats in float64."""
+        raise NotImplementedError
+
+    def joined(self, first: Any, second: Any) -> Any:
+        """The value of two runs of elements, from those of each."""
+        return first + second
+
+    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
+        """The result for the value of all elements of an array; None where it has none.
+
+        `region` is all of the result. Raises DataError if it is out of range.
+        """
+        return 0 if total is None else total
 
     def check(self, rows: np.ndarray, block: np.ndarray, region: Region) -> None:
         """Raises DataError if the value of a row is out of range; `rows` holds the elements of `block`."""
@@ -106,6 +139,26 @@ class Sum(Reduction):
         if is_integer(rows.dtype):
             check_sums(self.name, rows, bound(block), region)
 
+    def folded(self, piece: np.ndarray) -> Any:
+        if is_integer(piece.dtype):
+            return exact_sums(piece[None])[0]
+        return _sum(piece)
+
+    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
+        if isinstance(total, int):
+            check_exact(self.name, np.array([total], object), self.work_dtype(spec.dtype), region, 0)
+        return 0 if total is None else total
+
+
+def _wide(dtype: DType) -> DType:
+    """The dtype in which a stream of values of this work dtype is computed."""
+    return np.result_type(dtype, np.float64) if rank(dtype) > 1 else dtype
+
+
+def _sum(piece: np.ndarray) -> Any:
+    """The sum of a vector of float64 or complex128, as a number of Python's."""
+    return np.add.reduce(piece).item()
+
 
 def _fractional(dtype: DType) -> DType:
     """The dtype in which fractions of values of this dtype are computed: float64 for integers and bools."""
@@ -128,6 +181,12 @@ class Mean(Reduction):
     def reduced(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(np.add.reduce(rows, axis=1) / rows.dtype.type(rows.shape[1]))
 
+    def folded(self, piece: np.ndarray) -> Any:
+        return _sum(piece)
+
+    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
+        return np.divide(0.0 if total is None else total, float(spec.size))
+
 
 @dataclass(frozen=True)
 class _Extreme(Reduction):
@@ -137,6 +196,12 @@ class _Extreme(Reduction):
         if any(ins[0].shape[axis] == 0 for axis in self._axes(ins[0].ndim)):
             raise FunctionError(f"`{self.name}` has no value for {ins[0]}: it is over no elements")
         return super().infer(ins)
+
+    def folded(self, piece: np.ndarray) -> Any:
+        return self.reduced(piece[None])[0]
+
+    def joined(self, first: Any, second: Any) -> Any:
+        return self.folded(np.array([first, second]))
 
 
 @dataclass(frozen=True)
@@ -193,3 +258,15 @@ class Norm(Reduction):
         if self.ord == 1:
             return np.asarray(np.add.reduce(sizes, axis=1))
         return np.asarray(np.sqrt(np.add.reduce(sizes * sizes, axis=1)))
+
+    def folded(self, piece: np.ndarray) -> Any:
+        sizes = np.abs(piece)
+        if self.ord == "inf":
+            return np.maximum.reduce(sizes, initial=0)
+        return _sum(sizes if self.ord == 1 else sizes * sizes)
+
+    def joined(self, first: Any, second: Any) -> Any:
+        return np.maximum(first, second) if self.ord == "inf" else first + second
+
+    def finished(self, total: Any, spec: ArraySpec, region: Region) -> Any:
+        return np.sqrt(total or 0.0) if self.ord == 2 else super().finished(total, spec, region)

@@ -87,6 +87,8 @@ def own_bytes(part: Part, parts: Sequence[Part]) -> int:
     node = part.node
     if isinstance(node, Read):
         return _reading(node, part.region)
+    if node.streamed:
+        return 0  # it is there already
     width = node.spec.dtype.itemsize
     made = node.function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
     return made + sum(

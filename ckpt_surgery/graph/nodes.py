@@ -7,7 +7,7 @@ because thousands of passes make graphs that are thousands of levels deep.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -86,6 +86,14 @@ class Apply:
         return spec
 
     @cached_property
+    def streamed(self) -> bool:
+        """Whether the whole value is computed once, in a stream of blocks of its input."""
+        function = self.function
+        if type(function).stream is Function.stream:
+            return False
+        return function.stream([node.spec for node in self.inputs]) is not None
+
+    @cached_property
     def weight(self) -> int:
         """The number of inputs, and of indices in the function's fields, with 1 for the function itself."""
         fields = vars(self.function).values()
@@ -133,9 +141,46 @@ class Series:
 def applied(function: Function, inputs: Sequence[Array]) -> Array:
     """The lazy array of a function of arrays. Raises FunctionError if their shapes or dtypes do not fit."""
     nodes = tuple(array.settled() if function.exact_inputs else array.node for array in inputs)
-    node = Apply(function, nodes)
+    node = _with_statistics(function, nodes)
     dtype = node.spec.dtype
     return Array(node, function.declared_dtype([array.dtype for array in inputs]) if inputs else dtype)
+
+
+def _with_statistics(function: Function, nodes: tuple[Node, ...]) -> Apply:
+    """The function of these nodes, and of what it has to know about them as a whole."""
+    statistics = function.statistics([node.spec for node in nodes])
+    return Apply(function, (*nodes, *[Apply(statistic, nodes) for statistic in statistics]))
+
+
+def streams_of(value: Node) -> tuple[Apply, ...]:
+    """The parts of a value that are computed in streams, each after those that it is computed from."""
+    return tuple(node for node in inputs_first([value]) if node.streamed)
+
+
+def with_shared_parts(value: Node) -> Node:
+    """The value with parts that are the same function of the same leaves as one node, so computed once.
+
+    An expression that names a norm twice has two nodes for it. Values without streams stay as they are: what
+    their parts take is little beside the reading.
+    """
+    if not isinstance(value, Apply) or not streams_of(value):
+        return value
+    known: dict[Hashable, Node] = {}
+    found: dict[int, Node] = {}
+
+    def of(node: Node) -> Node:
+        if isinstance(node, Read):
+            return known.setdefault((node.source, node.leaf.key.text), node)
+        return found[id(node)]
+
+    for node in inputs_first([value]):
+        inputs = tuple(map(of, node.inputs))
+        form = (type(node.function), repr(node.function), tuple(map(id, inputs)))  # equal: 2 and 2.0
+        if form not in known:
+            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+            known[form] = node if same else Apply(node.function, inputs)
+        found[id(node)] = known[form]
+    return of(value)
 
 
 def reads(node: Node, seen: set[int] | None = None) -> Iterator[Read]:

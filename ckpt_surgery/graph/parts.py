@@ -27,7 +27,7 @@ class Part:
     node: Node
     region: Region
     inputs: tuple[Wanted, ...]
-    """What a function takes, in the order of `Function.needs`."""
+    """What a function takes, in the order of `Function.needs`; nothing if it is computed in a stream."""
 
     @property
     def nbytes(self) -> int:
@@ -39,7 +39,7 @@ def parts_of(node: Node, region: Region) -> list[Part]:
 
     The order is that of a walk depth first, so that few results are waiting to be used at any time.
     """
-    if not isinstance(node, Apply):
+    if not isinstance(node, Apply) or node.streamed:
         return [Part(node, region, ())]
     needs = _needs(node, region)
     return _ordered(node, region, needs)
@@ -77,7 +77,7 @@ def _needs(root: Apply, region: Region) -> dict[int, _Needs]:
         for needs in of_inputs:
             for number, part in needs:
                 child = node.inputs[number]
-                if isinstance(child, Apply):
+                if isinstance(child, Apply) and not child.streamed:
                     if id(child) not in wanted:
                         wanted[id(child)] = {}
                         heappush(waiting, (-child.height, id(child), child))
@@ -96,7 +96,7 @@ def _ordered(root: Apply, region: Region, needs: dict[int, _Needs]) -> list[Part
         if (id(node), wanted) in numbers:
             stack.pop()
             continue
-        if not isinstance(node, Apply):
+        if not isinstance(node, Apply) or node.streamed:
             stack.pop()
             numbers[id(node), wanted] = len(parts)
             parts.append(Part(node, wanted, ()))
@@ -117,7 +117,7 @@ def _ordered(root: Apply, region: Region, needs: dict[int, _Needs]) -> list[Part
 
 def _whole_part(node: Node, region: Region, needs: dict[int, _Needs]) -> tuple[Node, Region]:
     """The part that contains a wanted region of a node."""
-    if not isinstance(node, Apply):
+    if not isinstance(node, Apply) or node.streamed:
         return node, region
     of_node = needs[id(node)]
     return node, of_node.regions[of_node.containing(region)]

@@ -17,6 +17,7 @@ from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.engine.executors.threads import run_all
 from ckpt_surgery.engine.step_errors import about
 from ckpt_surgery.engine.tasks import batches
+from ckpt_surgery.graph.evaluating import Statistics
 from ckpt_surgery.live.filling import Filling
 from ckpt_surgery.live.results import Result
 from ckpt_surgery.live.settings import as_here
@@ -74,6 +75,7 @@ class Computing:
         self._waiting = {id(job): len(job.result.regions) for job in jobs}
         """The number of regions that are not there yet."""
         self._lock = threading.Lock()
+        self._statistics = Statistics(self._read)
 
     def run(self, workers: int) -> None:
         """Compute all leaves. Raises SurgeryError, with the key."""
@@ -122,7 +124,8 @@ class Computing:
     def _fill(self, job: Job, filling: Filling, block: Region) -> None:
         with about(job.step), memory_errors("make it", self._memory):
             raise_if_cancelled()
-            filled = filling.fill(block, self._read)
+            known = self._statistics.of(job.step.value, job.cut.pieces)
+            filled = filling.fill(block, self._read, known)
             self._count(filled.elements * job.itemsize)
             self._note(job, filled.regions)
 

@@ -11,7 +11,7 @@ from ckpt_surgery.core.cancellation import raise_if_cancelled
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import copy_into
 from ckpt_surgery.graph.costs import decoded_bytes, needed
-from ckpt_surgery.graph.evaluating import Reader, evaluate_in_any_order
+from ckpt_surgery.graph.evaluating import Known, Reader, evaluate_in_any_order
 from ckpt_surgery.graph.nodes import Node
 from ckpt_surgery.live.results import Result
 
@@ -40,14 +40,16 @@ class Filling:
         """The cells of a grid of blocks that the regions touch; none where they have no elements."""
         return [cell for cell in chunk_regions(self._value.spec.shape, block) if self._touched(cell)]
 
-    def fill(self, block: Region, read: Reader) -> Filled:
+    def fill(self, block: Region, read: Reader, known: Known) -> Filled:
         """Compute what the regions need of one block. Returns how far that brings them.
+
+        `known`: what `Statistics` gives for the value.
 
         Raises SurgeryError where values or files are bad.
         """
         parts = self._touched(block)
         for box in self._boxes([part for _, part in parts]):
-            values = evaluate_in_any_order(self._value, box, read)
+            values = evaluate_in_any_order(self._value, box, read, known)
             raise_if_cancelled()
             for region, part in parts:
                 if (shared := part.common(box)) is not None:

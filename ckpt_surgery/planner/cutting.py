@@ -1,22 +1,26 @@
 """How an output is cut into chunks and tasks, so that each task stays within the memory budget."""
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape, grid_counts
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import bytes_text
-from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes
-from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first
+from ckpt_surgery.functions.streams import block_shape, seeing_bytes
+from ckpt_surgery.graph.costs import READ_SPAN, chunk_shape_of, decoded_bytes, needed, task_bytes, working_set
+from ckpt_surgery.graph.nodes import Apply, Node, Read, inputs_first, streams_of
 from ckpt_surgery.planner.periods import grid_of
 
 MAX_CHUNK = 32 << 20
 """Bytes of an output chunk at most: small enough to stream, large enough to keep files and indexes few."""
 SMALL_CHUNK = 1 << 20
 """Source chunks with fewer bytes are not imitated: many tiny chunks make many requests."""
+LARGE_PIECE = 64 << 20
+"""Bytes that one thread holds at most of what is computed in a stream, so that all threads get work."""
 WRITE_BUFFER = 64 << 20
 """Bytes that a writer may buffer before it flushes them."""
 MOST_FOLLOWED = 64
@@ -34,7 +38,9 @@ class Cut:
     working_set: int
     """Upper bound of the bytes that a task holds while it runs."""
     read: int
-    """Decoded bytes that all tasks read together."""
+    """Decoded bytes that all tasks read together, with what is computed in streams before them."""
+    pieces: tuple[Shape, ...] = ()
+    """For each of `streams_of` the value, the shape of what a thread evaluates of its input at once."""
 
 
 def signature(value: Node) -> Hashable:
@@ -133,12 +139,13 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, st
     block = _shrink(value, spec.shape, periods, max(room // 4, least + (room - least) // 4))
     if task_bytes(value, _first_block(spec.shape, block)) > room:
         block = _shrink(value, block, (1,) * spec.ndim, room)
+    pieces = tuple(piece_of(node, room, budget) for node in streams_of(value))
     chunks = grid(output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8))))
     block = tuple(
         max(-(-b // c) if b >= n else b // c, 1) * c
         for b, c, n in zip(block, chunks, spec.shape, strict=True)
     )
-    found = measured(value, chunks, block)
+    found = measured(value, chunks, block, pieces)
     if found.working_set > room:
         raise PlanError(
             f"one element needs {bytes_text(found.working_set)} of memory ({_why_so_much(value)}); "
@@ -149,10 +156,15 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, st
     return found
 
 
-def measured(value: Node, chunks: Shape, block: Shape) -> Cut:
-    """The cut into given chunks and blocks, with what it costs."""
+def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] = ()) -> Cut:
+    """The cut into given chunks and blocks, and pieces of what is computed in streams, with what it costs."""
     worst = task_bytes(value, _first_block(value.spec.shape, block))
-    return Cut(chunks, block, worst, _reading(value, value.spec.shape, block))
+    read = _reading(value, value.spec.shape, block)
+    for node, piece in zip(streams_of(value), pieces, strict=True):
+        [child] = node.inputs
+        worst = max(worst, _piece_bytes(node, _first_block(child.spec.shape, piece)))
+        read += node.function.most_passes * _reading(child, child.spec.shape, piece)
+    return Cut(chunks, block, worst, read, tuple(pieces))
 
 
 def finer(value: Node, known: Cut, share: int) -> Cut:
@@ -168,8 +180,43 @@ def finer(value: Node, known: Cut, share: int) -> Cut:
     if least > share:
         share = least + max(0, known.working_set - least) // 4
     block = _shrink(value, known.block, periods, share)
-    found = measured(value, block, block)
+    found = measured(value, block, block, known.pieces)
     return found if found.read <= known.read else known
+
+
+def piece_of(node: Apply, room: int, budget: int) -> Shape:
+    """The shape of what a thread evaluates at once of the input of a stream: whole blocks of it.
+
+    They are whole chunks of the sources too, where `room` bytes are enough for these. Raises PlanError where
+    they are not enough for one block; `budget` is for the message.
+    """
+    [child] = node.inputs
+    shape = child.spec.shape
+    blocks = block_shape(shape)
+    pairs = zip(blocks, grid_of(child), shape, strict=True)
+    periods = tuple(min(math.lcm(b, n), -(-max(1, length) // b) * b) for b, n, length in pairs)
+    held = partial(_piece_bytes, node)
+    least = held(_first_block(shape, periods))
+    whole = tuple(-(-max(1, length) // n) * n for length, n in zip(shape, periods, strict=True))
+    piece = _shrink(child, whole, periods, max(least, min(room // 4, LARGE_PIECE)), held)
+    if least > room:
+        piece = _shrink(child, piece, blocks, room, held)
+    needed = held(_first_block(shape, piece))
+    if needed > room:
+        raise PlanError(
+            f"`{node.function.called()}` needs {bytes_text(needed)} of memory for a block of {child.spec}; "
+            f"the budget of {bytes_text(budget)} leaves {bytes_text(room)} for computing",
+            hint=f'Give it more: `memory="{budget_for(needed)}"`.',
+            code=Code.BUDGET,
+        )
+    return piece
+
+
+def _piece_bytes(node: Apply, region: Region) -> int:
+    """Upper bound of the bytes in memory while a stream takes in a region of its input."""
+    [child] = node.inputs
+    spec = child.spec
+    return working_set(child, region) + seeing_bytes(spec.shape, spec.dtype.itemsize) + node.function.state
 
 
 def _why_so_much(value: Node) -> str:
@@ -221,13 +268,17 @@ def _first_block(shape: Shape, block: Shape) -> Region:
     return Region((0,) * len(shape), tuple(min(b, n) for b, n in zip(block, shape, strict=True)))
 
 
-def _shrink(value: Node, block: Shape, periods: Shape, share: int) -> Shape:
+def _shrink(
+    value: Node, block: Shape, periods: Shape, share: int, held: Callable[[Region], int] | None = None
+) -> Shape:
     """Halve the block, in whole periods, until a task needs at most `share` bytes.
 
-    Each time, halve it along the axis for which all tasks together read least.
+    Each time, halve it along the axis for which all tasks together read least. `held`: the bytes that are
+    needed for the first block, by default those of a task that writes it.
     """
     shape = value.spec.shape
-    while task_bytes(value, _first_block(shape, block)) > share:
+    held = held or partial(task_bytes, value)
+    while held(_first_block(shape, block)) > share:
         halves = [
             (*block[:a], -(-count // 2) * periods[a], *block[a + 1 :])
             for a, count in enumerate(grid_counts(block, periods))

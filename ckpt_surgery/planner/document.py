@@ -163,6 +163,7 @@ def _output_form(step: Step, value: Any, rules: Mapping[RuleRef, int]) -> Output
         served=step.served,
         chunks=None if cut is None else cut.chunks,
         block=None if cut is None else cut.block,
+        pieces=() if cut is None else cut.pieces,
         sharding=leaf.sharding,
         prng_impl=leaf.prng_impl,
         string=leaf.string,

@@ -112,6 +112,8 @@ class OutputForm(_Form, frozen=True):
     """Chunk shape of a computed array; linked and copied bytes keep theirs."""
     block: tuple[Positive, ...] | None = None
     """What one task computes: whole chunks."""
+    pieces: tuple[tuple[Positive, ...], ...] = ()
+    """For each value over whole arrays that it needs, what is read of its input at once."""
     sharding: str | None = None
     prng_impl: str | None = None
     string: str | None = None

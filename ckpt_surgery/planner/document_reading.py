@@ -22,8 +22,9 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import DataFile
 from ckpt_surgery.core.text import bytes_text, shown
 from ckpt_surgery.functions.fields import Mismatch, json_value, typed
+from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.node_json import NodeReader
-from ckpt_surgery.graph.nodes import Node, Read
+from ckpt_surgery.graph.nodes import Node, Read, streams_of
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.params import ParamValue
 from ckpt_surgery.planner.cutting import Cut, budget_for, measured, room_of, signature
@@ -241,9 +242,10 @@ class _StepMaker:
         chunks, block = _grid(form, leaf.spec.shape)
         if self._destination.encoder.grid(leaf, chunks) != chunks:
             _refuse("chunks", f"{self._destination.format} cannot write chunks of {list(chunks)} one by one")
-        alike = (signature(value), chunks, block)
+        alike = (signature(value), chunks, block, form.pieces)
         if alike not in self._cuts:
-            self._cuts[alike] = measured(value, chunks, block)
+            _check_pieces(form, value)
+            self._cuts[alike] = measured(value, chunks, block, form.pieces)
         return self._cuts[alike]
 
 
@@ -277,7 +279,7 @@ def _leaf(form: OutputForm, key: Key, value: Node) -> Leaf:
 
 
 def _check_uncut(form: OutputForm) -> None:
-    for name, lengths in (("chunks", form.chunks), ("block", form.block)):
+    for name, lengths in (("chunks", form.chunks), ("block", form.block), ("pieces", form.pieces or None)):
         if lengths is not None:
             _refuse(name, "only a computed output has it")
 
@@ -293,6 +295,17 @@ def _grid(form: OutputForm, shape: Shape) -> tuple[Shape, Shape]:
     if any(length % chunk for length, chunk in zip(block, chunks, strict=True)):
         _refuse("block", f"{_text(block)} is not made of whole chunks of {_text(chunks)}")
     return chunks, block
+
+
+def _check_pieces(form: OutputForm, value: Node) -> None:
+    """Refuse what is no whole blocks of the inputs of the streams that a value needs."""
+    streams = streams_of(value)
+    if len(form.pieces) != len(streams):
+        _refuse("pieces", f"the value has {len(streams)} parts that are computed in streams")
+    for node, piece in zip(streams, form.pieces, strict=True):
+        blocks = block_shape(node.inputs[0].spec.shape)
+        if len(piece) != len(blocks) or any(n % block for n, block in zip(piece, blocks, strict=True)):
+            _refuse("pieces", f"{_text(piece)} is not made of whole blocks of {_text(blocks)}")
 
 
 def _text(shape: Shape | None) -> str:

@@ -61,11 +61,14 @@ def _lead(node: Apply, axis: int) -> Lead:
     here, there = (_steps(node, axis, at) for at in (0, 1))
     if not here or not there or here[0][0] != there[0][0]:
         return 1 if here and there else length
-    index, start = here[0]
-    moved = [a for a, (p, q) in enumerate(zip(start, there[0][1], strict=True)) if q != p]
-    if len(moved) != 1 or abs(there[0][1][moved[0]] - start[moved[0]]) != 1:
-        return length
-    return node.inputs[index], moved[0]
+    for (index, start), (other, stop) in zip(here, there, strict=False):
+        moved = [a for a, (p, q) in enumerate(zip(start, stop, strict=False)) if q != p]
+        if index == other and not moved:
+            continue  # an input that is the same for all, such as a norm
+        if index != other or len(moved) != 1 or abs(stop[moved[0]] - start[moved[0]]) != 1:
+            return length
+        return node.inputs[index], moved[0]
+    return length
 
 
 def _steps(node: Apply, axis: int, at: int) -> list[tuple[int, Shape]]:

@@ -15,7 +15,7 @@ from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.notices import Notice, merged, sentences
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions
+from ckpt_surgery.graph.nodes import Node, Read, reads, too_many_functions, with_shared_parts
 from ckpt_surgery.language.loading import LoadedRecipe
 from ckpt_surgery.language.params import unsaid
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
@@ -233,6 +233,7 @@ def _cut_all(
         if step.leaf.spec is None or step.stored is not None:
             done.append(step)
             continue
+        step = replace(step, value=with_shared_parts(step.value))
         try:
             alike = signature(step.value), step.leaf.kind, step.leaf.sharding
             if alike not in known:

@@ -134,6 +134,28 @@ def test_a_tensor_larger_than_the_budget_streams(side: int, memory: int, tmp_pat
     assert np.count_nonzero(block) == 1
 
 
+@pytest.mark.parametrize(
+    ("side", "memory"),
+    [
+        (1 << 13, 64 * MIB),  # 256 MiB
+        pytest.param(1 << 15, 512 * MIB, marks=pytest.mark.slow),  # 4 GiB
+    ],
+)
+def test_a_tensor_larger_than_the_budget_is_divided_by_its_norm(
+    side: int, memory: int, tmp_path: Path
+) -> None:
+    source = tmp_path / "model.safetensors"
+    sparse(source, {"w": (side, side)}, "F32", 4)
+    plant(source, 4 * (side * 5 - 7), np.float32(3))  # row side - 5, column 7
+    plant(source, 4, np.float32(-4))
+    recipe = "version: 1\nrules: [{match: w, value: x / norm(x)}]"
+    check(measured(tmp_path, recipe, source, memory), memory)
+    out = formats.open_source(str(tmp_path / "out"))
+    block = out.read(out.leaves()["w"], Region((side - 6, 0), (side, side)))
+    assert (block[1, 7], block[-1, -1]) == (np.float32(0.6), np.float32(-0.8))
+    assert np.count_nonzero(block) == 2
+
+
 @pytest.mark.slow
 def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None:
     """8 × 256 MiB of float32, stacked and cast, in 256 MiB."""

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Shape
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import DataError, PlanError, VerificationError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.engine import worker as execute
 from ckpt_surgery.engine.tasks import make_tasks, outputs_of
 from ckpt_surgery.engine.worker import run
+from ckpt_surgery.functions import streams
 from ckpt_surgery.language.loading import parse_recipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.transfers import Destination
+from tests.support.comparing import same
 from tests.support.memory import MemoryEncoder, MemorySink, MemorySource
 from tests.support.plans import COMPUTED
 from tests.support.strategies import chunk_shapes, shapes
@@ -196,3 +198,61 @@ def test_chunks_are_those_that_the_encoder_can_write_apart() -> None:
     run(plan, {"source": source}, sink, 2400, 2)
     np.testing.assert_array_equal(sink.arrays["a"], array)
     assert (sink.writes["a"] == 1).all()
+
+
+NORMED = """version: 1
+sources: [a, b]
+rules:
+  - {match: unit, value: x / norm(x)}
+  - match: both
+    value: (x / norm(x) + b['both'] / norm(b['both'])) * sum(x / norm(x) * (b['both'] / norm(b['both'])))
+  - {match: half, value: x - mean(x)}
+"""
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=st.data(), memory=st.integers(50_000, 10**6), workers=st.integers(1, 4))
+def test_what_is_known_of_whole_arrays_is_the_same_for_any_chunks_memory_and_workers(
+    data: st.DataObject, memory: int, workers: int
+) -> None:
+    shape = data.draw(shapes(40, 1, 1, 3))
+    names = {"unit": np.float32, "both": np.float32, "half": ml_dtypes.bfloat16}
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    a = {name: rng.normal(size=shape).astype(dtype) for name, dtype in names.items()}
+    b = {"both": rng.normal(size=shape).astype(np.float32)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "BLOCK", 64)
+        patch.setattr(streams, "ROW", 8)
+        plain = _normed(a, b, {}, 10**9, 1)
+        chunks = {name: data.draw(chunk_shapes(shape)) for name in names}
+        found = _normed(a, b, chunks, memory, workers)
+    assert all(same(found[name], plain[name]) for name in names)
+    whole = np.float32(np.linalg.norm(a["unit"].astype(np.float64)))
+    np.testing.assert_allclose(found["unit"], a["unit"] / whole, rtol=3e-7)
+    mean = a["half"].astype(np.float64).mean()
+    np.testing.assert_allclose(found["half"].astype(float), a["half"].astype(float) - mean, 1e-2, 1e-2)
+
+
+def _normed(
+    a: dict[str, np.ndarray], b: dict[str, np.ndarray], chunks: dict[str, Shape], memory: int, workers: int
+) -> dict[str, np.ndarray]:
+    sources = {"a": MemorySource(a, chunks, "zlib"), "b": MemorySource(b, chunks, "zlib")}
+    listings = {name: source.leaves() for name, source in sources.items()}
+    loaded = parse_recipe(NORMED, "recipe.yaml")
+    plan = make_plan(loaded, listings, None, [], {}, COMPUTED, memory, workers)
+    sink = MemorySink(outputs_of(plan))
+    run(plan, sources, sink, memory, workers)
+    return sink.arrays
+
+
+def test_an_expression_that_says_a_norm_twice_reads_the_leaf_for_it_once() -> None:
+    source = MemorySource({"w": np.arange(12, dtype=np.float32).reshape(3, 4)})
+    recipe = "version: 1\nrules: [{match: w, value: x / norm(x) + 2 * x / norm(x)}]"
+    carried_out(recipe, source, 10**6)
+    assert source.regions == [Region((0, 0), (3, 4))] * 2  # for the norm, and for the result
+
+
+def test_a_sum_that_is_out_of_range_is_told_with_its_key() -> None:
+    source = MemorySource({"w": np.full(3, 2**62)})
+    with pytest.raises(DataError, match=f"`w`: `sum` is {3 * 2**62}, out of range of int64"):
+        carried_out("version: 1\nrules: [{match: w, value: x // sum(x)}]", source, 10**6)

@@ -8,10 +8,12 @@ from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.dtypes import Cast
+from ckpt_surgery.functions.indexing import Index
 from ckpt_surgery.functions.joining import Concat
 from ckpt_surgery.functions.layout import Transpose
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.graph.evaluating import evaluate
+from ckpt_surgery.functions.reductions import Norm, Sum
+from ckpt_surgery.graph.evaluating import Statistics, evaluate
 from ckpt_surgery.graph.nodes import Apply, Read
 
 VALUES = {
@@ -63,3 +65,35 @@ def test_in_tiles_the_error_names_the_value_of_the_whole() -> None:
     node = Apply(Cast(np.dtype(np.int8)), (Apply(Binary("*", None, 1), (leaf("large"),)),))
     with pytest.raises(DataError, match="40000"):
         evaluate(node, Region.whole(large.shape), Reader())
+
+
+def test_a_statistic_is_computed_once_from_all_elements() -> None:
+    reader = Reader()
+    value = Apply(Binary("/"), (leaf("a"), Apply(Norm(), (leaf("a"),))))
+    statistics = Statistics(reader)
+    rows = [
+        evaluate(value, Region((i, 0), (i + 1, 4)), reader, statistics.of(value, [(3, 4)])) for i in range(3)
+    ]
+    expected = VALUES["a"] / np.float32(np.linalg.norm(VALUES["a"].astype(np.float64)))
+    assert np.array_equal(np.concatenate(rows), expected)
+    whole = [region for _, _, region in reader.read if region == Region((0, 0), (3, 4))]
+    assert len(whole) == 1
+    assert len(reader.read) == 4
+
+
+def test_statistics_of_what_uses_statistics_come_one_after_the_other() -> None:
+    """A dot product of vectors that are divided by their norms, and a norm of a norm."""
+    a, b = leaf("a"), Apply(Index(((None, 2, None),)), (leaf("b"),))
+    b = Apply(Concat(0), (b, Apply(Index((slice_of(0, 1),)), (leaf("b"),))))
+    units = [Apply(Binary("/"), (one, Apply(Norm(), (one,)))) for one in (a, b)]
+    cosine = Apply(Sum(), (Apply(Binary("*"), tuple(units)),))
+    reader = Reader()
+    found = evaluate(Apply(Norm(), (cosine,)), Region((), ()), reader)
+    x, y = VALUES["a"], np.concatenate([VALUES["b"], VALUES["b"][:1]])
+    expected = np.sum(x / np.linalg.norm(x) * (y / np.linalg.norm(y)))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found.dtype == np.float32
+
+
+def slice_of(start: int, stop: int) -> tuple[int, int, None]:
+    return start, stop, None

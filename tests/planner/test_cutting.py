@@ -20,8 +20,10 @@ from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import Flip, Index, Item
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
+from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
-from ckpt_surgery.functions.reductions import Sum
+from ckpt_surgery.functions.reductions import Norm, Sum
+from ckpt_surgery.functions.streams import block_shape
 from ckpt_surgery.graph.costs import SHORT_RUN
 from ckpt_surgery.graph.nodes import Apply, Node, Read
 from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, output_chunks, signature
@@ -99,7 +101,8 @@ def test_a_chunk_larger_than_the_budget_is_refused_with_both_numbers() -> None:
     ("value", "why"),
     [
         (leaf((4096, 1024), (4096, 1024)), "the chunks of its sources are that large"),
-        (Apply(Sum(None), (raw_leaf((4096, 1024)),)), "all of what it reads is needed at once"),
+        (Apply(Sum(1), (raw_leaf((1, 1 << 22)),)), "all of what it reads is needed at once"),
+        (Apply(Sum(None), (raw_leaf((4096, 1024)),)), "`sum` needs 4.75 MiB of memory for a block of"),
         (raw_leaf((4096, 1024)), "reading a file takes that much"),
     ],
 )
@@ -342,3 +345,26 @@ def test_where_outputs_are_put_together_half_of_the_budget_is_for_that() -> None
         cut(large, 8 << 30, staged=True)
     assert 'memory="17GiB"' in str(caught.value)
     assert cut(large, 17 << 30, staged=True).working_set <= 17 << 29
+
+
+def test_a_norm_is_read_in_pieces_within_the_budget_and_then_what_uses_it() -> None:
+    """A piece is whole blocks, and whole chunks of the source."""
+    source = leaf((20_000, 9000), (1000, 1500))
+    made = cut(Apply(Binary("/"), (source, Apply(Norm(), (source,)))), 512 * MIB)
+    [piece] = made.pieces
+    assert all(n % block == 0 for n, block in zip(piece, block_shape((20_000, 9000)), strict=True))
+    assert made.working_set <= 448 * MIB
+    assert made.block[0] % 1000 == 0
+    assert made.read >= 2 * source.spec.nbytes
+
+
+def test_pieces_that_do_not_fit_whole_chunks_are_whole_blocks() -> None:
+    source = leaf((8192, 8192), (8192, 1024))
+    [piece] = cut(Apply(Norm(), (source,)), 150 * MIB).pieces
+    assert (piece[0] % 256, piece[1] % 256) == (0, 0)
+    assert math.prod(piece) < 8192 * 1024
+
+
+def test_a_statistic_of_one_block_has_one_piece() -> None:
+    made = cut(Apply(Norm(), (leaf((6, 4), (3, 4)),)), 512 * MIB)
+    assert (made.chunks, made.block, made.pieces) == ((), (), ((6, 4),))

@@ -257,6 +257,8 @@ def test_a_call_of_a_hook_gets_the_file_that_is_loaded_now(tmp_path: Path) -> No
         ),
         (2, {"chunks": (3, 3)}, "outputs[2].chunks: [3, 3] is larger than [3, 2], the shape"),
         (4, {"chunks": (1,)}, "outputs[4].chunks: only a computed output has it"),
+        (4, {"pieces": ((1,),)}, "outputs[4].pieces: only a computed output has it"),
+        (2, {"pieces": ((1, 1),)}, "outputs[2].pieces: the value has 0 parts that are computed in streams"),
         (4, {"kind": LeafKind.ARRAY}, "outputs[4].kind: the value is no array, which is not array"),
         (5, {"prng_impl": None}, "outputs[5].prng_impl: prng_key needs it"),
         (6, {"empty": None}, "outputs[6].empty: empty needs it"),
@@ -270,6 +272,21 @@ def test_a_call_of_a_hook_gets_the_file_that_is_loaded_now(tmp_path: Path) -> No
 def test_a_contradiction_is_told_by_its_place(number: int, fields: dict[str, Any], says: str) -> None:
     document = with_output(saved(planned(RECIPE, LEAVES)), number, **fields)
     assert refusal(document, LEAVES).startswith(says)
+
+
+def test_what_is_read_for_a_maximum_is_as_it_was_saved() -> None:
+    document = saved(planned("version: 1\nrules: [{match: w, value: x + max(x)}]", {"w": LEAVES["w"]}))
+    [step] = read(document, LEAVES).steps
+    assert step.cut is not None
+    assert step.cut.pieces == ((2, 3),)
+    for pieces, says in [
+        ((), "the value has 1 parts that are computed in streams"),
+        (((2, 3), (2, 3)), "the value has 1 parts that are computed in streams"),
+        (((2, 2),), "[2, 2] is not made of whole blocks of [2, 3]"),
+        (((2,),), "[2] is not made of whole blocks of [2, 3]"),
+    ]:
+        wrong = with_output(document, 0, pieces=pieces)
+        assert refusal(wrong, LEAVES) == f"outputs[0].pieces: {says}"
 
 
 def test_chunks_have_to_be_those_that_the_format_can_write_apart() -> None:

@@ -1,0 +1,107 @@
+"""Values over whole arrays are the same bits however a plan is carried out."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import DataError, Interrupted
+from ckpt_surgery.engine import worker
+from tests.support.comparing import assert_same
+from tests.support.recipes import write_recipe
+
+RECIPE = """\
+version: 1
+sources: [a, b]
+rules:
+  - match: '.*'
+    value: x / norm(x) * sum(x / norm(x) * (b[key] / norm(b[key]))) - mean(x)
+"""
+RNG = np.random.default_rng(11)
+ARRAYS = {
+    "w": RNG.normal(size=(1700, 600)).astype(np.float32),
+    "v": RNG.normal(size=(900, 1100)).astype(ml_dtypes.bfloat16),
+}
+SMALL = "10MiB"
+"""So little that tasks and streams are in several pieces."""
+SOURCES = ("a.safetensors", "b.safetensors")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The recipe, in the working directory with its sources."""
+    monkeypatch.chdir(tmp_path)
+    save_file(ARRAYS, "a.safetensors")
+    save_file({name: array[::-1].copy() for name, array in ARRAYS.items()}, "b.safetensors")
+    return write_recipe(tmp_path, RECIPE)
+
+
+@pytest.fixture
+def whole(recipe: Path) -> dict[str, Any]:
+    """The result of a run in one piece."""
+    ckpt_surgery.apply(recipe, *SOURCES, dst="whole.safetensors", memory="4GiB", workers=1)
+    return load_file("whole.safetensors")
+
+
+def test_the_values_are_numpys(whole: dict[str, Any]) -> None:
+    for name, array in ARRAYS.items():
+        a, b = (one / np.linalg.norm(one) for one in (array.astype(float), array[::-1].astype(float)))
+        tolerance = 1e-6 if array.dtype == np.float32 else 1e-2
+        expected = a * np.sum(a * b) - array.astype(float).mean()
+        np.testing.assert_allclose(whole[name].astype(float), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_in_little_memory(recipe: Path, whole: dict[str, Any], workers: int) -> None:
+    made = ckpt_surgery.apply(recipe, *SOURCES, dst="out.safetensors", memory=SMALL, workers=workers)
+    assert all(step.cut is not None and step.cut.pieces for step in made.plan.steps)
+    assert_same(load_file("out.safetensors"), whole)
+
+
+def test_by_a_saved_plan_in_shards(recipe: Path, whole: dict[str, Any]) -> None:
+    ckpt_surgery.plan(recipe, *SOURCES, dst="out.safetensors", memory=SMALL, out="plan.json")
+    for number in (2, 0, 1):
+        ckpt_surgery.apply_shard("plan.json", dst="out.safetensors", shard=f"{number}/3")
+    ckpt_surgery.commit("out.safetensors")
+    assert_same(load_file("out.safetensors"), whole)
+
+
+def test_by_a_run_that_goes_on_after_another(
+    recipe: Path, whole: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, done = worker._Worker.do, []
+
+    def stopping(*arguments: Any) -> Any:
+        if len(done) == 3:
+            raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
+        done.append(arguments[1])
+        return real(*arguments)
+
+    options = {"dst": "out.safetensors", "memory": SMALL, "workers": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(worker._Worker, "do", stopping)
+        with pytest.raises(Interrupted):
+            ckpt_surgery.apply(recipe, *SOURCES, **options)
+    ckpt_surgery.apply(recipe, *SOURCES, resume=True, **options)
+    assert_same(load_file("out.safetensors"), whole)
+
+
+def test_in_arrays_of_a_program(recipe: Path, whole: dict[str, Any]) -> None:
+    target = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in ARRAYS.items()}
+    found = ckpt_surgery.restore(recipe, *SOURCES, target=target, memory="64MiB")
+    assert_same({name: np.asarray(array) for name, array in found.items()}, whole)
+
+
+def test_a_sum_out_of_range_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_file({"w": np.full(3, 2**62)}, "in.safetensors")
+    text = "version: 1\nrules: [{match: w, value: x // sum(x)}]"
+    with pytest.raises(DataError, match=f"`w`: `sum` is {3 * 2**62}, out of range of int64"):
+        ckpt_surgery.apply(write_recipe(tmp_path, text), "in.safetensors", dst="out.safetensors")
+    assert not Path("out.safetensors").exists()
