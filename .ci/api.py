@@ -38,6 +38,7 @@ MODULES = (
     "core.manifests",
     "core.protocols",
     "functions.base",
+    "functions.streams",
     "formats.registry",
 )
 """The public modules besides `ckpt_surgery` itself, without its name. The page has them in this order."""

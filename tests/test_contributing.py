@@ -28,6 +28,7 @@ PUBLIC = {
         for name in ("arrays", "leaves", "keys", "errors", "manifests", "protocols")
     ),
     "ckpt_surgery.functions.base",
+    "ckpt_surgery.functions.streams",
     "ckpt_surgery.formats.registry",
 }
 

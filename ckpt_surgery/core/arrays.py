@@ -91,6 +91,13 @@ class Region:
             slice(a - o, b - o) for a, b, o in zip(self.starts, self.stops, outer.starts, strict=True)
         )
 
+    def moved(self, by: Shape) -> "Region":
+        """The region that begins so many indices later along each axis."""
+        return Region(
+            tuple(start + n for start, n in zip(self.starts, by, strict=True)),
+            tuple(stop + n for stop, n in zip(self.stops, by, strict=True)),
+        )
+
     def common(self, other: "Region") -> "Region | None":
         """The elements that both regions have; None where there are none."""
         starts = tuple(map(max, zip(self.starts, other.starts, strict=True)))

@@ -49,17 +49,18 @@ def near_axis(block: np.ndarray) -> int | None:
     return -min(steps)[1] if steps else None
 
 
-def tile_shape(shape: Shape, blocks: Iterable[np.ndarray]) -> Shape:
+def tile_shape(shape: Shape, blocks: Iterable[np.ndarray], most: int | None = None) -> Shape:
     """The shape of tiles in which to process several arrays of this shape together.
 
     Arrays of other shapes are ignored.
 
-    If all arrays have the same near axis (see `near_axis`), tiles are whole rows. Otherwise they are squares
+    If all arrays have the same near axis (see `near_axis`), tiles are whole rows, of at most `most` elements
+    together (by default ROWS). Otherwise they are squares
     in the plane of the near axes, or longer if these axes are short.
     """
     near = {near_axis(block) for block in blocks if block.shape == shape} - {None}
     if len(near) < 2:
-        return _grown((1,) * len(shape), shape, range(len(shape))[::-1], ROWS)
+        return _grown((1,) * len(shape), shape, range(len(shape))[::-1], most or ROWS)
     start = tuple(min(n, EDGE) if axis in near else 1 for axis, n in enumerate(shape))
     order = sorted(range(len(shape)), key=lambda axis: (axis not in near, -axis))
     return _grown(start, shape, order, EDGE * EDGE)

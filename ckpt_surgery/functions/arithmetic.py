@@ -163,3 +163,38 @@ class Log(Unary):
 
     name: ClassVar[str] = "log"
     op: str = "log"
+
+
+@dataclass(frozen=True)
+class Sin(Unary):
+    """`sin(x)`: the sine of an angle in radians. For integers it is float64."""
+
+    name: ClassVar[str] = "sin"
+    op: str = "sin"
+
+
+@dataclass(frozen=True)
+class Cos(Unary):
+    """`cos(x)`: the cosine of an angle in radians. For integers it is float64."""
+
+    name: ClassVar[str] = "cos"
+    op: str = "cos"
+
+
+@dataclass(frozen=True)
+class Arccos(Unary):
+    """`arccos(x)`: the angle in radians, from 0 to π, whose cosine is `x`; NaN outside of -1 to 1.
+
+    For integers it is float64. A cosine that was computed can be a little above 1: `arccos(clip(x, -1, 1))`.
+    """
+
+    name: ClassVar[str] = "arccos"
+    op: str = "arccos"
+
+
+@dataclass(frozen=True)
+class Sign(Unary):
+    """`sign(x)`: -1, 0 or 1, with the dtype of `x`; NaN for NaN. Not for bools and complex numbers."""
+
+    name: ClassVar[str] = "sign"
+    op: str = "sign"

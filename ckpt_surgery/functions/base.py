@@ -81,11 +81,9 @@ class Function:
     """How many arrays of the size of the whole result (at least 4 bytes per element) `apply` holds, even if
     only a region is wanted. 0: its memory is proportional to the region."""
 
-    most_passes: ClassVar[int] = 1
-    """How often a stream that gives the result reads its input at most, for the plan's costs."""
-
-    state: ClassVar[int] = 0
-    """Bytes that a pass of a stream holds, with what it has seen of one block, beyond numbers."""
+    scratch: ClassVar[int] = 0
+    """Bytes that `apply` holds besides arrays of the size of the region, or a pass of `stream` besides a few
+    numbers, however large the region is."""
 
     def __init_subclass__(cls) -> None:
         if "kind" not in vars(cls):
@@ -136,6 +134,10 @@ class Function:
         blocks that fit into the memory; every process makes its own. `apply` has to give the same bits.
         """
         return None
+
+    def passes(self, ins: Specs) -> int:
+        """How many passes a stream that gives the result makes at most, for the plan's costs."""
+        return 1
 
     def statistics(self, ins: Specs) -> "Sequence[Function]":
         """Functions of the same inputs whose results become further inputs, in this order, behind them.

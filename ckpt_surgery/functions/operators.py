@@ -117,7 +117,13 @@ _UNARY: dict[str, Ufunc] = {
     "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
     "exp": np.exp,
     "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "arccos": np.arccos,
+    "sign": np.sign,
 }
+_FLOATING = ("sqrt", "rsqrt", "exp", "log", "sin", "cos", "arccos")
+"""Functions whose result for integers is float64."""
 _SIGNED = {"neg": "`neg`: -({})", "abs": "`abs`: abs({})"}
 """Operations that turn a negative integer into a positive one: their text in messages, `{}` for the
 number."""
@@ -148,9 +154,10 @@ class Unary(Elementwise):
 
     def work_dtype(self, dtypes: Sequence[DType]) -> DType:
         letter = kind(dtypes[0])
-        if (self.op == "not" and letter != "b") or (self.op == "neg" and letter in "bu"):
+        refused = {"not": "iufc", "neg": "bu", "sign": "bc"}
+        if letter in refused.get(self.op, ""):
             raise FunctionError(f"`{self.op}` has no meaning for {dtypes[0].name}")
-        if self.op in ("sqrt", "rsqrt", "exp", "log") and rank(dtypes[0]) < 2:
+        if self.op in _FLOATING and rank(dtypes[0]) < 2:
             return _FLOAT64
         return super().work_dtype(dtypes)
 

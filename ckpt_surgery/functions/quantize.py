@@ -89,9 +89,11 @@ class Quantize(Function):
 
 @dataclass(frozen=True)
 class Dequantize(Function):
-    """`dequantize(x, scale, block=None)`: the values `x` times their scale, with the dtype of the scale.
+    """`dequantize(x, scale, block=None, dtype=None)`: the values `x` times their scale.
 
-    Without `block` the scale broadcasts against `x`, like the one that `quantize` gives. With `block`, the
+    The result has the dtype of the scale, or the float `dtype`: it is needed where the scale has powers of
+    two alone, as float8_e8m0fnu. Without `block` the scale broadcasts against `x`, like the one that
+    `quantize` gives. With `block`, the
     last axes of `x` are divided into blocks of these lengths (the last block of an axis can be shorter), and
     the scale has one number for each block. Leading axes are the same in both. For `block=(128, 128)` and
     `x` of shape `[m, n]` the scale has the shape `[ceil(m / 128), ceil(n / 128)]`, and the result is `x[i,
@@ -102,8 +104,13 @@ class Dequantize(Function):
     """
 
     name: ClassVar[str] = "dequantize"
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "scale", "block")
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "scale", "block", "dtype")
     block: tuple[int, ...] | None = None
+    dtype: DType | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None and kind(self.dtype) != "f":
+            raise FunctionError(f"`dequantize` gives a float dtype, not {self.dtype.name}")
 
     def infer(self, ins: Specs) -> ArraySpec:
         x, scale = ins
@@ -124,7 +131,7 @@ class Dequantize(Function):
         return ArraySpec(x.shape, self._work(ins))
 
     def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
-        return dtypes[1]
+        return self.dtype or dtypes[1]
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         if self.block is None:
@@ -145,7 +152,8 @@ class Dequantize(Function):
             return np.asarray(values * scale)
 
     def _work(self, ins: Specs) -> DType:
-        return np.result_type(*(computation(spec.dtype) for spec in ins))
+        wanted = [] if self.dtype is None else [self.dtype]
+        return np.result_type(*(computation(dtype) for dtype in (*(spec.dtype for spec in ins), *wanted)))
 
     def _lengths(self, ndim: int) -> Shape:
         """The length of a block along each axis of `x`: 1 along leading axes, which are not divided."""

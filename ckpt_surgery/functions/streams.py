@@ -102,16 +102,12 @@ def blocks_of(block: np.ndarray, region: Region, shape: Shape) -> Iterator[tuple
     lengths = block_shape(shape)
     counts = grid_counts(shape, lengths)
     for cell in chunk_regions(region.shape, lengths):
-        moved = Region(_added(cell.starts, region.starts), _added(cell.stops, region.starts))
+        moved = cell.moved(region.starts)
         index = (start // length for start, length in zip(moved.starts, lengths, strict=True))
         number = functools.reduce(lambda n, pair: n * pair[0] + pair[1], zip(counts, index, strict=True), 0)
         cut: tuple[EllipsisType | slice, ...] = (..., *cell.slices)  # an array even of no axes
         elements = np.ascontiguousarray(to_c_order(block[cut]))
         yield number, moved, elements.reshape(-1)
-
-
-def _added(one: Shape, other: Shape) -> Shape:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def streamed(first: Pass, array: np.ndarray) -> np.ndarray:

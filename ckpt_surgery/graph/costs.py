@@ -12,6 +12,8 @@ from ckpt_surgery.graph.parts import Part, last_uses, parts_of
 
 SHORT_RUN = 1 << 15
 """Bytes of a short run: reading fewer at once takes as long."""
+MOST_SCRATCH = 64
+"""Bytes at most of what a function holds besides, for each element of a region."""
 READ_SPAN = 1 << 20
 """Limit on the bytes that are read at once, with the gaps between the parts that are wanted."""
 
@@ -90,11 +92,16 @@ def own_bytes(part: Part, parts: Sequence[Part]) -> int:
     if node.streamed:
         return 0  # it is there already
     width = node.spec.dtype.itemsize
-    made = node.function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
-    return made + sum(
-        region.size * width
-        for number, region in part.inputs
-        if parts[number].node.spec.dtype.itemsize < width
+    function = node.function
+    made = function.full_copies * node.spec.size * max(4, width) or 2 * part.nbytes
+    return (
+        made
+        + min(function.scratch, MOST_SCRATCH * part.region.size)
+        + sum(
+            region.size * width
+            for number, region in part.inputs
+            if parts[number].node.spec.dtype.itemsize < width
+        )
     )
 
 

@@ -31,7 +31,7 @@ from types import EllipsisType
 
 import numpy as np
 
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import Region, chunk_regions
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.tiles import ROWS, copy_into, gathered, tile_shape
 from ckpt_surgery.functions.elementwise import broadcast_needs
@@ -66,7 +66,7 @@ class Fused:
         given = {id(part.node): (part.region, block) for part, block in zip(self.parts, blocks, strict=True)}
         unused = self.unused()
         for tile in chunk_regions(result.shape, tile_shape(result.shape, [result, *blocks])):
-            copy_into(result[tile.slices], self._tile(_moved(tile, self.region.starts), given, unused))
+            copy_into(result[tile.slices], self._tile(tile.moved(self.region.starts), given, unused))
         return result
 
     def _tile(
@@ -106,13 +106,6 @@ class Fused:
             held -= set(done)
         widths = {node.spec.dtype.itemsize for node in (*self.functions, *(p.node for p in self.parts))}
         return (most + 3) * ROWS * max(4, *widths)
-
-
-def _moved(tile: Region, by: Shape) -> Region:
-    starts, stops = (
-        tuple(i + n for i, n in zip(bounds, by, strict=True)) for bounds in (tile.starts, tile.stops)
-    )
-    return Region(starts, stops)
 
 
 def _cut(given: tuple[Region, np.ndarray], region: Region) -> np.ndarray:

@@ -83,7 +83,9 @@ GROUPS: Mapping[str, str] = {
     "reductions": "Reductions",
     "contractions": "Products",
     "create": "New arrays",
+    "masks": "Masks",
     "quantize": "Quantization",
+    "packing": "Packed numbers",
     "text": "Names and conditions",
 }
 """Heading of each module of functions, in the order of the page."""

@@ -163,7 +163,7 @@ def measured(value: Node, chunks: Shape, block: Shape, pieces: Sequence[Shape] =
     for node, piece in zip(streams_of(value), pieces, strict=True):
         [child] = node.inputs
         worst = max(worst, _piece_bytes(node, _first_block(child.spec.shape, piece)))
-        read += node.function.most_passes * _reading(child, child.spec.shape, piece)
+        read += node.function.passes([child.spec]) * _reading(child, child.spec.shape, piece)
     return Cut(chunks, block, worst, read, tuple(pieces))
 
 
@@ -216,7 +216,7 @@ def _piece_bytes(node: Apply, region: Region) -> int:
     """Upper bound of the bytes in memory while a stream takes in a region of its input."""
     [child] = node.inputs
     spec = child.spec
-    return working_set(child, region) + seeing_bytes(spec.shape, spec.dtype.itemsize) + node.function.state
+    return working_set(child, region) + seeing_bytes(spec.shape, spec.dtype.itemsize) + node.function.scratch
 
 
 def _why_so_much(value: Node) -> str:

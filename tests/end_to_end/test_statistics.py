@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 import ckpt_surgery
 from ckpt_surgery.core.errors import DataError, Interrupted
 from ckpt_surgery.engine import worker
-from tests.support.comparing import assert_same
+from tests.support.comparing import assert_same, same
 from tests.support.recipes import write_recipe
 
 RECIPE = """\
@@ -21,14 +21,17 @@ version: 1
 sources: [a, b]
 rules:
   - match: '.*'
-    value: x / norm(x) * sum(x / norm(x) * (b[key] / norm(b[key]))) - mean(x)
+    to:
+      cosine/${key}: x / norm(x) * sum(x / norm(x) * (b[key] / norm(b[key]))) - mean(x)
+      largest/${key}: where(topk_mask(b[key] - x, x.size // 5), b[key] - x, 0)
+      drawn/${key}: x * random_mask(x, 0.25, 7, model=1) / norm(x * random_mask(x, 0.25, 7, model=1))
 """
 RNG = np.random.default_rng(11)
 ARRAYS = {
     "w": RNG.normal(size=(1700, 600)).astype(np.float32),
     "v": RNG.normal(size=(900, 1100)).astype(ml_dtypes.bfloat16),
 }
-SMALL = "10MiB"
+SMALL = "16MiB"
 """So little that tasks and streams are in several pieces."""
 SOURCES = ("a.safetensors", "b.safetensors")
 
@@ -54,7 +57,15 @@ def test_the_values_are_numpys(whole: dict[str, Any]) -> None:
         a, b = (one / np.linalg.norm(one) for one in (array.astype(float), array[::-1].astype(float)))
         tolerance = 1e-6 if array.dtype == np.float32 else 1e-2
         expected = a * np.sum(a * b) - array.astype(float).mean()
-        np.testing.assert_allclose(whole[name].astype(float), expected, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            whole[f"cosine/{name}"].astype(float), expected, rtol=tolerance, atol=tolerance
+        )
+        difference = array[::-1].astype(np.float32) - array.astype(np.float32)
+        kept = np.argsort(-np.abs(difference).ravel(), kind="stable")[: array.size // 5]
+        largest = np.zeros(array.size, np.float32)
+        largest[kept] = difference.ravel()[kept]
+        assert same(whole[f"largest/{name}"], largest.reshape(array.shape).astype(array.dtype))
+        assert abs((whole[f"drawn/{name}"] != 0).mean() - 0.25) < 0.01
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -93,7 +104,7 @@ def test_by_a_run_that_goes_on_after_another(
 
 
 def test_in_arrays_of_a_program(recipe: Path, whole: dict[str, Any]) -> None:
-    target = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in ARRAYS.items()}
+    target = {name: jax.ShapeDtypeStruct(array.shape, array.dtype) for name, array in whole.items()}
     found = ckpt_surgery.restore(recipe, *SOURCES, target=target, memory="64MiB")
     assert_same({name: np.asarray(array) for name, array in found.items()}, whole)
 

@@ -156,6 +156,22 @@ def test_a_tensor_larger_than_the_budget_is_divided_by_its_norm(
     assert np.count_nonzero(block) == 2
 
 
+def test_the_largest_of_a_tensor_larger_than_the_budget(tmp_path: Path) -> None:
+    """Two are found by their magnitude, and of all others, which are equal, the first in C order."""
+    side, memory = 1 << 13, 64 * MIB
+    source = tmp_path / "model.safetensors"
+    sparse(source, {"w": (side, side)}, "F32", 4)
+    plant(source, 4 * (side * 5 - 7), np.float32(3))  # row side - 5, column 7
+    plant(source, 4, np.float32(-4))
+    recipe = "version: 1\nrules: [{match: w, value: 'topk_mask(x, 5)'}]"
+    check(measured(tmp_path, recipe, source, memory), memory)
+    out = formats.open_source(str(tmp_path / "out"))
+    first = out.read(out.leaves()["w"], Region((0, 0), (2, side)))
+    last = out.read(out.leaves()["w"], Region((side - 6, 0), (side, side)))
+    assert np.argwhere(first).tolist() == [[0, 0], [0, 1], [0, 2]]
+    assert np.argwhere(last).tolist() == [[1, 7], [5, side - 1]]
+
+
 @pytest.mark.slow
 def test_a_stack_of_parts_as_large_as_the_budget_streams(tmp_path: Path) -> None:
     """8 × 256 MiB of float32, stacked and cast, in 256 MiB."""

@@ -8,7 +8,21 @@ import pytest
 from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
+from ckpt_surgery.functions.arithmetic import (
+    Abs,
+    Arccos,
+    Clip,
+    Cos,
+    Exp,
+    Log,
+    Maximum,
+    Minimum,
+    Rsqrt,
+    Sign,
+    Sin,
+    Sqrt,
+    Where,
+)
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
 from tests.support.arrays import numbers
@@ -26,6 +40,9 @@ DTYPES = [
     (Where(b=0), ("bool", "bfloat16"), "float32", "bfloat16"),
     (Where(0, 1.5), ("bool",), "float64", "float64"),
     (Clip(min=0), ("int16",), "int16", "int16"),
+    (Sin(), ("bfloat16",), "float32", "bfloat16"),
+    (Arccos(), ("int8",), "float64", "float64"),
+    (Sign(), ("int4",), "int8", "int4"),
 ]
 
 
@@ -41,6 +58,8 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (Where(), ("bool[2]", "int8[3]", "int8[3]"), "`where`: shapes [2] and [3] and [3] do not broadcast"),
     (Where(b=0.5), ("bool[2]", "int8[2]"), "0.5 is not an integer"),
     (Clip(max=999), ("int8[2]",), "999 is out of range of int8"),
+    (Sign(), ("bool[2]",), "`sign` has no meaning for bool"),
+    (Sign(), ("complex64[2]",), "`sign` has no meaning for complex64"),
 ]
 
 
@@ -64,6 +83,11 @@ def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, .
         (Clip(min=2), ([-1, 1, 3],), [2, 2, 3]),
         (Abs(), ([-2.0, 2.0],), [2.0, 2.0]),
         (Rsqrt(), ([4.0, 0.25],), [0.5, 2.0]),
+        (Sin(), ([0.0, np.pi / 6],), [0.0, np.sin(np.pi / 6)]),
+        (Cos(), ([0.0, np.pi],), [1.0, -1.0]),
+        (Arccos(), ([1.0, -1.0],), [0.0, np.pi]),
+        (Sign(), ([-3.5, 0.0, 7.0],), [-1.0, 0.0, 1.0]),
+        (Sign(), (np.array([0, 200], np.uint8),), [0, 1]),
         (Unary("neg"), ([-2, 2],), [2, -2]),
         (Unary("not"), ([True, False],), [False, True]),
         (Binary("<", right=2.5), ([2, 3],), [True, False]),

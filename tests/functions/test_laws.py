@@ -14,7 +14,21 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.rewrites.axes import replaced
 from ckpt_surgery.core.selections import Selection, bounding_box
-from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Minimum, Rsqrt, Sqrt, Where
+from ckpt_surgery.functions.arithmetic import (
+    Abs,
+    Arccos,
+    Clip,
+    Cos,
+    Exp,
+    Log,
+    Maximum,
+    Minimum,
+    Rsqrt,
+    Sign,
+    Sin,
+    Sqrt,
+    Where,
+)
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf, Ones, Zeros
@@ -23,7 +37,9 @@ from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squ
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
+from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, TopkMask
 from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.packing import Unpack
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Max, Mean, Min, Norm, Sum
@@ -115,7 +131,9 @@ ARITHMETIC: list[Case] = [
     (Where(), ("bool[5]", "int32[3,1]", "int32[]")),
     (Clip(min=-0.5, max=0.5), ("float32[3,5]",)),
     *((function, ("float32[3,37]",)) for function in (Abs(), Exp(), Log(), Sqrt(), Rsqrt(), Unary("neg"))),
-    *((function, ("float64[3,37]",)) for function in (Exp(), Log())),
+    *((function, ("float32[3,37]",)) for function in (Sin(), Cos(), Arccos(), Sign())),
+    *((function, ("float64[3,37]",)) for function in (Exp(), Log(), Sin(), Cos(), Arccos())),
+    (Sign(), ("int8[3,5]",)),
     (Unary("not"), ("bool[3,5]",)),
 ]
 
@@ -147,6 +165,17 @@ QUANTIZED: list[Case] = [
     (Dequantize((2, 3)), ("float8_e4m3fn[2,5,7]", "float32[2,3,3]")),
     (Dequantize((4,)), ("int8[3,10]", "bfloat16[3,3]")),
     (Dequantize(), ("int8[3,5]", "float32[3,1]")),
+    (Dequantize(None, BF16), ("float4_e2m1fn[3,4]", "bfloat16[3,1]")),
+    (Unpack(dtype_named("float4_e2m1fn")), ("uint8[3,5]",)),
+    (Unpack(dtype_named("int4")), ("int8[2,5]",)),
+    (Unpack(dtype_named("uint2")), ("uint8[2,3]",)),
+]
+
+MASKS: list[Case] = [
+    (KthMagnitude(5), ("float32[4,6]",)),
+    (TopkMask(5), ("int8[4,6]", "uint64[2]")),
+    (RandomMask("a/b", 7, 0.25), ("float32[4,3,5]",)),
+    (RandomMask("a/b", 7, None, 2), ("float32[4,6]", "float32[4,1]")),
 ]
 
 CREATED: list[Case] = [
@@ -160,7 +189,7 @@ CREATED: list[Case] = [
 
 REPLACED: list[Case] = [(InPlaceOf(), ("bfloat16[3,4]", "int32[2]"))]
 
-CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + CREATED + REPLACED
+CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + MASKS + CREATED + REPLACED
 
 
 def arrays_of(case: Case) -> list[np.ndarray]:

@@ -71,6 +71,8 @@ def test_dtypes_of_the_parts() -> None:
     assert Quantize(INT8, 0, "scale").declared_dtype([F64]) == F64
     assert Quantize(INT8, 0).declared_dtype([BF16]) == INT8
     assert Dequantize().declared_dtype([F8, BF16]) == BF16
+    assert Dequantize(dtype=F32).declared_dtype([F8, BF16]) == F32
+    assert Dequantize(dtype=F64).infer([ArraySpec((2,), F8), ArraySpec((1,), BF16)]) == ArraySpec((2,), F64)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -133,6 +135,11 @@ def test_what_is_refused_before_any_data(function: Function, texts: tuple[str, .
     with pytest.raises(FunctionError) as caught:
         function.infer([spec_of(numbers(text)) for text in texts])
     assert message in str(caught.value)
+
+
+def test_a_product_has_a_float_dtype() -> None:
+    with pytest.raises(FunctionError, match="`dequantize` gives a float dtype, not int8"):
+        Dequantize(dtype=INT8)
 
 
 def test_types_without_a_sign_are_no_target() -> None:

@@ -14,7 +14,19 @@ from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
 from ckpt_surgery.core.errors import DataError, FunctionError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.functions.arithmetic import Abs, Clip, Exp, Log, Maximum, Sqrt, Where
+from ckpt_surgery.functions.arithmetic import (
+    Abs,
+    Arccos,
+    Clip,
+    Cos,
+    Exp,
+    Log,
+    Maximum,
+    Sign,
+    Sin,
+    Sqrt,
+    Where,
+)
 from ckpt_surgery.functions.dtypes import Cast
 from ckpt_surgery.functions.indexing import ExpandDims
 from ckpt_surgery.functions.layout import Transpose
@@ -81,7 +93,10 @@ def whole(node: Node, region: Region) -> np.ndarray:
 
 
 FLOATS = st.sampled_from([BF16, F16, F32, F64])
-ONE = [Abs(), Sqrt(), Exp(), Log(), Unary("neg"), Clip(None, -1, 2.5), Binary("*", None, 0.1), Cast(F32)]
+ONE = [
+    *(Abs(), Sqrt(), Exp(), Log(), Sin(), Cos(), Arccos(), Sign(), Unary("neg")),
+    *(Clip(None, -1, 2.5), Binary("*", None, 0.1), Cast(F32)),
+]
 TWO = [*map(Binary, "+-*/%"), Binary("**"), Maximum(), Binary("//")]
 LISTS = [MeanOfList(), SumOfList(), MaxOfList()]
 
@@ -273,4 +288,5 @@ def whole_of(node: Node, reader: Callable[[str, Leaf, Region], np.ndarray]) -> n
 
 def test_every_arithmetic_function_is_fused() -> None:
     names = {name for name, f in registry().items() if isinstance(f, type) and f.elementwise}  # type: ignore[attr-defined]
-    assert names == {"abs", "cast", "clip", "exp", "log", "maximum", "minimum", "rsqrt", "sqrt", "where"}
+    several = {"cast", "clip", "maximum", "minimum", "where"}
+    assert names == several | {"abs", "arccos", "cos", "exp", "log", "rsqrt", "sign", "sin", "sqrt"}

@@ -171,7 +171,7 @@ def deep(levels: int) -> Any:
         (["transpose", {"axes": [0]}, LEAF], "`transpose`: 1 axes given for an array of 2"),
         (["binary", ADD, LEAF, ["zeros", {"shape": [4], "dtype": "float32"}]], "do not broadcast"),
         (["binary", ADD, LEAF, ["leaf", "source", "name"]], "`name` is not an array"),
-        (["unary", {"op": "sign", "x": None}, LEAF], "there is no operator `sign`"),
+        (["unary", {"op": "cube", "x": None}, LEAF], "there is no operator `cube`"),
         (["quantize", {"dtype": "int8", "part": "whole"}, LEAF], "`quantize` has no part `whole`"),
         (["zeros", {"shape": [{"int": "1" * 4000}], "dtype": "int8"}], "the limit is 2^63 - 1"),
         (

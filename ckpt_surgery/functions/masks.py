@@ -1,0 +1,180 @@
+"""Masks of an array's elements: those that are largest, and those that are drawn at random."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import ClassVar
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, chunk_regions
+from ckpt_surgery.core.dtypes import BOOL, DType, computation, converted, is_integer, kind
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.core.selections import Selection, broadcast
+from ckpt_surgery.core.tiles import tile_shape
+from ckpt_surgery.functions.base import Blocks, Function, Operand, Specs
+from ckpt_surgery.functions.philox import fractions
+from ckpt_surgery.functions.ranking import INDEX_PASSES, RANKING_BYTES, Ranking, flat_indices, magnitudes
+from ckpt_surgery.functions.streams import Pass, streamed
+
+TILE = 1 << 15
+"""Elements of a mask that are computed at a time: what is computed for each of them takes far more memory."""
+TILE_BYTES = 64 * TILE
+THRESHOLD = ArraySpec((2,), np.dtype(np.uint64))
+"""What `KthMagnitude` gives."""
+
+
+@dataclass(frozen=True)
+class KthMagnitude(Function):
+    """Where the `k` largest magnitudes of an array end: the least of them, and an index, as uint64.
+
+    Magnitudes are unsigned integers in the order of the absolute values (`magnitudes`). Of the elements with
+    the least one, those before the index in C order are among the `k`. No call makes this function: it
+    belongs to `topk_mask`.
+    """
+
+    kind: ClassVar[str] = "kth_magnitude"
+    parameters: ClassVar[tuple[str, ...] | None] = ("x",)
+    scratch: ClassVar[int] = RANKING_BYTES
+    k: int
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        _check(ins[0], self.k)
+        return THRESHOLD
+
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return THRESHOLD.dtype
+
+    def passes(self, ins: Specs) -> int:
+        return max(16, 8 * computation(ins[0].dtype).itemsize) // 16 + INDEX_PASSES
+
+    def stream(self, ins: Specs) -> Pass:
+        return Ranking(ins[0], self.k)
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, tuple(map(range, ins[0].shape)))] if len(selection[0]) else []
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        return streamed(self.stream(ins), blocks[0])[region.slices] if region.size else np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True)
+class TopkMask(Function):
+    """`topk_mask(x, k)`: a bool array, true for the `k` elements of `x` with the largest absolute values.
+
+    Of equal ones, those with the lower index in C order come first, so that exactly `k` elements are true.
+    NaN counts as larger than infinity. `x` may have integers or floats of any dtype, and may be larger than
+    the memory: it is read several times before the mask is computed. As mergekit's TIES has it, with
+    `density`: `topk_mask(x, int(density * x.size))`.
+
+    Raises FunctionError if `k` is negative or larger than the number of elements, and for other dtypes.
+    """
+
+    name: ClassVar[str] = "topk_mask"
+    scratch: ClassVar[int] = TILE_BYTES
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "k")
+    k: int
+
+    def takes(self, inputs: int) -> bool:
+        return inputs == 2  # with what `statistics` adds
+
+    def statistics(self, ins: Specs) -> Sequence[Function]:
+        return [KthMagnitude(self.k)]
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        _check(ins[0], self.k)
+        if ins[1] != THRESHOLD:
+            raise FunctionError(f"`topk_mask` needs {THRESHOLD} beside {ins[0]}, not {ins[1]}")
+        return ArraySpec(ins[0].shape, BOOL)
+
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return BOOL
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(0, selection), (1, (range(2),))]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        least, stop = blocks[1]
+        mask: np.ndarray = np.empty(region.shape, bool)
+        for tile in _tiles(region):
+            found = magnitudes(_cut(blocks[0], tile, region).ravel())
+            part = found > least
+            ties = np.nonzero(found == least)[0]
+            part[ties] = flat_indices(ties, tile, ins[0].shape) < int(stop)
+            _cut(mask, tile, region)[...] = part.reshape(tile.shape)
+        return mask
+
+
+@dataclass(frozen=True)
+class RandomMask(Function):
+    """`random_mask(x, p, seed, model=0)`: a bool array of the shape of `x`, each element true with
+    probability `p`.
+
+    `p` is a number from 0 to 1, or an array that broadcasts against `x`. Values depend only on `seed`, the
+    leaf's key, `model` (a number that tells apart several masks for one leaf: the position of a model among
+    those that are merged), the element's index and `p`; no element of `x` is read. Philox4x64-10 (Salmon and
+    others, "Parallel random numbers: as easy as 1, 2, 3", 2011) gives each element 64 bits: its key is the
+    first 16 bytes of the SHA-256 of `SEED/MODEL/KEY`, as two little-endian words, its counter the index in C
+    order divided by 4. True where the upper 53 bits divided by 2**53 are less than `p`.
+
+    Raises FunctionError for a number outside of 0 to 1, and for an array that does not broadcast.
+    """
+
+    name: ClassVar[str] = "random_mask"
+    scratch: ClassVar[int] = TILE_BYTES
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "p", "seed", "model")
+    context: ClassVar[tuple[str, ...]] = ("leaf_key",)
+    leaf_key: str
+    seed: int
+    p: Operand = None
+    model: int = 0
+
+    def __post_init__(self) -> None:
+        if self.p is not None and not 0 <= self.p <= 1:
+            raise FunctionError(f"`random_mask`: `p` should be from 0 to 1, not {self.p}")
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        for spec in ins[1:]:
+            tail = ins[0].shape[ins[0].ndim - spec.ndim :]
+            fits = spec.ndim <= ins[0].ndim and all(
+                n in (1, m) for n, m in zip(spec.shape, tail, strict=True)
+            )
+            if kind(spec.dtype) != "f" or not fits:
+                raise FunctionError(f"`random_mask`: the probabilities of {ins[0]} cannot be {spec}")
+        return ArraySpec(ins[0].shape, BOOL)
+
+    def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
+        return BOOL
+
+    def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
+        return [(i, broadcast(selection, spec.shape)) for i, spec in enumerate(ins) if i]
+
+    def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:
+        digest = hashlib.sha256(f"{self.seed}/{self.model}/{self.leaf_key}".encode()).digest()
+        key = np.frombuffer(digest[:16], "<u8").astype(np.uint64)
+        p = np.broadcast_to(blocks[0] if self.p is None else np.float64(self.p), region.shape)
+        mask: np.ndarray = np.empty(region.shape, bool)
+        for tile in _tiles(region):
+            wanted = converted(_cut(p, tile, region), np.dtype(np.float64))
+            _cut(mask, tile, region)[...] = fractions(tile, ins[0].shape, key) < wanted
+        return mask
+
+
+def _check(spec: ArraySpec, k: int) -> None:
+    if kind(spec.dtype) != "f" and not is_integer(spec.dtype):
+        raise FunctionError(f"`topk_mask` needs integers or floats, not {spec}")
+    if not 0 <= k <= spec.size:
+        raise FunctionError(f"`topk_mask`: `k` should be from 0 to {spec.size}, not {k}, for {spec}")
+
+
+def _tiles(region: Region) -> list[Region]:
+    """The region in tiles of at most TILE elements, rows first."""
+    tiles = chunk_regions(region.shape, tile_shape(region.shape, (), TILE))
+    return [tile.moved(region.starts) for tile in tiles]
+
+
+def _cut(array: np.ndarray, tile: Region, region: Region) -> np.ndarray:
+    """A tile of an array that holds a region."""
+    index: tuple[EllipsisType | slice, ...] = (..., *tile.within(region))  # an array even of no axes
+    return array[index]
