@@ -13,8 +13,20 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.functions.dtypes import Cast, Rounded
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Transpose
+from ckpt_surgery.functions.masks import KthMagnitude, TopkMask
 from ckpt_surgery.functions.operators import Binary
-from ckpt_surgery.graph.nodes import Apply, Array, Read, Series, applied, reads, relinked
+from ckpt_surgery.functions.reductions import Norm, Sum
+from ckpt_surgery.graph.nodes import (
+    Apply,
+    Array,
+    Read,
+    Series,
+    applied,
+    reads,
+    relinked,
+    streams_of,
+    with_shared_parts,
+)
 
 NARROW = np.dtype(ml_dtypes.bfloat16)
 
@@ -74,3 +86,35 @@ def test_nothing_is_relinked_that_has_no_stored_bytes() -> None:
     assert relinked(read("a")) is None
     assert relinked(Apply(Transpose(), (read("a"),))) is None
     assert relinked(Apply(Binary("+", None, 1), (read("a"),))) is None
+
+
+def test_a_function_gets_what_it_has_to_know_of_the_whole_as_a_further_input() -> None:
+    array = Array(read("a"), np.dtype(np.float32))
+    mask = applied(TopkMask(2), [array])
+    assert isinstance(mask.node, Apply)
+    first, second = mask.node.inputs
+    assert first is array.node
+    assert isinstance(second, Apply)
+    assert (second.function, second.inputs) == (KthMagnitude(2), (array.node,))
+    assert mask.dtype == np.bool_
+
+
+def test_streams_come_after_those_that_they_need() -> None:
+    norm = Apply(Norm(), (read("a"),))
+    total = Apply(Sum(), (Apply(Binary("/"), (read("a"), norm)),))
+    value = Apply(Binary("*"), (total, Apply(Sum(0), (read("a"),))))  # a sum over one axis is no stream
+    assert streams_of(value) == (norm, total)
+
+
+def test_what_an_expression_names_twice_becomes_one_part() -> None:
+    def half(number: float) -> Apply:
+        return Apply(Binary("*", None, number), (Apply(Norm(), (read("a"),)),))
+
+    value = with_shared_parts(Apply(Stack(), (half(2), half(2), half(2.0), Apply(Norm(), (read("b"),)))))
+    assert isinstance(value, Apply)
+    one, two, other, _ = value.inputs
+    assert one is two
+    assert one is not other  # 2 is not 2.0: an integer keeps its dtype
+    assert [node.inputs[0].leaf.key.text for node in streams_of(value)] == ["a", "b"]  # type: ignore[union-attr]
+    plain = Apply(Stack(), (read("a"), read("a")))
+    assert with_shared_parts(plain) is plain

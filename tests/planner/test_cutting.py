@@ -63,6 +63,10 @@ def test_chunks_divide_a_block_that_does_not_cover_the_axis() -> None:
         (Apply(Stack(), (leaf((6, 4), (3, 4)), leaf((6, 4), (3, 4)))), (1, 3, 4)),  # a part of its own each
         (Apply(Flip((0,)), (leaf((64, 32), (16, 32)),)), (16, 32)),  # backwards too
         (Apply(Reshape((8, 8)), (leaf((64,), (8,)),)), (8, 8)),  # anything else: the whole axis
+        (
+            Apply(Binary("*"), (leaf((), ()), leaf((64, 32), (16, 32)))),
+            (16, 32),
+        ),  # only what moves
     ],
 )
 def test_grid_of(node: Node, grid: tuple[int, ...]) -> None:
