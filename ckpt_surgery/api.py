@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from ckpt_surgery import document_paths, sharing
-from ckpt_surgery.companions import companions_of, may_have
+from ckpt_surgery.companions import Wanted, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
@@ -48,13 +48,13 @@ ENGINES = (LOCAL, "dask")
 
 
 @dataclass(frozen=True)
-class _Manner:
+class Manner:
     """How a plan is carried out, as the arguments of `apply` say."""
 
     overwrite: bool
     resume: bool
     verify: Verify
-    copy_config: bool | None
+    wanted: Wanted
     progress: Callable[[Progress], None] | None
     on_plan: Callable[[Plan], None] | None
 
@@ -80,7 +80,11 @@ def plan(
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found;
     DestinationError or StorageError where nothing could be published at `dst`.
     """
-    request = requested(recipe, sources, dst, options)
+    return planned(requested(recipe, sources, dst, options), overwrite, out)
+
+
+def planned(request: Request, overwrite: bool, out: PathLike | None = None) -> Plan:
+    """What `plan` does with the request that its arguments are. `overwrite`, `out`: see `plan`."""
     if out is not None:
         if request.has_trees:
             raise UsageError(
@@ -94,7 +98,7 @@ def plan(
     else:
         where = publication(request.dst, request.dst_step)
         plan_it = functools.partial(prepare, request)
-        prepared = prepared_for(where, request.inputs, [request.recipe_path], plan_it, overwrite)
+        prepared = prepared_for(where, request.inputs, request.beside, plan_it, overwrite)
     if out is not None:
         document_paths.write_document(out, _document(prepared))
     return prepared.plan
@@ -132,10 +136,16 @@ def apply(
     Raises SurgeryError; then nothing is published.
     """
     request = requested(recipe, sources, dst, options)
-    manner = _Manner(overwrite, resume, verify_mode(verify), copy_config, progress, on_plan)
+    manner = Manner(overwrite, resume, verify_mode(verify), Wanted(copy_config), progress, on_plan)
+    return carried_out(request, manner, engine, scheduler)
+
+
+def carried_out(request: Request, manner: Manner, engine: str, scheduler: str | None) -> Result:
+    """What `apply` does with the request and the manner that its arguments are. `engine`, `scheduler`: see
+    `apply`."""
     if on_cluster(engine, scheduler):
         return _on_cluster(request, scheduler, manner)
-    if is_plan_file(recipe):
+    if is_plan_file(request.recipe):
         from ckpt_surgery import saved_plans  # imports what only saved plans need
 
         saved = saved_plans.saved_request(request)
@@ -144,7 +154,7 @@ def apply(
             reopen = functools.partial(saved_plans.opened_again, saved)
             return _applied(*place, saved.inputs, saved.beside, reopen, manner)
     place, plan_it = (request.dst, request.dst_step), functools.partial(prepare, request)
-    return _applied(*place, request.inputs, [request.recipe_path], plan_it, manner)
+    return _applied(*place, request.inputs, request.beside, plan_it, manner)
 
 
 @takes(ConvertOptions)
@@ -191,14 +201,13 @@ def on_cluster(engine: str, scheduler: str | None) -> bool:
     return engine != LOCAL
 
 
-def _on_cluster(request: Request, scheduler: str | None, manner: "_Manner") -> Result:
+def _on_cluster(request: Request, scheduler: str | None, manner: Manner) -> Result:
     from ckpt_surgery import clusters  # imports what only clusters need
 
     def document() -> bytes:
         where = publication(str(request.dst), request.dst_step)
-        beside = [request.recipe_path]
         return _document(
-            prepared_for(where, request.inputs, beside, lambda: prepare(request), manner.overwrite)
+            prepared_for(where, request.inputs, request.beside, lambda: prepare(request), manner.overwrite)
         )
 
     if request.dst is None and not is_plan_file(request.recipe):
@@ -211,7 +220,7 @@ def _on_cluster(request: Request, scheduler: str | None, manner: "_Manner") -> R
             cluster,
             manner.overwrite,
             manner.verify,
-            manner.copy_config,
+            manner.wanted,
             manner.progress,
             manner.on_plan,
         )
@@ -232,7 +241,7 @@ def _applied(
     inputs: Sequence[str],
     beside: Sequence[str | None],
     prepare: Callable[[], Prepared],
-    manner: "_Manner",
+    manner: Manner,
 ) -> Result:
     """Plan, or open a saved plan; check; carry out."""
     started = time.monotonic()
@@ -242,7 +251,7 @@ def _applied(
         where = publication(dst, dst_step)
         prepared = prepared_for(where, inputs, beside, prepare, manner.overwrite)
         check_values(prepared.plan, prepared.sources)
-        companions = companions_of(prepared, manner.copy_config)
+        companions = companions_of(prepared, manner.wanted)
         if manner.on_plan is not None:
             manner.on_plan(prepared.plan)
         files, notices, verified = _carry_out(prepared, where, manner, companions)
@@ -254,7 +263,7 @@ def _applied(
 
 @memory_errors("write the checkpoint")
 def _carry_out(
-    prepared: Prepared, where: Publication, manner: "_Manner", companions: Sequence[Companion]
+    prepared: Prepared, where: Publication, manner: Manner, companions: Sequence[Companion]
 ) -> tuple[tuple[AdoptedFile, ...], tuple[str, ...], VerifiedRun]:
     """Returns the whole files that were brought into the result, notices, and what was read back."""
     plan, options = prepared.plan, prepared.destination

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpt_surgery import shard_places
+from ckpt_surgery.companions import Wanted
 from ckpt_surgery.core.errors import Problem, SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.progress import Progress
@@ -69,7 +70,7 @@ def applied_on_cluster(
     cluster: Cluster,
     overwrite: bool,
     verify: Verify,
-    copy_config: bool | None,
+    wanted: Wanted,
     progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan], None] | None,
 ) -> Result:
@@ -90,7 +91,7 @@ def applied_on_cluster(
             on_plan(job.prepared.plan)
         memory = job.prepared.memory // (cluster.workers if cluster.scheduler is None else 1)
         _work_off(client, job, saved.allow_hooks, memory, verify, progress)
-        result = published(job, verify, copy_config, saved.destination.path, started)
+        result = published(job, verify, wanted, saved.destination.path, started)
     return replace(result, notices=(*notices, *result.notices))
 
 

@@ -1,15 +1,18 @@
 """Config and tokenizer files beside a source: they come along into a directory of safetensors."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ckpt_surgery.core.digests import bytes_crc
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Companion, Source
 from ckpt_surgery.destinations import is_file
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.config_files import CONFIG, config_place
+from ckpt_surgery.formats.shared.config_files import CONFIG, config_place, read_object
 from ckpt_surgery.opening import on_disk
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.target import TARGET
@@ -22,6 +25,19 @@ from ckpt_surgery.storage.reading import opened
 
 PIECE = 1 << 20
 """Bytes that are copied at once."""
+Changes = Mapping[tuple[str, ...], Any]
+"""New values of a config's entries, by their path in it."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which files are to come along into a result."""
+
+    copied: bool | None = None
+    """What the caller says; None: they do where the destination can have them and the source has a
+    `config.json`."""
+    changes: Changes = field(default_factory=dict)
+    """Entries of `config.json` that the result describes differently."""
 
 
 def may_have(options: DestinationOptions) -> bool:
@@ -29,16 +45,15 @@ def may_have(options: DestinationOptions) -> bool:
     return formats.named(options.format).holds_config and not is_file(options)
 
 
-def companions_of(prepared: Prepared, wanted: bool | None) -> tuple[Companion, ...]:
+def companions_of(prepared: Prepared, wanted: Wanted) -> tuple[Companion, ...]:
     """The files that come along into a result.
 
-    `wanted`: what the caller says; None: they do where the destination can have them and the source has a
-    `config.json`. They are the target's where that is a checkpoint with a `config.json`, because the result
-    has its structure, and otherwise the first source's. Raises UsageError where they are wanted and cannot
-    come along, SourceError where one of them cannot be read.
+    They are the target's where that is a checkpoint with a `config.json`, because the result has its
+    structure, and otherwise the first source's. Raises UsageError where they are wanted and cannot come
+    along, SourceError where one of them cannot be read.
     """
     possible = may_have(prepared.destination)
-    if wanted is False or (wanted is None and not possible):
+    if wanted.copied is False or (wanted.copied is None and not possible):
         return ()
     if not possible:
         raise UsageError(
@@ -47,11 +62,27 @@ def companions_of(prepared: Prepared, wanted: bool | None) -> tuple[Companion, .
         )
     place = _place(prepared.sources)
     found = () if place is None else tuple(_in(place))
-    if wanted and not found:
+    if wanted.copied and not found:
         raise UsageError(
             "no config or tokenizer files lie beside the source", hint="Leave out `copy_config=True`."
         )
-    return found if wanted or any(one.name == CONFIG for one in found) else ()
+    if not (wanted.copied or any(one.name == CONFIG for one in found)):
+        return ()
+    return tuple(_changed(one, wanted.changes) if one.name == CONFIG else one for one in found)
+
+
+def _changed(config: Companion, changes: Changes) -> Companion:
+    """The config with other values of some entries."""
+    if not changes:
+        return config
+    document = read_object(config.source)
+    for path, value in changes.items():
+        holder = document
+        for name in path[:-1]:
+            holder = holder[name]
+        holder[path[-1]] = value
+    content = f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
+    return replace(config, size=len(content), content=content)
 
 
 def _place(sources: Mapping[str, Source]) -> str | None:
@@ -92,6 +123,10 @@ def copy_in(companions: Sequence[Companion], directory: str) -> tuple[Copied, ..
 
 
 def _copied(companion: Companion, place: Path) -> Copied:
+    if companion.content is not None:
+        with storage_errors(place), open(place, "wb") as new:
+            new.write(companion.content)
+        return Copied(companion.name, companion.size, bytes_crc(companion.content))
     with opened(companion.source) as file, storage_errors(place), open(place, "wb") as new:
         crc = 0
         for at in range(0, file.stat.size, PIECE):

@@ -125,6 +125,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         watch,
     )
     warnings = (
+        *request.notes,
         *plan.warnings,
         *notes,
         *repeated_sources(sources, plan.inputs),

@@ -114,12 +114,21 @@ class Request:
     set: tuple[str, ...] = ()
     """Texts `NAME=VALUE`."""
     allow_hooks: bool = False
+    made_from: str | None = None
+    """Path of the file that the recipe was made from; None where it was not made."""
+    notes: tuple[str, ...] = ()
+    """Warnings about that file."""
 
     @property
     def recipe_path(self) -> str | None:
         """Path or `@name` of the recipe, loaded or not; None where it has no file."""
         path = self.recipe if isinstance(self.recipe, str) else getattr(self.recipe, "path", None)
         return path if isinstance(path, str) and not is_text(path) and path != IN_MEMORY else None
+
+    @property
+    def beside(self) -> list[str | None]:
+        """Paths of the files besides the checkpoints that are read; None where there is none."""
+        return [self.recipe_path, self.made_from]
 
     @property
     def inputs(self) -> list[str]:

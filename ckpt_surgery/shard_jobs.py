@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpt_surgery import shard_places, sharing
-from ckpt_surgery.companions import companions_of, may_have
+from ckpt_surgery.companions import Wanted, companions_of, may_have
 from ckpt_surgery.completing import completed
 from ckpt_surgery.core.errors import SourceError, StorageError, UsageError, VerificationError
 from ckpt_surgery.core.memory import memory_errors
@@ -178,16 +178,17 @@ def saved_plan(
         yield saved
 
 
-def published(job: Job, mode: Verify, copy_config: bool | None, destination: str, started: float) -> Result:
+def published(job: Job, mode: Verify, wanted: Wanted, destination: str, started: float) -> Result:
     """Put together and publish what all shards have written, and remove the parts.
 
-    `copy_config`: see `api.apply`. `destination` is what the caller called it, `started` when the command
-    began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError, StorageError.
+    `wanted`: the files that come along. `destination` is what the caller called it, `started` when the
+    command began, on the monotonic clock. Raises VerificationError, SourceError, DestinationError,
+    StorageError.
     """
     prepared, plan = job.prepared, job.prepared.plan
     found = [part_of(job.parts, index) for index in range(job.head.count)]
     done = [part for part in found if isinstance(part, Part)]
-    companions = companions_of(prepared, copy_config)
+    companions = companions_of(prepared, wanted)
     with shard_places.stage_of(job.where, job.parts, job.head, prepared.destination) as stage:
         sink = _sink(job, stage.work)
         written = _joined(prepared, sink, done)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from ckpt_surgery import shard_places
+from ckpt_surgery.companions import Wanted
 from ckpt_surgery.core.arguments import PathLike, Size
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.progress import Progress
@@ -148,7 +149,7 @@ def commit(
         if on_plan is not None:
             on_plan(prepared.plan)
         job = Job(prepared, replace(where, step_only=head.step_only), parts, head)
-        return published(job, mode, copy_config, str(dst), started)
+        return published(job, mode, Wanted(copy_config), str(dst), started)
 
 
 def _check_committed(where: Publication, rolled: tuple[str, ...]) -> None:

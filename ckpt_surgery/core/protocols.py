@@ -149,7 +149,9 @@ class Companion:
     source: str
     """Path of the file that was copied."""
     size: int
-    """Size in bytes."""
+    """Size in bytes, in the result."""
+    content: bytes | None = None
+    """What the result has in place of the file's bytes; None: these."""
 
 
 @frozen()

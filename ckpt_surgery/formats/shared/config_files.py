@@ -55,10 +55,11 @@ def read_config(path: str) -> tuple[str, dict[str, Any]] | None:
     place = config_place(path)
     if not has_entry(place):
         return None
-    return os.path.basename(place), _read_object(place)
+    return os.path.basename(place), read_object(place)
 
 
-def _read_object(place: str) -> dict[str, Any]:
+def read_object(place: str) -> dict[str, Any]:
+    """The JSON object in a file. Raises SourceError: see `read_config`."""
     check_link(place, real_path(os.path.dirname(place)))
     try:
         value = json.loads(
