@@ -1,7 +1,7 @@
 """Rename, reshape, merge and convert checkpoints by a recipe, without loading them.
 
 The commands are functions too: `plan`, `apply`, `convert`, `inspect`, `diff`, `explain`, `infer`, `invert`,
-`lint`, `schema`, `verify`.
+`lint`, `merge`, `schema`, `verify`.
 `apply_shard` and `commit` carry out a saved plan on several machines.
 `restore` carries out a recipe into arrays of a running program.
 """
@@ -32,7 +32,10 @@ __all__ = [
     "inspect",
     "invert",
     "lint",
+    "merge",
+    "merge_recipe",
     "plan",
+    "plan_merge",
     "restore",
     "schema",
     "verify",
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from ckpt_surgery.inferring import Inferred, infer
     from ckpt_surgery.inspecting import diff, inspect
     from ckpt_surgery.language.loading import schema
+    from ckpt_surgery.merges import merge, merge_recipe, plan_merge
     from ckpt_surgery.migrating import from_orbax_transforms
     from ckpt_surgery.migration.recipes import MigratedRecipe
     from ckpt_surgery.migration.t5x_maps import from_t5x_assignment_map
@@ -77,7 +81,10 @@ _MODULES = {
     "inspect": "inspecting",
     "invert": "backwards",
     "lint": "checking",
+    "merge": "merges",
+    "merge_recipe": "merges",
     "plan": "api",
+    "plan_merge": "merges",
     "restore": "restoring",
     "schema": "language.loading",
     "verify": "verifying",

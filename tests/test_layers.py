@@ -22,11 +22,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": {"core", "storage", "graph", "planner"},
     "live": {"core", "graph", "language", "planner", "engine"},
     "migration": {"core", "functions", "graph", "language", "live"},
+    "merging": {"core", "language"},
     "inference": {"core", "functions", "graph", "language", "planner"},
     "report": {"core", "planner"},
     "api": {
         *("core", "storage", "formats", "graph", "language", "planner", "engine", "report"),
-        *("inference", "live", "migration"),
+        *("inference", "live", "merging", "migration"),
     },
     "cli": {"api", "report", "core"},
 }
@@ -48,7 +49,7 @@ OF_API = {
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
     *("clusters", "completing", "inferring", "shard_jobs", "shard_places", "sharded", "stages"),
-    *("backwards", "companions", "reporting", "results", "url_destinations", "wholeness"),
+    *("backwards", "companions", "merges", "reporting", "results", "url_destinations", "wholeness"),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

@@ -1,0 +1,1 @@
+"""Configurations of mergekit: what they say, and the recipes that do it."""

@@ -1,0 +1,59 @@
+"""What differs in the `config.json` of a merge from that of its base: the dtype, the number of layers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ckpt_surgery.merging.models import MergeConfig
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+"""Names under which configs have the number of layers."""
+DTYPES = ("torch_dtype", "dtype")
+"""Names under which configs have the dtype: the second since version 5 of transformers."""
+INNER = "text_config"
+"""Where configs of models with several towers have the language model's entries."""
+PER_LAYER = ("layer_types", "mlp_layer_types", "no_rope_layers")
+"""Lists with an entry for each layer."""
+
+
+def config_changes(config: MergeConfig, base: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """New values of entries by their path. `base`: the config of the base, or else of the first model."""
+    found: dict[tuple[str, ...], Any] = dict(_dtypes(config, base))
+    layers = _layers(config)
+    if layers is not None:
+        found |= dict(_layer_entries(layers, base))
+    return found
+
+
+def _dtypes(config: MergeConfig, base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    dtype = config.out_dtype or config.dtype
+    if dtype is None:
+        return
+    places = [(*path, name) for path, holder in _holders(base) for name in DTYPES if name in holder]
+    for place in places or [DTYPES[:1]]:
+        yield place, dtype
+
+
+def _layers(config: MergeConfig) -> Sequence[int] | None:
+    """For each layer of the result, the layer of the slice's first source; None where all stay."""
+    if config.slices is None:
+        return None
+    return [layer for slice in config.slices for layer in range(*slice.sources[0].layer_range)]
+
+
+def _layer_entries(layers: Sequence[int], base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for path, holder in _holders(base):
+        name = next((name for name in LAYERS if isinstance(holder.get(name), int)), None)
+        if name is None:
+            continue
+        yield (*path, name), len(layers)
+        for entry in PER_LAYER:
+            values = holder.get(entry)
+            if isinstance(values, list) and len(values) == holder[name] and max(layers) < len(values):
+                yield (*path, entry), [values[layer] for layer in layers]
+
+
+def _holders(base: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """The mappings that describe the language model, with their paths."""
+    yield (), base
+    if isinstance(base.get(INNER), dict):
+        yield (INNER,), base[INNER]

@@ -1,0 +1,103 @@
+"""The fields of a configuration of mergekit 0.1.5, with their types and defaults, as models.
+
+A configuration names models and a method. What its parameters mean depends on the method: see `methods`.
+Which fields go together, and whether there are such models and layers, is checked in `checks` and `layers`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, Strict
+from pydantic_core import PydanticCustomError
+
+from ckpt_surgery.language.field_types import WRONG_TYPE
+from ckpt_surgery.merging.settings import SETTING, Setting, setting_of
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""Types that a merge computes to."""
+TORCH = "torch."
+"""May stand before the name of a type."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True, defer_build=True
+    )
+
+
+def _setting(value: Any) -> Setting:
+    found = setting_of(value)
+    if found is None:
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": SETTING})
+    return found
+
+
+def _parameters(value: Any) -> Any:
+    """`parameters:` with nothing below it, as templates have it, is the same as no such line."""
+    return {} if value is None else value
+
+
+def _layer_range(value: Any) -> tuple[int, int]:
+    """The first layer, and the one after the last."""
+    if isinstance(value, list) and len(value) == 2 and all(type(item) is int and item >= 0 for item in value):
+        first, stop = value
+        if first < stop:
+            return first, stop
+    wanted = "the first layer and the one after the last, such as [0, 16]"
+    raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+
+
+def _dtype(value: Any) -> str:
+    name = value.removeprefix(TORCH) if isinstance(value, str) else ""
+    if name not in DTYPES:
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": f"one of {', '.join(DTYPES)}"})
+    return name
+
+
+def _model_path(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        wanted = "the path of a directory, as text"
+        raise PydanticCustomError(WRONG_TYPE, "{wanted}", {"wanted": wanted})
+    return value
+
+
+Parameters = Annotated[
+    Mapping[str, Annotated[Setting, PlainValidator(_setting)]], BeforeValidator(_parameters)
+]
+ModelPath = Annotated[str, PlainValidator(_model_path)]
+DTypeName = Annotated[str, PlainValidator(_dtype)]
+
+
+class InputModel(_Model):
+    """A model of `models`: all its layers."""
+
+    model: ModelPath
+    parameters: Parameters = Field(default_factory=dict)
+
+
+class InputSlice(_Model):
+    """Some layers of a model."""
+
+    model: ModelPath
+    layer_range: Annotated[tuple[int, int], PlainValidator(_layer_range)]
+    parameters: Parameters = Field(default_factory=dict)
+
+
+class OutputSlice(_Model):
+    """Layers of the result, each made of one layer of each source."""
+
+    sources: Annotated[tuple[InputSlice, ...], Strict(False)]
+    base_model: ModelPath | None = None
+    parameters: Parameters = Field(default_factory=dict)
+
+
+class MergeConfig(_Model):
+    """A whole configuration."""
+
+    merge_method: str
+    models: Annotated[tuple[InputModel, ...], Strict(False)] | None = None
+    slices: Annotated[tuple[OutputSlice, ...], Strict(False)] | None = None
+    base_model: ModelPath | None = None
+    parameters: Parameters = Field(default_factory=dict)
+    dtype: DTypeName | None = None
+    out_dtype: DTypeName | None = None

@@ -1,0 +1,48 @@
+"""Merges have the values that mergekit gives them, method by method.
+
+`tests/merging/make_outputs.py` has run mergekit 0.1.5 on the same models.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.merging.formulas import FORMULAS
+from ckpt_surgery.merging.methods import METHODS, NOT_YET
+from ckpt_surgery.merging.terms import COPY
+from tests.merging.cases import CASES, MODELS
+from tests.support.merging import arrays, float32, loaded, save_config, save_model
+
+UNITS = 8
+"""How far a value may be off, in units in the last place of the largest value of its tensor."""
+
+
+COMPARED = [name for name, config in CASES.items() if config["merge_method"] not in NOT_YET]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("models")
+    for name in MODELS:
+        save_model(place / name, arrays("models", name))
+    return place
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_merge_has_mergekits_values(name: str, directory: Path, tmp_path: Path) -> None:
+    config = save_config(directory / f"{name}.yaml", CASES[name])
+    ckpt_surgery.merge(config, tmp_path / "out")
+    found, wanted = loaded(tmp_path / "out"), arrays("outputs", name)
+    assert found.keys() == wanted.keys()
+    assert {str(value.dtype) for value in found.values()} == {CASES[name].get("out_dtype", "float32")}
+    for key, value in float32(found).items():
+        step = np.spacing(np.abs(wanted[key]).max())
+        np.testing.assert_allclose(value, wanted[key], rtol=0, atol=UNITS * step, err_msg=key)
+
+
+def test_every_method_is_compared_or_said_to_be_missing() -> None:
+    compared = {CASES[name]["merge_method"] for name in COMPARED}
+    assert compared == set(METHODS) - set(NOT_YET)
+    assert set(FORMULAS) == compared | {COPY}
