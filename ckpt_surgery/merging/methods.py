@@ -155,13 +155,11 @@ METHODS: Mapping[str, Method] = {
 }
 """Every method by its name."""
 
-_ANGLES, _MASKS = "sines and angles", "masks of the largest values"
 NOT_YET: Mapping[str, str] = {
-    **dict.fromkeys(("slerp", "nuslerp", "multislerp", "karcher"), _ANGLES),
-    **dict.fromkeys(("ties", "breadcrumbs", "breadcrumbs_ties", "sce", "arcee_fusion"), _MASKS),
+    **dict.fromkeys(("slerp", "nuslerp", "multislerp", "karcher"), "sines and angles"),
+    **dict.fromkeys(("ties", "breadcrumbs", "breadcrumbs_ties", "arcee_fusion"), "masks of the largest"),
     **dict.fromkeys(("dare_ties", "dare_linear"), "random masks"),
     **dict.fromkeys(("della", "della_linear"), "ranks within a row"),
-    **dict.fromkeys(("model_stock", "ramplus_tl"), "sums of whole tensors that stream"),
 }
 """Methods of mergekit that no recipe says, and what recipes lack for them."""
 

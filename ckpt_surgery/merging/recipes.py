@@ -6,24 +6,24 @@ Leaves between passes are never written anywhere.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ckpt_surgery.core.errors import FunctionError, PlanError, Problem
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.merging.checks import Finding
 from ckpt_surgery.merging.families import Family, families
-from ckpt_surgery.merging.formulas import RESULT, Formula, formula
+from ckpt_surgery.merging.formulas import formula
 from ckpt_surgery.merging.outputs import outputs_of
 from ckpt_surgery.merging.reading import LoadedConfig
 from ckpt_surgery.merging.slices import Listings, check_layers, models_of, slices_of
+from ckpt_surgery.merging.steps import MASK, RESULT, VALUE, Formula, Step
 from ckpt_surgery.merging.terms import Term, Terms, terms_of
 
 BASE = "base"
 TAILS = "tails"
 """Name of the table of the ends of names."""
 MODEL = "model"
-_VALUE = re.compile(r"@(\w+)")
 _MODEL = re.compile(r"@m(\d+)")
 _WHOLE = re.compile(r"@(m\d+|base)")
 """A tensor of a model as it is."""
@@ -111,9 +111,10 @@ class _Rules:
         passes = [{"name": "step 1", "unmatched": "keep", "rules": beginning}]
         for index in range(1, max(map(len, self._formulas.values()))):
             rules = [
-                _going_on(terms, number, self._formulas[terms], index, first)
+                rule
                 for number, terms in enumerate(self._families)
                 if index < len(self._formulas[terms])
+                for rule in _going_on(terms, number, self._formulas[terms], index, first)
             ]
             passes.append({"name": f"step {index + 1}", "unmatched": "keep", "rules": rules})
         renaming = {"match": rf"g\d+/{RESULT}/(?P<{NAME}>.*)", "to": f"${{{NAME}}}"}
@@ -126,7 +127,7 @@ class _Rules:
             term = _term(terms, text)
             value = _cast(_read(term, family), term.dtype, terms.dtype)
         else:
-            value = _VALUE.sub(lambda found: _wide(_term(terms, found[0]), terms, family), text)
+            value = VALUE.sub(lambda found: _wide(_term(terms, found[0]), terms, family), text)
             value = _cast(value, _work_dtype(terms), terms.dtype) if is_result else value
         entry = self.tails.setdefault(family.tails, f"t{len(self.tails)}")
         return {
@@ -136,22 +137,43 @@ class _Rules:
         }
 
 
-def _going_on(terms: Terms, number: int, steps: Formula, index: int, first: str) -> dict[str, Any]:
-    """The rule for a later step of a formula: it claims a value of the first step, and keeps it."""
+def _going_on(terms: Terms, number: int, steps: Formula, index: int, first: str) -> Iterator[dict[str, Any]]:
+    """The rules for a later step of a formula: one claims a value of the first step, which stays to the end,
+    and makes the new ones; another drops values that no later step needs."""
     anchor = next(iter(steps[0]))
 
     def made(name: str, text: str) -> str:
-        value = _VALUE.sub(lambda found: _made_before(found[1], number, anchor, first), text)
+        value = VALUE.sub(lambda found: _made_before(found[1], number, anchor, first), text)
         return _cast(value, _work_dtype(terms), terms.dtype) if name == RESULT else value
 
-    outcomes = {f"g{number}/{name}/${{{NAME}}}": made(name, text) for name, text in steps[index].items()}
+    outcomes = {
+        f"{_folder(name, number)}/${{{NAME}}}": made(name, text) for name, text in steps[index].items()
+    }
     kept = {f"g{number}/{anchor}/${{{NAME}}}": "x"} if index < len(steps) - 1 else {}
-    return {"match": f"g{number}/{anchor}/(?P<{NAME}>.*)", "to": {**kept, **outcomes}}
+    yield {"match": f"g{number}/{anchor}/(?P<{NAME}>.*)", "to": {**kept, **outcomes}}
+    unneeded = sorted(set(steps[index - 1] if index > 1 else steps[0]) | _used(steps[index]))
+    kept_on = {anchor, *_used(*steps[index + 1 :])}
+    gone = [name for name in unneeded if name not in kept_on and not name.startswith(MASK)]
+    if gone:
+        yield {"match": f"g{number}/(?:{'|'.join(gone)})/.*", "drop": True}
+
+
+def _used(*steps: Step) -> set[str]:
+    """Names of the values that are used by steps."""
+    return {found for step in steps for text in step.values() for found in VALUE.findall(text)}
 
 
 def _made_before(name: str, number: int, anchor: str, first: str) -> str:
     """The expression for a value of an earlier step."""
-    return "x" if name == anchor else f"{first}[f'g{number}/{name}/{{{NAME}}}']"
+    return "x" if name == anchor else f"{first}[f'{_folder(name, number)}/{{{NAME}}}']"
+
+
+def _folder(name: str, number: int) -> str:
+    """What the keys of a value begin with. `number`: of the formula.
+
+    Random masks depend on the key of their leaf, and must not depend on which tensors share a formula.
+    """
+    return name if name.startswith(MASK) else f"g{number}/{name}"
 
 
 def _term(terms: Terms, text: str) -> Term:

@@ -96,7 +96,6 @@ CASES: dict[str, dict[str, Any]] = {
     ),
     "nearswap": case("nearswap", models("base", "math"), "base", parameters={"t": 0.01}),
     "sce": case("sce", models("math", "code", "chat"), "base"),
-    "sce-top": case("sce", models("math", "code", "chat"), "base", parameters={"select_topk": 0.3}),
     "ram": case("ram", models("math", "code", "chat"), "base", parameters={"epsilon": 0.02}),
     "ramplus-tl": case("ramplus_tl", models("math", "code", "chat"), "base", parameters={"epsilon": 0.02}),
     "arcee-fusion": case("arcee_fusion", models("base", "math"), "base"),
