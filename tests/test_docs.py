@@ -43,7 +43,10 @@ COOKBOOK, COMING_FROM = (
 )
 READ_THROUGH = [
     "README.md",
-    *(f"docs/{name}.md" for name in ("quick-start", "how-it-works", "formats", "training", "inferring")),
+    *(
+        f"docs/{name}.md"
+        for name in ("quick-start", "how-it-works", "formats", "inferring", "merging", "training")
+    ),
 ]
 
 

@@ -171,8 +171,8 @@ def sce(terms: Terms) -> Formula:
         return ({RESULT: "@base"},)
     if share < 1:
         raise FunctionError(
-            "`select_topk` below 1 is a part of the elements whose variance is not 0, and recipes have no mask "
-            "of a number that depends on values",
+            "`select_topk` below 1 is a part of the elements whose variance is not 0, and recipes have no "
+            "mask of a number that depends on values",
             hint="Leave it out, or take `ties`, whose `density` is a part of all elements.",
         )
     total = added(f"@d{i}" for i in numbers)

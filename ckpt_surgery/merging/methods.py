@@ -156,10 +156,8 @@ METHODS: Mapping[str, Method] = {
 """Every method by its name."""
 
 NOT_YET: Mapping[str, str] = {
-    **dict.fromkeys(("slerp", "nuslerp", "multislerp", "karcher"), "sines and angles"),
-    **dict.fromkeys(("ties", "breadcrumbs", "breadcrumbs_ties", "arcee_fusion"), "masks of the largest"),
-    **dict.fromkeys(("dare_ties", "dare_linear"), "random masks"),
-    **dict.fromkeys(("della", "della_linear"), "ranks within a row"),
+    "della": "ranks within a row",
+    "della_linear": "ranks within a row",
 }
 """Methods of mergekit that no recipe says, and what recipes lack for them."""
 
