@@ -40,6 +40,10 @@ def test_an_example_is_a_command_that_click_takes(line: str) -> None:
 ELSEWHERE = ("commit ", "apply @hf-llama3-to-jax model", "invert @hf-llama3-to-jax llama")
 """Examples that need shards of a run, a bucket or a large model."""
 RECIPE = "version: 1\nrules: [{match: 'params/old/(.*)', to: 'params/new/\\1'}]\n"
+MERGE = (
+    "merge_method: dare_linear\nbase_model: old\nparameters: {weight: 1, density: 0.5}\n"
+    "models: [{model: twin}]\n"
+)
 CODES = {"--detailed-exitcode": 2, "--exit-code": 3, "model.json": 3}
 
 
@@ -63,6 +67,10 @@ def prepare(directory: Path, old: Path, line: str) -> None:
         done.append(run("convert", old, "run", "--dst-step", "1000"))
     if line.startswith(("diff", "infer", "verify")) or "--overwrite" in line or "--target" in line:
         done.append(run("apply", "recipe.yaml", "old", "new"))
+    if line.startswith("merge"):
+        done.append(run("convert", old, "twin"))
+        for name in ("merge.yaml", "dare.yaml"):
+            (directory / name).write_text(MERGE)
     if "model.json" in line:
         done.append(run("inspect", "new", "--json", "model.json"))
     assert [one.exit_code for one in done] == [0] * len(done), [one.output for one in done]

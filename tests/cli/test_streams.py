@@ -36,8 +36,13 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "commit": ["commit", "c.safetensors"],
     "apply": ["apply", "r.yaml", "m.safetensors", "out.npz", "--full", "--overwrite"],
     "convert": ["convert", "m.safetensors", "out.npz", "--full", "--overwrite"],
+    "merge": ["merge", "g.yaml", "out.npz", "--full", "--overwrite"],
 }
-WRITES = ("apply", "convert")
+WRITES = ("apply", "convert", "merge")
+MERGE = (
+    "merge_method: linear\nparameters: {weight: 1}\n"
+    "models: [{model: m.safetensors}, {model: v.safetensors}]\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +52,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file({f"w{i * 7919 % 977}x{i}": np.arange(2.0) for i in range(2000)}, path / "m.safetensors")
     assert run("convert", path / "m.safetensors", path / "v.safetensors").exit_code == 0
     (path / "r.yaml").write_text("version: 1\n")
+    (path / "g.yaml").write_text(MERGE)
     of_shards = path / "c.safetensors"
     assert (
         run("plan", path / "r.yaml", path / "v.safetensors", of_shards, "--out", path / "p.json").exit_code

@@ -26,7 +26,7 @@ EXAMPLES = {
     "merge merge.yaml merged": "Merge models as the file says, into a directory of safetensors.",
     "merge merge.yaml merged --dry-run": "What would be made of which tensors, and what it costs.",
     "merge dare.yaml merged --seed 7 --shard-size 5GB": "Other random masks; files of 5 GB at most.",
-    "merge merge.yaml merged --dry-run --recipe recipe.yaml": "The recipe, to change it and run it.",
+    "merge merge.yaml merged --dry-run --recipe as-recipe.yaml": "The recipe, to change it and run it.",
 }
 
 
