@@ -23,6 +23,7 @@ ROW = 1 << 8
 wide, so that what is read at once can be tall or wide, as the chunks of a source are."""
 
 T = TypeVar("T")
+"""What is found for each block, and joined."""
 
 
 class Pass:
