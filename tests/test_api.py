@@ -59,7 +59,9 @@ rules:
 """
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout", [pytest.param(one, marks=pytest.mark.slow if one == "processes" else ()) for one in LAYOUTS]
+)
 def test_everything_is_carried_along_under_new_names(
     layout: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_the_job_of_kubernetes(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
     check(here)
 
 
+@pytest.mark.slow
 def test_the_examples_of_dask(here: Path) -> None:
     done = shell(block("bash", "--engine dask"), here)
     assert done.returncode == 0, done.stderr

@@ -95,7 +95,13 @@ def test_closed_streams_change_nothing(name: str, here: Path) -> None:
     assert (here / "out.npz").exists() is (name in WRITES)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+OFTEN = ("help", "schema", "inspect", "plan", "apply")
+"""Commands that are tried with every run of the tests; the others with the slow ones."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in COMMANDS]
+)
 def test_a_full_device_is_told_and_stops_no_run(name: str, here: Path) -> None:
     done = shell(FULL, COMMANDS[name], here)
     told = LOST + ("\nout.npz itself is new and complete\n" if name in WRITES else "")
@@ -120,6 +126,7 @@ def test_one_stream_alone(here: Path) -> None:
     assert (done.returncode, "\ndone  2,000 kept" in done.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_document_that_is_lost(here: Path) -> None:
     convert = ["convert", "m.safetensors", "out.npz", "--json", "-", "-q"]
     done = shell(FULL, convert, here)

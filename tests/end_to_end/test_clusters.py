@@ -109,6 +109,7 @@ def entries(directory: Path) -> list[str]:
     return sorted(name for name in os.listdir(directory) if "ckpt-surgery" in name)
 
 
+@pytest.mark.slow
 def test_two_of_four_workers_are_killed(tmp_path: Path, recipe: Path) -> None:
     alone, dst = tmp_path / "alone", tmp_path / "out"
     ckpt_surgery.apply(recipe, tmp_path / "in", dst=alone)
@@ -173,6 +174,7 @@ def test_what_is_wrong_with_values_is_told_once_and_with_the_host(tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_what_shards_of_an_ended_one_have_done(
     tmp_path: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

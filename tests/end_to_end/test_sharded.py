@@ -160,7 +160,8 @@ def in_processes(file: Path, dst: object, killed: dict[int, int]) -> list[int | 
     return [process.exitcode for process in processes]
 
 
-@pytest.mark.parametrize("format", ["orbax", pytest.param("safetensors", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["orbax", "safetensors"])
 def test_eight_shards_on_four_processes_two_of_which_are_killed(
     format: str, tmp_path: Path, plan: Callable[..., Path]
 ) -> None:

@@ -179,6 +179,7 @@ def test_in_a_bucket_of_each_service(tmp_path: Path, bucket_of: Bucket) -> None:
     assert not ckpt_surgery.diff(tmp_path / "out", f"{bucket_of.url}/out", values=True).different
 
 
+@pytest.mark.slow
 def test_objects_are_copied_at_the_same_time(
     tmp_path: Path, s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,7 +244,7 @@ SPLITS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps=STEPS, split=SPLITS, joined=st.booleans())
 def test_random_plans_of_layouts_come_back(steps: list[str], split: str, joined: bool) -> None:
     """Whatever the plan: what is said to come back does so bit for bit, and all that could does."""

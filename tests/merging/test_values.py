@@ -30,7 +30,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("name", COMPARED)
+SLOW = ("karcher",)
+"""Its plan has some ninety passes; that of `karcher-two-steps` has few."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in COMPARED]
+)
 def test_a_merge_has_mergekits_values(name: str, directory: Path, tmp_path: Path) -> None:
     config = save_config(directory / f"{name}.yaml", CASES[name])
     ckpt_surgery.merge(config, tmp_path / "out")

@@ -380,7 +380,7 @@ OPTIMIZERS: Mapping[str, Callable[[], optax.GradientTransformation]] = {
 }
 
 
-SLOW = ("every second",)  # XLA compiles a conditional of the whole step
+SLOW = ("every second", "adafactor", "hyperparams", "masked")  # XLA compiles a conditional of the whole step
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,7 @@ def test_hostile_keys_run_nothing(tmp_path: Path) -> None:
 
 
 @needs_browser
+@pytest.mark.slow
 def test_rows_of_a_large_tree_are_made_when_they_are_opened(tmp_path: Path) -> None:
     page = html_page(large(), None)
     dom = opened(tmp_path, page)

@@ -107,6 +107,7 @@ def test_a_publication_that_had_begun_is_completed_wherever_that_ends(directory:
 
 
 @pytest.mark.usefixtures("dead")
+@pytest.mark.slow
 def test_completing_can_itself_be_killed_anywhere(directory: Path) -> None:
     def begun() -> None:
         """A run that has deleted the older marker, and died."""

@@ -261,7 +261,10 @@ def test_a_lost_or_cut_file_is_never_read_as_something_else(
     assert refused > 8
 
 
-@pytest.mark.parametrize("layout", checkpoints.LAYOUTS)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(one, marks=pytest.mark.slow if one == "processes" else ()) for one in checkpoints.LAYOUTS],
+)
 def test_a_lost_directory_is_never_read_as_something_else(
     layout: str, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
