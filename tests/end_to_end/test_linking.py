@@ -101,7 +101,13 @@ LINKED = {
 """What is linked or, where its file is mostly dead, copied besides ALWAYS_LINKED."""
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+TRIED_OFTEN = ("ocdbt-zarr3", "plain-zarr3", "shards")
+"""Layouts that are tried with every run of the tests; the others with the slow ones."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in TRIED_OFTEN else pytest.mark.slow) for one in LAYOUTS]
+)
 def test_results_are_the_same_by_link_by_copy_and_computed(
     name: str, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -427,7 +427,7 @@ def test_another_file_that_comes_meanwhile_stays(
 @pytest.mark.parametrize(
     "name", ["out.safetensors", "out.zarr", pytest.param("out.msgpack", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("overwrite", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_lost_answers_and_refusals_make_no_difference(
     overwrite: bool, name: str, tmp_path: Path, s3_bucket: Bucket
 ) -> None:

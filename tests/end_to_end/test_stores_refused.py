@@ -185,7 +185,9 @@ def once(lost: set[tuple[str, str]], which: Callable[[Asked], bool]) -> Callable
     return is_first
 
 
-@pytest.mark.parametrize("overwrite", [False, True], ids=["fresh", "overwrite"])
+@pytest.mark.parametrize(
+    "overwrite", [pytest.param(False, marks=pytest.mark.slow), True], ids=["fresh", "overwrite"]
+)
 @pytest.mark.parametrize("name", [COMMIT_FILE, "-lock", ""], ids=["marker", "lock", "everything"])
 def test_lost_answers_are_no_failure(name: str, overwrite: bool, source: Path, s3_bucket: Bucket) -> None:
     url = f"{s3_bucket.url}/out"
