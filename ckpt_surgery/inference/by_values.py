@@ -25,7 +25,7 @@ from ckpt_surgery.inference.windows import Window, windows
 
 Resembles = Callable[[str, str], float]
 """How much a key of the source resembles one of the target, from 0 to 1."""
-MOST_ALIKE = 256
+MOST_OF_EQUAL_SUM = 256
 """How many leaves with equal values are looked at for a leaf: any of them gives the same."""
 MOST_SOURCES = 8
 """How many sources with equal values are tried for a leaf."""
@@ -106,7 +106,7 @@ class _Search:
 
     def _nearest(self, groups: Sequence[Stack], key: str) -> list[Stack]:
         """Groups in the order in which they are tried: leaves by themselves, then those whose names fit."""
-        near = groups[:MOST_ALIKE]
+        near = groups[:MOST_OF_EQUAL_SUM]
         return sorted(near, key=lambda g: (len(g.keys), -self.resembles(g.keys[0], key)))[:MOST_SOURCES]
 
     def _of_whole(self, wanted: Stack) -> bool:
@@ -133,7 +133,7 @@ class _Search:
         """A leaf for each of these sums, none of them twice; fewer where there is none."""
         keys: list[str] = []
         for total in sums:
-            alike = self.every.get((size, int(total)), [])[:MOST_ALIKE]
+            alike = self.every.get((size, int(total)), [])[:MOST_OF_EQUAL_SUM]
             candidates = [one for one in alike if one not in keys]
             if not candidates:
                 break
@@ -229,7 +229,7 @@ class _Search:
 
         Where several have the sums, elements are compared. A single one is compared later, with all others.
         """
-        if len({self._dtype(key) for key in keys}) > 1:
+        if len({self.source.dtype_of(key) for key in keys}) > 1:
             return False  # arrays of several dtypes are not stacked
         for layout in layouts:
             made = [
@@ -242,11 +242,6 @@ class _Search:
         return False
 
     def _formation(self, key: str, keys: tuple[str, ...], value: Value, why: str) -> Formation:
-        if {self._dtype(k) for k in keys} != {self.dtype}:
+        if {self.source.dtype_of(k) for k in keys} != {self.dtype}:
             value = cast(value, self.dtype)
         return Formation(key, keys, value, Evidence.VALUES, why)
-
-    def _dtype(self, key: str) -> np.dtype[Any]:
-        spec = self.source.leaves[key].spec
-        assert spec is not None, "only arrays have fingerprints"
-        return spec.dtype

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from ckpt_surgery.inference.comparing import equal_elements
 from ckpt_surgery.inference.families import family_of
-from ckpt_surgery.inference.fingerprints import Fingerprint
+from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import Formation
-from ckpt_surgery.inference.sides import Side, kind_of
+from ckpt_surgery.inference.sides import Side
 
 
 def of_families(source: Side, target: Side, decided: Mapping[str, Formation]) -> Iterator[Formation]:

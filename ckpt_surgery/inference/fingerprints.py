@@ -96,12 +96,12 @@ def _hashes(values: np.ndarray) -> Words:
     if dtype.kind == "c":
         found: Words = _hashes(np.asarray(values.real))
         return found + mixed(_hashes(np.asarray(values.imag)) + _IMAGINARY)  # type: ignore[no-any-return]
-    if _kind(dtype) in tuple("biu"):
+    if kind_of(dtype) in tuple("biu"):
         wide = values.astype(np.uint64 if dtype == np.uint64 else np.int64).view(np.uint64)
         return mixed(wide + _OF_INTEGERS)
-    if dtype.itemsize == 2 and _kind(dtype) == "f":
+    if dtype.itemsize == 2 and kind_of(dtype) == "f":
         return _table(dtype)[values.view(np.uint16)]
-    if _kind(dtype) == "f":
+    if kind_of(dtype) == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = values.astype(np.float32)
         found = mixed(narrow.view(np.uint32).astype(np.uint64) + _OF_FLOATS)
@@ -152,8 +152,8 @@ class _Sums:
         return Fingerprint(self._shape, int(self._total), tuple(self._axes), low, high)
 
 
-def _kind(dtype: np.dtype[Any]) -> str:
-    """`b`, `i`, `u`, `f` or `c` as in the table of dtypes; empty for what is no number."""
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for what is no number."""
     found = ELEMENT_TYPES.get(dtype.name)
     return "" if found is None else found.kind
 
@@ -174,9 +174,9 @@ def _but(words: Words, axis: int) -> Words:
 
 def _limits(values: np.ndarray) -> tuple[float | None, float | None]:
     dtype = values.dtype
-    if _kind(dtype) not in tuple("biuf"):
+    if kind_of(dtype) not in tuple("biuf"):
         return None, None
-    if dtype.itemsize == 2 and _kind(dtype) == "f":
+    if dtype.itemsize == 2 and kind_of(dtype) == "f":
         low, high = _limits_of_16_bits(values)
     else:
         with np.errstate(invalid="ignore"):
@@ -235,7 +235,7 @@ def _table(dtype: np.dtype[Any]) -> Words:
 
 def least_common(dtypes: Iterable[np.dtype[Any]], own: np.dtype[Any]) -> list[np.dtype[Any]]:
     """The dtypes among these to which values of `own` are rounded, when a recipe casts them."""
-    if _kind(own) != "f":
+    if kind_of(own) != "f":
         return []
-    narrower = {dtype for dtype in dtypes if _kind(dtype) == "f" and dtype.itemsize <= own.itemsize}
+    narrower = {dtype for dtype in dtypes if kind_of(dtype) == "f" and dtype.itemsize <= own.itemsize}
     return sorted(narrower - {own}, key=lambda dtype: dtype.name)

@@ -14,9 +14,10 @@ import numpy as np
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.inference.by_values import Resembles, found_by_values
+from ckpt_surgery.inference.fingerprints import kind_of
 from ckpt_surgery.inference.formations import Evidence, Formation, Value
 from ckpt_surgery.inference.reading import evaluated, fingerprint_of
-from ckpt_surgery.inference.sides import Side, kind_of
+from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.values import X, around, node_of
 
 MOST_OPERATIONS = 4

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.inference.fingerprints import kind_of
 from ckpt_surgery.inference.formations import Candidate
-from ckpt_surgery.inference.sides import kind_of
 
 MAYBE = "no name tells whether it is made of the source leaves of this size, or has a value of its own"
 MOST_CANDIDATES = 8

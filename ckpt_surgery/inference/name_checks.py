@@ -9,12 +9,12 @@ import numpy as np
 from ckpt_surgery.inference.arithmetic import operations
 from ckpt_surgery.inference.by_names import ByNames
 from ckpt_surgery.inference.constants import same_constant
-from ckpt_surgery.inference.fingerprints import Fingerprint
+from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 from ckpt_surgery.inference.formations import Candidate, Evidence, Formation, Undecided, Value
 from ckpt_surgery.inference.marginals import Marginals, layouts_between
 from ckpt_surgery.inference.members import member
 from ckpt_surgery.inference.reading import fingerprint_of
-from ckpt_surgery.inference.sides import Side, equal_values, kind_of
+from ckpt_surgery.inference.sides import Side, equal_values
 from ckpt_surgery.inference.stacks import Stack
 from ckpt_surgery.inference.values import XS, X, around, cast
 

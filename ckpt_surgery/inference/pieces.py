@@ -151,7 +151,7 @@ class Parts:
             if own is not None:
                 inner = own.value(inner, group.shape)
             pieces.append(expression(layouts[0], inner, len(group.lengths)))
-        dtypes = {self._dtype(key) for key in keys}
+        dtypes = {self.source.dtype_of(key) for key in keys}
         if len(dtypes) > 1:  # arrays of several dtypes cannot be joined before they are cast
             pieces = [cast(piece, self.dtype) for piece in pieces]
         value = pieces[0]
@@ -166,11 +166,6 @@ class Parts:
         what = "parts" if len(pieces) > 1 else "one leaf"
         why = f"{what} along axis {axis}" + (", and zeros" if padded else "")
         return Together(tuple(keys), value, why)
-
-    def _dtype(self, key: str) -> np.dtype[Any]:
-        spec = self.source.leaves[key].spec
-        assert spec is not None, "only arrays have fingerprints"
-        return spec.dtype
 
     def _zeros(self, fingerprint: Fingerprint, axis: int, start: int) -> bool:
         """Whether everything from an index on is zero."""

@@ -11,9 +11,9 @@ from ckpt_surgery.core.blocks import read_block, value_block
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Node
-from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, least_common
+from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, kind_of, least_common
 from ckpt_surgery.inference.formations import Value
-from ckpt_surgery.inference.sides import Side, kind_of
+from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.values import node_of
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.dtypes import ELEMENT_TYPES
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.inference.families import Family, families
-from ckpt_surgery.inference.fingerprints import Fingerprint
+from ckpt_surgery.inference.fingerprints import Fingerprint, kind_of
 
 Fingerprints = Mapping[str, Mapping[np.dtype[Any], Fingerprint]]
 """By key and by dtype: the leaf's own dtype, and those that its values were rounded to."""
@@ -46,6 +45,12 @@ class Side:
         """Whether a leaf is an array or a number, which can be moved about and computed with."""
         return self.leaves[key].kind in (LeafKind.ARRAY, LeafKind.SCALAR)
 
+    def dtype_of(self, key: str) -> np.dtype[Any]:
+        """The dtype of an array of numbers."""
+        spec = self.leaves[key].spec
+        assert spec is not None, "only arrays have fingerprints"
+        return spec.dtype
+
     def as_dtype(self, dtype: np.dtype[Any]) -> dict[str, Fingerprint]:
         """The fingerprints of all leaves that a cast takes to this dtype, as they are after it."""
         return {key: one for key, one in self._as_dtype(dtype) if one is not None}
@@ -60,12 +65,6 @@ class Side:
                 yield key, known[dtype]
             elif kind_of(spec.dtype) == kind_of(dtype):
                 yield key, known[spec.dtype]
-
-
-def kind_of(dtype: np.dtype[Any]) -> str:
-    """`b` bool, `i` and `u` integers, `f` floats, `c` complex; empty for what is no number."""
-    found = ELEMENT_TYPES.get(dtype.name)
-    return "" if found is None else found.kind
 
 
 def equal_values(one_side: Side, one: Leaf, other_side: Side, other: Leaf) -> bool:

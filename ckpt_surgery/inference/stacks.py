@@ -17,7 +17,7 @@ from ckpt_surgery.inference.marginals import Marginals
 
 MOST_SIBLINGS = 3
 """How many families are taken together at most."""
-MOST_ALIKE = 12
+MOST_FAMILIES = 12
 """Families that differ in one component, up to which some of them are taken together."""
 
 
@@ -144,7 +144,7 @@ def _alike(found: Sequence[Family], known: Mapping[str, Fingerprint]) -> Iterato
             for outline in _outlines(family.template):
                 outlines.setdefault((outline, first.shape), []).append(family)
     for alike in outlines.values():
-        if 2 <= len(alike) <= MOST_ALIKE:
+        if 2 <= len(alike) <= MOST_FAMILIES:
             yield alike
 
 

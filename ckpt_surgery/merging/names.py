@@ -27,10 +27,6 @@ class LayerName:
     rest: str
     """The name within the layer: `mlp.up_proj.weight`."""
 
-    def in_layer(self, layer: int) -> str:
-        """The name of the same tensor of another layer."""
-        return f"{self.stack}.{layer}.{self.rest}"
-
 
 def layer_name(name: str) -> LayerName | None:
     """The parts of a name; None where the tensor is in no layer."""
