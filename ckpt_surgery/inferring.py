@@ -122,9 +122,9 @@ def infer(
         )
     check_written([out], src, target, step=step, item=item, src_format=src_format)
     budget = bytes_of("memory", memory) or default_memory()
-    one = _opened(src, step, item, src_format)
-    other = _listed_or_opened(target)
-    result = _inferred(one, other, budget, values == "auto", progress)
+    one = _within(budget, _opened(src, step, item, src_format))
+    other = _within(budget, _listed_or_opened(target))
+    result = _inferred(one, other, values == "auto", progress)
     if out is not None:
         write_document(out, result.recipe.encode())
     return result
@@ -172,6 +172,10 @@ def _opened(given: CheckpointLike, step: int | None, item: str | None, format: s
     return _Opened(given, source.path, Side(source.leaves(), {}, read), options)
 
 
+def _within(memory: int, known: _Opened) -> _Opened:
+    return replace(known, side=replace(known.side, memory=memory))
+
+
 def _listed_or_opened(given: CheckpointLike) -> _Opened:
     if isinstance(given, str | os.PathLike) and is_listing(os.fspath(given)):
         path = os.fspath(given)
@@ -182,19 +186,18 @@ def _listed_or_opened(given: CheckpointLike) -> _Opened:
 def _inferred(
     source: _Opened,
     target: _Opened,
-    memory: int,
     compare: bool,
     progress: Callable[[Progress], None] | None,
 ) -> Inferred:
     one, other = source.side, target.side
     if compare and one.read is not None and other.read is not None:
-        one, other = _read(one, other, memory, progress)
+        one, other = _read(one, other, progress)
     else:
         one, other = replace(one, read=None), replace(other, read=None)
     known = found(one, other)
     for _ in range(MOST_ROUNDS):
         draft = drafted(known.findings, header(source.path, target.path, known))
-        problems, wrong = _proved(known, draft, source, target, other, memory, progress)
+        problems, wrong = _proved(known, draft, source, target, other, progress)
         if not wrong:
             break
         known = _without(known, wrong)
@@ -206,16 +209,14 @@ def _inferred(
     )
 
 
-def _read(
-    one: Side, other: Side, memory: int, progress: Callable[[Progress], None] | None
-) -> tuple[Side, Side]:
+def _read(one: Side, other: Side, progress: Callable[[Progress], None] | None) -> tuple[Side, Side]:
     """Both sides with the fingerprints of their leaves."""
     tell = _counter(READING, [*one.leaves.values(), *other.leaves.values()], progress)
     dtypes = {leaf.spec.dtype for leaf in other.leaves.values() if leaf.spec is not None}
     assert one.read is not None, "values are compared where both have some"
     assert other.read is not None, "values are compared where both have some"
-    mine = fingerprints_of(one.leaves, one.read, memory, sorted(dtypes, key=str), tell)
-    theirs = fingerprints_of(other.leaves, other.read, memory, (), tell)
+    mine = fingerprints_of(one.leaves, one.read, one.memory, sorted(dtypes, key=str), tell)
+    theirs = fingerprints_of(other.leaves, other.read, other.memory, (), tell)
     return replace(one, fingerprints=mine), replace(other, fingerprints=theirs)
 
 
@@ -241,7 +242,6 @@ def _proved(
     source: _Opened,
     target: _Opened,
     wanted: Side,
-    memory: int,
     progress: Callable[[Progress], None] | None,
 ) -> tuple[list[str], Mapping[str, str]]:
     """What the draft's plan does wrong, and the leaves whose values it does not make, with the reason."""
@@ -257,7 +257,7 @@ def _proved(
     given = replace(source.side, read=prepared.sources[prepared.plan.inputs[0].name].read)
     made = {one.target for one in known.findings.formations}
     tell = _counter(CHECKING, [wanted.leaves[key] for key in made], progress)
-    return [], dict(value_problems(prepared.plan, known.findings, given, wanted, memory, tell))
+    return [], dict(value_problems(prepared.plan, known.findings, given, wanted, tell))
 
 
 def _planned(findings: Findings, draft: Draft, source: _Opened, target: _Opened) -> Prepared:

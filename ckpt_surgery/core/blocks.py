@@ -22,11 +22,6 @@ def read_block(leaf: Leaf, memory: int) -> Shape:
     return _block(leaf.spec, _unit(leaf), min(READ_BYTES, memory // 8))
 
 
-def value_block(spec: ArraySpec) -> Shape:
-    """The shape of regions of at most READ_BYTES, for a value that is computed and not stored."""
-    return _block(spec, (1,) * spec.ndim, READ_BYTES)
-
-
 def _unit(leaf: Leaf) -> Shape:
     """Shape of the smallest region that can be read alone: a chunk, or one element if none is encoded."""
     assert leaf.spec is not None

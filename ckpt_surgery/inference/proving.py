@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import DataError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import few, shown
-from ckpt_surgery.inference.comparing import equal
+from ckpt_surgery.inference.comparing import makes
 from ckpt_surgery.inference.formations import Evidence, Findings
-from ckpt_surgery.inference.reading import evaluated
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.planner.plan import Plan, Step
 
@@ -49,7 +47,6 @@ def value_problems(
     findings: Findings,
     source: Side,
     target: Side,
-    memory: int,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """The keys of the target, with the reason, whose elements are not those that the plan makes.
@@ -60,22 +57,18 @@ def value_problems(
     for step in plan.steps:
         key = step.leaf.key.text
         if key in compared and step.leaf.spec is not None and target.leaves[key].spec is not None:
-            reason = _difference(step, target.leaves[key], source, target, memory)
+            reason = _difference(step, target.leaves[key], source, target)
             if reason:
                 yield key, reason
             if progress is not None:
                 progress(step.leaf.nbytes)
 
 
-def _difference(step: Step, leaf: Leaf, source: Side, target: Side, memory: int) -> str | None:
+def _difference(step: Step, leaf: Leaf, source: Side, target: Side) -> str | None:
     """Why a leaf is not what the plan makes; None if all elements are equal, bit for bit."""
-    assert target.read is not None, "values are compared where there are values"
     try:
-        for region in read_regions(leaf, memory):
-            made = evaluated(step.value, region, source)
-            wanted = target.read(leaf, region)
-            if not equal(made, wanted):
-                return "not every element is equal"
+        if not makes(step.value, leaf, source, target):
+            return "not every element is equal"
     except DataError as error:
         return error.problems[0].message
     return None

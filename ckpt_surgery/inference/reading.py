@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.blocks import read_block, value_block
+from ckpt_surgery.core.blocks import read_block
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.graph.evaluating import evaluate
 from ckpt_surgery.graph.nodes import Node
@@ -15,6 +15,10 @@ from ckpt_surgery.inference.fingerprints import Fingerprint, fingerprints, kind_
 from ckpt_surgery.inference.formations import Value
 from ckpt_surgery.inference.sides import Side
 from ckpt_surgery.inference.values import node_of
+from ckpt_surgery.planner.cutting import side_by_side
+
+AT_ONCE = 256 << 20
+"""Bytes that evaluating one region takes at most, of a larger budget: smaller regions are not slower."""
 
 
 def fingerprints_of(
@@ -46,8 +50,14 @@ def fingerprint_of(value: Value, leaves: Sequence[Leaf], side: Side, dtype: np.d
     node = node_of(value, leaves)
     spec = node.spec
     wanted = [] if spec.dtype == dtype else least_common([dtype], spec.dtype)
-    found = fingerprints(lambda region: evaluated(node, region, side), spec, value_block(spec), wanted)
+    block = side_by_side([node], budget(side))
+    found = fingerprints(lambda region: evaluated(node, region, side), spec, block, wanted)
     return found[dtype] if dtype in found else found[spec.dtype]
+
+
+def budget(side: Side) -> int:
+    """Bytes that evaluating a region of a value over the leaves of one side may take."""
+    return min(side.memory, AT_ONCE)
 
 
 def evaluated(node: Node, region: Region, side: Side) -> np.ndarray:

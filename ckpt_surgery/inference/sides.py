@@ -26,6 +26,8 @@ class Side:
     """Of the leaves whose values were read."""
     read: Callable[[Leaf, Region], np.ndarray] | None = None
     """Reads a region of a leaf; None where there are no values."""
+    memory: int = 1 << 30
+    """Budget in bytes for evaluating expressions over its values."""
 
     @cached_property
     def families(self) -> tuple[Family, ...]:

@@ -136,9 +136,9 @@ def cut(value: Node, budget: int, grid: Callable[[Shape], Shape] = as_wanted, st
     periods = grid_of(value)
     # At least a quarter of the room, so that several tasks run at once; never less than the smallest block.
     least = min(room, task_bytes(value, _first_block(spec.shape, periods)))
-    block = _shrink(value, spec.shape, periods, max(room // 4, least + (room - least) // 4))
+    block = _shrink([value], spec.shape, periods, max(room // 4, least + (room - least) // 4))
     if task_bytes(value, _first_block(spec.shape, block)) > room:
-        block = _shrink(value, block, (1,) * spec.ndim, room)
+        block = _shrink([value], block, (1,) * spec.ndim, room)
     pieces = tuple(piece_of(node, room, budget) for node in streams_of(value))
     chunks = grid(output_chunks(spec, block, periods, min(MAX_CHUNK, max(1, room // 8))))
     block = tuple(
@@ -179,7 +179,7 @@ def finer(value: Node, known: Cut, share: int) -> Cut:
     least = task_bytes(value, _first_block(value.spec.shape, periods))
     if least > share:
         share = least + max(0, known.working_set - least) // 4
-    block = _shrink(value, known.block, periods, share)
+    block = _shrink([value], known.block, periods, share)
     found = measured(value, block, block, known.pieces)
     return found if found.read <= known.read else known
 
@@ -198,9 +198,9 @@ def piece_of(node: Apply, room: int, budget: int) -> Shape:
     held = partial(_piece_bytes, node)
     least = held(_first_block(shape, periods))
     whole = tuple(-(-max(1, length) // n) * n for length, n in zip(shape, periods, strict=True))
-    piece = _shrink(child, whole, periods, max(least, min(room // 4, LARGE_PIECE)), held)
+    piece = _shrink([child], whole, periods, max(least, min(room // 4, LARGE_PIECE)), held)
     if least > room:
-        piece = _shrink(child, piece, blocks, room, held)
+        piece = _shrink([child], piece, blocks, room, held)
     needed = held(_first_block(shape, piece))
     if needed > room:
         raise PlanError(
@@ -241,6 +241,24 @@ def _is_whole(node: Node) -> bool:
     return any(part.function.full_copies > 0 for part in inputs_first([node]))
 
 
+def side_by_side(values: Sequence[Node], budget: int) -> Shape:
+    """The shape of the regions in which values of one shape are evaluated at the same time.
+
+    They need no more than `budget` bytes, or, where not even single elements fit into it, a quarter more than
+    these: then chunks that are larger than the budget are decoded a few times, and not once for each element.
+    """
+    shape = values[0].spec.shape
+    if _held(values, Region.whole(shape)) <= budget:
+        return shape
+    share = max(budget, _held(values, _first_block(shape, (1,) * len(shape))) * 5 // 4)
+    periods = tuple(map(math.lcm, *(grid_of(value) for value in values)))
+    block = tuple(-(-n // p) * p for n, p in zip(shape, periods, strict=True))
+    block = _shrink(values, block, periods, share)
+    if _held(values, _first_block(shape, block)) > share:
+        block = _shrink(values, block, (1,) * len(shape), share)
+    return block
+
+
 def output_chunks(spec: ArraySpec, block: Shape, near: Shape, limit: int) -> Shape:
     """The chunk shape of an output: that of the source, `near`, where it is of a good size, else whole rows.
 
@@ -269,15 +287,19 @@ def _first_block(shape: Shape, block: Shape) -> Region:
 
 
 def _shrink(
-    value: Node, block: Shape, periods: Shape, share: int, held: Callable[[Region], int] | None = None
+    values: Sequence[Node],
+    block: Shape,
+    periods: Shape,
+    share: int,
+    held: Callable[[Region], int] | None = None,
 ) -> Shape:
-    """Halve the block, in whole periods, until a task needs at most `share` bytes.
+    """Halve the block, in whole periods, until `share` bytes are enough for it, of all values of one shape.
 
-    Each time, halve it along the axis for which all tasks together read least. `held`: the bytes that are
-    needed for the first block, by default those of a task that writes it.
+    Each time, halve it along the axis for which all blocks together read least. `held`: the bytes that are
+    needed for the first block, by default those of tasks that write it.
     """
-    shape = value.spec.shape
-    held = held or partial(task_bytes, value)
+    shape = values[0].spec.shape
+    held = held or partial(_held, values)
     while held(_first_block(shape, block)) > share:
         halves = [
             (*block[:a], -(-count // 2) * periods[a], *block[a + 1 :])
@@ -286,8 +308,12 @@ def _shrink(
         ]
         if not halves:
             break
-        block = min(halves, key=lambda b: _reading(value, shape, b))
+        block = min(halves, key=lambda b: sum(_reading(value, shape, b) for value in values))
     return block
+
+
+def _held(values: Sequence[Node], region: Region) -> int:
+    return sum(task_bytes(value, region) for value in values)
 
 
 def _reading(value: Node, shape: Shape, block: Shape) -> int:

@@ -63,7 +63,7 @@ def values(rules: str, source: Arrays, target: Arrays, **evidence: Evidence) -> 
     told: list[int] = []
     plan = plan_of(recipe(rules), described(source))
     given = Findings((), tuple(target), tuple(known))
-    found = dict(value_problems(plan, given, side(source), side(target), 256, told.append))
+    found = dict(value_problems(plan, given, side(source), side(target), told.append))
     compared = [
         target[one.target].nbytes for one in known if one.evidence in (Evidence.VALUES, Evidence.ARITHMETIC)
     ]

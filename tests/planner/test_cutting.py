@@ -13,6 +13,7 @@ from ckpt_surgery.core.arrays import (
     Region,
     chunk_regions,
     covering_chunks,
+    grid_counts,
 )
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.functions.base import Function
@@ -24,11 +25,12 @@ from ckpt_surgery.functions.operators import Binary
 from ckpt_surgery.functions.rearranging import Rearrange
 from ckpt_surgery.functions.reductions import Norm, Sum
 from ckpt_surgery.functions.streams import block_shape
-from ckpt_surgery.graph.costs import SHORT_RUN
+from ckpt_surgery.graph.costs import SHORT_RUN, task_bytes
 from ckpt_surgery.graph.nodes import Apply, Node, Read
-from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, output_chunks, signature
+from ckpt_surgery.planner.cutting import WRITE_BUFFER, cut, finer, output_chunks, side_by_side, signature
 from ckpt_surgery.planner.periods import grid_of
 from tests.support.chunked_nodes import F32, MIB, leaf, nodes, raw_leaf
+from tests.support.strategies import chunk_shapes
 
 
 @pytest.mark.parametrize(
@@ -372,3 +374,28 @@ def test_pieces_that_do_not_fit_whole_chunks_are_whole_blocks() -> None:
 def test_a_statistic_of_one_block_has_one_piece() -> None:
     made = cut(Apply(Norm(), (leaf((6, 4), (3, 4)),)), 512 * MIB)
     assert (made.chunks, made.block, made.pieces) == ((), (), ((6, 4),))
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), one=nodes(), budget=st.integers(1_000, 10**6))
+def test_values_side_by_side_stay_within_the_budget(data: st.DataObject, one: Node, budget: int) -> None:
+    """Or within a quarter more than their smallest regions need."""
+    shape = one.spec.shape
+    other = leaf(shape, data.draw(chunk_shapes(shape)))
+    block = side_by_side([one, other], budget)
+
+    def held(lengths: tuple[int, ...]) -> int:
+        region = Region((0,) * len(shape), tuple(min(b, n) for b, n in zip(lengths, shape, strict=True)))
+        return task_bytes(one, region) + task_bytes(other, region)
+
+    assert all(n >= 1 for n in block)
+    least = held((1,) * len(shape))
+    assert held(block) <= max(budget, least * 5 // 4)
+    if held(shape) <= budget:
+        assert block == shape
+
+
+def test_one_chunk_larger_than_the_budget_is_decoded_a_few_times_side_by_side() -> None:
+    stored = leaf((4096, 4096), (4096, 4096))
+    block = side_by_side([Apply(Transpose(), (raw_leaf((4096, 4096)),)), stored], 32 * MIB)
+    assert math.prod(grid_counts((4096, 4096), block)) <= 16
