@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -105,15 +106,21 @@ def imports_of(path: Path) -> Iterator[Import]:
 
 
 def imports_in(text: str, file: str, layer: str) -> Iterator[Import]:
-    tree = ast.parse(text)
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    for node, at_top in statements(ast.parse(text), True):
         for name in imported_names(node):
             first, *rest = name.split(".")
             ours = first == "ckpt_surgery"
             target = wing(rest[0] if rest else "__init__") if ours else first
-            yield Import(file, getattr(node, "lineno", 0), layer, target, ours, id(node) not in inside)
+            yield Import(file, getattr(node, "lineno", 0), layer, target, ours, at_top)
+
+
+def statements(node: ast.AST, at_top: bool) -> Iterator[tuple[ast.AST, bool]]:
+    """All statements below one, with whether they are outside any function. They are in these lists only."""
+    at_top = at_top and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    for blocks in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, blocks, []):
+            yield child, at_top
+            yield from statements(child, at_top)
 
 
 def imported_names(node: ast.AST) -> list[str]:
@@ -128,7 +135,11 @@ def imported_names(node: ast.AST) -> list[str]:
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
-IMPORTS = [found for path in FILES for found in imports_of(path)]
+
+
+@cache
+def all_imports() -> list[Import]:
+    return [found for path in FILES for found in imports_of(path)]
 
 
 def broken(wrong: list[Import]) -> str:
@@ -142,7 +153,9 @@ def test_every_module_has_a_wing() -> None:
 @pytest.mark.parametrize("layer", MAY_IMPORT)
 def test_wings_import_only_what_they_may(layer: str) -> None:
     wrong = [
-        i for i in IMPORTS if i.layer == layer and i.ours and i.target not in {*MAY_IMPORT[layer], layer}
+        i
+        for i in all_imports()
+        if i.layer == layer and i.ours and i.target not in {*MAY_IMPORT[layer], layer}
     ]
     assert not wrong, broken(wrong)
 
@@ -151,7 +164,7 @@ def test_importing_a_wing_imports_no_more_of_the_package() -> None:
     """Nothing is loaded unasked: `--help` must not wait for NumPy, nor one format for the others."""
     packages = {f"{path.parent.name}/__init__.py" for path in PACKAGE.glob("*/__init__.py")}
     assert {"cli/__init__.py", "core/__init__.py"} <= packages
-    wrong = [i for i in IMPORTS if i.file in packages and i.ours and i.at_top]
+    wrong = [i for i in all_imports() if i.file in packages and i.ours and i.at_top]
     assert not wrong, broken(wrong)
 
 
@@ -170,14 +183,14 @@ def test_no_module_hands_on_what_another_defines() -> None:
 
 @pytest.mark.parametrize("library", HOME)
 def test_libraries_stay_where_they_belong(library: str) -> None:
-    wrong = [i for i in IMPORTS if not i.ours and i.target == library and i.layer not in HOME[library]]
+    wrong = [i for i in all_imports() if not i.ours and i.target == library and i.layer not in HOME[library]]
     assert not wrong, broken(wrong)
 
 
 def test_heavy_libraries_are_imported_inside_functions() -> None:
     wrong = [
         i
-        for i in IMPORTS
+        for i in all_imports()
         if not i.ours and i.target in HEAVY and i.at_top and MADE_FOR.get(i.file) != i.target
     ]
     assert not wrong, broken(wrong)
