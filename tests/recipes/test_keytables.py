@@ -1,0 +1,53 @@
+"""The tables of published models are what the library that saves such files makes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers
+from safetensors import safe_open
+
+from tests.recipes.keytables import FOLDER, keytable
+from tests.recipes.make_keytables import made
+from tests.recipes.published_sizes import PUBLISHED
+
+OLD = Path(__file__).parents[1] / "data" / "keytables"
+
+
+def test_every_published_size_has_its_table() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.json.xz" for name in PUBLISHED}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen3-0.6b",
+        *[pytest.param(name, marks=pytest.mark.slow) for name in PUBLISHED if name != "qwen3-0.6b"],
+    ],
+)
+def test_made_anew(name: str) -> None:
+    config, table = made(PUBLISHED[name])
+    known = keytable(name)
+    version = {"transformers_version"}  # the library's version when the table was made
+    assert {k: v for k, v in config.items() if k not in version} == {
+        k: v for k, v in known.config.items() if k not in version
+    }
+    assert {key: (dtype, tuple(shape)) for key, (dtype, shape) in table.items()} == known.tensors
+
+
+@pytest.mark.parametrize("name", ["llama3.1-8b", "gemma2-2b", "qwen3-0.6b", "t5-small"])
+def test_names_and_shapes_are_those_of_files_that_were_published(name: str) -> None:
+    """Of four models these were listed from the files themselves."""
+    listed = json.loads((OLD / f"{name}.json").read_text())["disk"]
+    made_here = {key: list(shape) for key, (_, shape) in keytable(name).tensors.items()}
+    assert made_here == listed
+
+
+def test_a_model_that_is_saved_has_these_names(tmp_path: Path) -> None:
+    """True counts of layers and experts, tiny widths, and the library's own files."""
+    known = keytable("mixtral-8x7b")
+    tiny = {"hidden_size": 8, "intermediate_size": 4, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes = {**PUBLISHED["mixtral-8x7b"].sizes, **tiny, "vocab_size": 8}
+    transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes)).save_pretrained(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", "numpy") as file:
+        assert set(file.keys()) == set(known.tensors)
