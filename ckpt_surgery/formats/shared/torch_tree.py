@@ -13,8 +13,8 @@ from ckpt_surgery.core.manifests import Chunk, Manifest, raw_codec
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.raw_arrays import contiguous
-from ckpt_surgery.formats.torch.globals import RESAVE, Storage, Tensor, what_is
-from ckpt_surgery.formats.torch.views import View, dense_order
+from ckpt_surgery.formats.shared.torch_globals import RESAVE, Storage, Tensor, what_is
+from ckpt_surgery.formats.shared.torch_views import View, dense_order
 from ckpt_surgery.storage.failures import DAMAGED, named
 
 MOST_NODES = 2**18

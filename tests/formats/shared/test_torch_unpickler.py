@@ -17,9 +17,8 @@ import torch
 
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.formats.torch import globals as torch_globals
-from ckpt_surgery.formats.torch import unpickler as torch_unpickler
-from ckpt_surgery.formats.torch.unpickler import load
+from ckpt_surgery.formats.shared import torch_globals, torch_unpickler
+from ckpt_surgery.formats.shared.torch_unpickler import load
 from tests.formats.bounds import bounded
 from tests.formats.torch.pickles import (
     ORDERED,

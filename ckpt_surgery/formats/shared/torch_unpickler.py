@@ -1,7 +1,7 @@
 """Reading the pickle inside a PyTorch file, with an interpreter that can only build inert values.
 
 Nothing is imported, and nothing that the pickle names is called. Only the instructions that make plain values
-are known, and only the globals of `torch.globals`. Python's own unpickler is not used: later instructions can
+are known, and only the globals of `torch_globals`. Python's own unpickler is not used: later instructions can
 change what it has built, even classes; an instruction can make its memo take gigabytes; and keys that are
 nested deeply enough end the process. The standard library decodes the arguments of instructions.
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.torch.globals import (
+from ckpt_surgery.formats.shared.torch_globals import (
     CALLS,
     MOST_NUMBER,
     RESAVE,
