@@ -1,11 +1,12 @@
 """The names that a pickle of tensors can use: storages, dtypes, and torch's functions that rebuild tensors.
 
 Each function here stands for one of torch's, and makes an inert value from arguments that it has checked.
+Pickles of other things have a `Vocabulary` of their own.
 
 Source of the format: what torch's serialization.py, _utils.py and _tensor.py (2.13) write and read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,16 @@ class Other:
     """Description with an article: `a set`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Record:
+    """An instance of a class, which is not made: only what the pickle says of it is kept. Equal to itself."""
+
+    name: str
+    """Name of the class, with its module."""
+    fields: dict[str | int, Any]
+    """The attributes that it was given, by name; by number where its state is a tuple."""
+
+
 @dataclass(frozen=True, slots=True)
 class Global:
     """A name on the allow-list, as a value on the stack of the unpickler."""
@@ -111,8 +122,8 @@ TYPES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buf
 
 
 def wrong(what: str, hint: str = DAMAGED) -> SourceError:
-    """The error to raise for a flaw of the pickle."""
-    return SourceError(f"data.pkl: {what}", hint=hint)
+    """The error to raise for a flaw of a pickle."""
+    return SourceError(what, hint=hint)
 
 
 def what_is(value: object) -> str:
@@ -126,34 +137,57 @@ def what_is(value: object) -> str:
             return f"`torch.{value.name}`"
         case Storage():
             return "a storage without a tensor"
+        case Record(name):
+            return f"an instance of `{name}`"
     return f"a value of type {type(value).__name__}"
 
 
 # --- the allow-list --------------------------------------------------------------------------------------
 
 
-def find_global(name: str) -> object:
-    """The value of a global. Raises SourceError with its name where it is not on the allow-list."""
-    if name in DTYPES:
-        return DTYPES[name]
-    if name in CALLS or name in STORAGES or name in TYPES:
-        return Global(name)
-    hints = (hint for start, hint in EXPLAINED.items() if name.startswith(start))
-    raise wrong(f"it asks for `{shown(name[:200])}`, which tensors do not need", next(hints, RESAVE))
+@dataclass(frozen=True)
+class Vocabulary:
+    """The globals that one kind of pickle can name, and what becomes of them."""
+
+    values: Mapping[str, object]
+    """Globals that stand for values."""
+    calls: Mapping[str, Callable[[tuple[Any, ...]], object]]
+    """Functions that REDUCE can apply to a tuple of arguments."""
+    classes: Collection[str]
+    """Globals that are only named."""
+    records: Collection[str]
+    """Classes whose instances become records."""
+    persistent: Callable[[object], object]
+    """The value of a persistent identifier."""
+    of: str
+    """What the pickle is of, in the plural: `tensors`."""
+    most_instructions: int
+    """Limit on the instructions of one pickle."""
+
+    def find(self, name: str) -> object:
+        """The value of a global. Raises SourceError with its name where it is none of these."""
+        if name in self.values:
+            return self.values[name]
+        if name in self.calls or name in self.classes or name in self.records:
+            return Global(name)
+        hints = (hint for start, hint in EXPLAINED.items() if name.startswith(start))
+        raise wrong(f"it asks for `{shown(name[:200])}`, which {self.of} do not need", next(hints, RESAVE))
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value can be a size, stride or offset."""
     return type(value) is int and 0 <= value <= MOST_NUMBER
 
 
-def _is_numbers(value: object) -> bool:
-    return type(value) is tuple and all(map(_is_number, value))
+def is_numbers(value: object) -> bool:
+    """Whether a value can be a shape, strides or offsets."""
+    return type(value) is tuple and all(map(is_number, value))
 
 
 def find_storage(persistent: object) -> Storage:
     """The storage of `('storage', type, key, location, length)`; the location is the device it was on."""
     match persistent:
-        case ("storage", Global(name), str(key), str(), int(length)) if name in STORAGES and _is_number(
+        case ("storage", Global(name), str(key), str(), int(length)) if name in STORAGES and is_number(
             length
         ):
             return Storage(key, STORAGES[name], length)
@@ -191,7 +225,7 @@ def _tensor_v3(arguments: tuple[Any, ...]) -> Tensor:
 def _view(
     storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any, pending: object
 ) -> Tensor:
-    numbers = _is_number(offset) and _is_numbers(shape) and _is_numbers(strides)
+    numbers = is_number(offset) and is_numbers(shape) and is_numbers(strides)
     if not numbers or len(shape) != len(strides) or not isinstance(pending, dict | None):
         raise wrong("the offset, shape and strides of a tensor do not go together")
     return Tensor(
@@ -215,13 +249,15 @@ def _from_type(arguments: tuple[Any, ...]) -> object:
     raise wrong("the arguments of _rebuild_from_type_v2 do not make a tensor")
 
 
-def _size(arguments: tuple[Any, ...]) -> tuple[int, ...]:
-    if len(arguments) != 1 or not _is_numbers(arguments[0]):
+def size(arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of a `torch.Size`."""
+    if len(arguments) != 1 or not is_numbers(arguments[0]):
         raise wrong("a torch.Size is not made of sizes")
     return tuple(arguments[0])
 
 
-def _ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
+def ordered_dict(arguments: tuple[Any, ...]) -> dict[str | int, Any]:
+    """An empty dictionary."""
     if arguments:
         raise wrong("an OrderedDict is made with arguments")
     return {}
@@ -234,10 +270,13 @@ _TENSORS: Mapping[str, Callable[[tuple[Any, ...]], Tensor]] = {
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
 }
-CALLS: Mapping[str, Callable[[tuple[Any, ...]], object]] = {
+_CALLS: Mapping[str, Callable[[tuple[Any, ...]], object]] = {
     **_TENSORS,
     "torch._tensor._rebuild_from_type_v2": _from_type,
-    "torch.Size": _size,
-    "collections.OrderedDict": _ordered_dict,
+    "torch.Size": size,
+    "collections.OrderedDict": ordered_dict,
 }
-"""Functions that REDUCE can apply to a tuple of arguments."""
+TENSORS = Vocabulary(
+    DTYPES, _CALLS, (*STORAGES, *TYPES), (), find_storage, "tensors", most_instructions=2**22
+)
+"""What `torch.save` names. A tensor takes about 30 instructions; ten thousand tensors take 300,000."""

@@ -38,20 +38,31 @@ class TorchLeaves:
     """Arrays without a manifest, by the text of their keys."""
 
 
+ROOT = Key((), ())
+"""The key of a whole checkpoint."""
+
+
 def list_leaves(
-    root: object, file: str, offset_of: Callable[[Storage], int], name: str, pickle_bytes: int
+    root: object,
+    file: str,
+    offset_of: Callable[[Storage], int],
+    name: str,
+    pickle_bytes: int,
+    at: Key = ROOT,
 ) -> TorchLeaves:
     """The leaves of an unpickled value.
 
     `file`: path of the file with the storages. `offset_of`: the offset of a storage, or SourceError. `name`:
-    the key of a value that is not a container. `pickle_bytes`: length of the pickle, which bounds the number
-    of leaves. Raises SourceError with the keys of leaves that cannot be read, MOST_PROBLEMS at most.
+    the key of a whole checkpoint that is not a container. `pickle_bytes`: length of the pickle, which bounds
+    the number of leaves. `at`: the key of the value. Raises SourceError with the keys of leaves that cannot
+    be read, MOST_PROBLEMS at most.
     """
     leaves: dict[str, Leaf] = {}
     views: dict[str, View] = {}
     problems: list[Problem] = []
     room = TEXT_SLACK + TEXT_GAIN * pickle_bytes
-    for names, sequences, value in _walk(root, name, min(MOST_NODES, NODE_SLACK + pickle_bytes)):
+    most = min(MOST_NODES, NODE_SLACK + pickle_bytes)
+    for names, sequences, value in _walk((at.names, at.sequences, root), name, most):
         key = Key(names, sequences)
         room -= len(key.text)
         if room < 0:
@@ -77,12 +88,12 @@ WalkedValue = tuple[tuple[str, ...], tuple[bool, ...], object]
 """The components of a key, which of them are indices, and a value."""
 
 
-def _walk(root: object, name: str, most: int) -> Iterator[WalkedValue]:
+def _walk(root: WalkedValue, name: str, most: int) -> Iterator[WalkedValue]:
     """Every value that is not a container with members, in order.
 
     Raises SourceError for more than `most` values, or `MOST_DEPTH` containers around one.
     """
-    pending: list[WalkedValue] = [((), (), root)]
+    pending: list[WalkedValue] = [root]
     count = 0
     while pending:
         names, sequences, value = pending.pop()
@@ -142,6 +153,17 @@ def _scalar(value: float) -> tuple[ArraySpec, Manifest]:
 
 def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, View | None]:
     """The leaf of a tensor. `storage`: offset of its storage in the file. Raises SourceError."""
+    spec, stored = ArraySpec(tensor.shape, tensor.dtype), stored_tensor(tensor, file, storage)
+    if isinstance(stored, View):
+        return Leaf(key, LeafKind.ARRAY, spec), stored
+    return Leaf(key, LeafKind.ARRAY, spec, stored), None
+
+
+def stored_tensor(tensor: Tensor, file: str, storage: int) -> Manifest | View:
+    """Where the elements of a tensor are: a manifest where they are one block, in any order of the axes.
+
+    `storage`: offset of its storage in the file. Raises SourceError where it is not within its storage.
+    """
     spec, size = ArraySpec(tensor.shape, tensor.dtype), tensor.dtype.itemsize
     if tensor.pending:
         resolved = "".join(f".resolve_{name}()" for name in tensor.pending)
@@ -162,6 +184,5 @@ def _tensor(key: Key, tensor: Tensor, file: str, storage: int) -> tuple[Leaf, Vi
         )
     offset, order = storage + tensor.offset * size, dense_order(spec.shape, tensor.strides)
     if order is None:
-        return Leaf(key, LeafKind.ARRAY, spec), View(file, offset, tuple(s * size for s in tensor.strides))
-    codec = replace(raw_codec(spec.ndim), permutation=order)
-    return Leaf(key, LeafKind.ARRAY, spec, contiguous(spec, file, offset, codec)), None
+        return View(file, offset, tuple(s * size for s in tensor.strides))
+    return contiguous(spec, file, offset, replace(raw_codec(spec.ndim), permutation=order))

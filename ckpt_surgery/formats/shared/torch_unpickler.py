@@ -1,7 +1,7 @@
-"""Reading the pickle inside a PyTorch file, with an interpreter that can only build inert values.
+"""Reading the pickles of PyTorch's files, with an interpreter that can only build inert values.
 
 Nothing is imported, and nothing that the pickle names is called. Only the instructions that make plain values
-are known, and only the globals of `torch_globals`. Python's own unpickler is not used: later instructions can
+are known, and only the globals of a `Vocabulary`. Python's own unpickler is not used: later instructions can
 change what it has built, even classes; an instruction can make its memo take gigabytes; and keys that are
 nested deeply enough end the process. The standard library decodes the arguments of instructions.
 
@@ -16,38 +16,38 @@ from typing import Any, TypeVar
 
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.shared.torch_globals import (
-    CALLS,
     MOST_NUMBER,
     RESAVE,
+    TENSORS,
     Global,
     Other,
-    find_global,
-    find_storage,
+    Record,
+    Vocabulary,
     what_is,
     wrong,
 )
+from ckpt_surgery.storage.failures import about
 
 T = TypeVar("T")
 
-MOST_INSTRUCTIONS = 2**22
-"""Limit on the instructions of one pickle. A tensor takes about 30; ten thousand tensors take 300,000."""
 
+def load(data: bytes, vocabulary: Vocabulary = TENSORS, name: str = "data.pkl") -> object:
+    """The value that a pickle describes: plain values and containers, and what the vocabulary makes.
 
-def load(data: bytes) -> object:
-    """The value that a pickle describes: plain values and containers, dtypes, `Tensor`s and the like.
-
-    Dictionaries have keys of type str and int. Containers can contain themselves. Raises SourceError for
-    everything that a file of tensors does not need, with the name of the global that the pickle asks for.
+    Dictionaries have keys of type str and int, and records. Containers can contain themselves. `name`: what
+    errors call the pickle. Raises SourceError for everything that it does not need, with the name of the
+    global that it asks for.
     """
-    machine = _Machine()
-    for count, (opcode, argument) in enumerate(_decoded(data)):
-        if count >= MOST_INSTRUCTIONS:
-            raise wrong(f"it has more than {MOST_INSTRUCTIONS} instructions", RESAVE)
-        opcode.apply(machine, argument)
-    return machine.pop()
+    with about(name):
+        machine = _Machine(vocabulary)
+        for count, (opcode, argument) in enumerate(_decoded(data, vocabulary.of)):
+            if count >= vocabulary.most_instructions:
+                raise wrong(f"it has more than {vocabulary.most_instructions} instructions", RESAVE)
+            opcode.apply(machine, argument)
+        return machine.pop()
 
 
-def _decoded(data: bytes) -> Iterator[tuple["Opcode", Any]]:
+def _decoded(data: bytes, of: str) -> Iterator[tuple["Opcode", Any]]:
     """Every instruction with its argument, up to STOP, where the pickle must end."""
     file = io.BytesIO(data)
     while True:
@@ -58,7 +58,7 @@ def _decoded(data: bytes) -> Iterator[tuple["Opcode", Any]]:
         if opcode.name == "STOP":
             break
         if opcode.name not in _INSTRUCTIONS:
-            raise wrong(f"the instruction {opcode.name} at byte {position} is not for tensors", RESAVE)
+            raise wrong(f"the instruction {opcode.name} at byte {position} is not for {of}", RESAVE)
         try:
             argument = None if opcode.read is None else opcode.read(file)
         except ValueError as error:
@@ -78,7 +78,8 @@ _TOO_FEW = "an instruction wants more values than there are"
 class _Machine:
     """The state of the interpreter: the stack, its parts below the marks, and the memo."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.stack: list[Any] = []
         """Values pushed since the last mark."""
         self.below: list[list[Any]] = []
@@ -123,7 +124,7 @@ class _Machine:
         if len(items) % 2:
             raise wrong("a dictionary is given a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if type(key) is not str and not (type(key) is int and abs(key) <= MOST_NUMBER):
+            if type(key) not in (str, Record) and not (type(key) is int and abs(key) <= MOST_NUMBER):
                 raise wrong(
                     f"a dictionary has {what_is(key)} for a key; texts and integers can be one", RESAVE
                 )
@@ -241,18 +242,18 @@ def _get(machine: _Machine, argument: Any) -> None:
 
 
 def _global(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(find_global(".".join(argument)))
+    machine.stack.append(machine.vocabulary.find(".".join(argument)))
 
 
 def _stack_global(machine: _Machine, argument: Any) -> None:
     name = machine.popped(str)
     module = machine.popped(str)
-    machine.stack.append(find_global(f"{module}.{name}"))
+    machine.stack.append(machine.vocabulary.find(f"{module}.{name}"))
 
 
 def _instance(machine: _Machine, argument: Any) -> None:
-    """INST: calls a global, none of which is on the list."""
-    found = find_global(".".join(argument))
+    """INST: calls a global, which no pickle does that torch writes."""
+    found = machine.vocabulary.find(".".join(argument))
     raise wrong(f"it makes an instance of {what_is(found)}", RESAVE)
 
 
@@ -262,30 +263,38 @@ def _object(machine: _Machine, argument: Any) -> None:
     raise wrong(f"it makes an instance of {what_is(first)}", RESAVE)
 
 
-def _new(values: int) -> Instruction:
-    """NEWOBJ, NEWOBJ_EX: makes an instance of the class that lies beneath `values` values."""
+def _new(machine: _Machine, argument: Any) -> None:
+    """NEWOBJ: makes an instance of the class that lies beneath a tuple of arguments."""
+    arguments = machine.pop()
+    made = machine.pop()
+    if not isinstance(made, Global) or made.name not in machine.vocabulary.records or arguments != ():
+        raise wrong(f"it makes an instance of {what_is(made)}", RESAVE)
+    machine.stack.append(Record(made.name, {}))
 
-    def refuse(machine: _Machine, argument: Any) -> None:
-        for _ in range(values):
-            machine.pop()
-        raise wrong(f"it makes an instance of {what_is(machine.pop())}", RESAVE)
 
-    return refuse
+def _new_with_names(machine: _Machine, argument: Any) -> None:
+    """NEWOBJ_EX: makes an instance of a class, with named arguments too."""
+    machine.pop()
+    machine.pop()
+    raise wrong(f"it makes an instance of {what_is(machine.pop())}", RESAVE)
 
 
 def _reduce(machine: _Machine, argument: Any) -> None:
     arguments = machine.popped(tuple)
     called = machine.pop()
-    if not isinstance(called, Global) or called.name not in CALLS:
+    calls = machine.vocabulary.calls
+    if not isinstance(called, Global) or called.name not in calls:
         raise wrong(f"it calls {what_is(called)}", RESAVE)
-    machine.stack.append(CALLS[called.name](arguments))
+    machine.stack.append(calls[called.name](arguments))
 
 
 def _build(machine: _Machine, argument: Any) -> None:
     """BUILD: sets attributes; those of an OrderedDict (a state dict has `_metadata`) are ignored."""
     state = machine.pop()
     target = machine.pop()
-    if type(target) is not dict or type(state) is not dict:
+    if type(target) is Record and type(state) in (dict, tuple):
+        target.fields.update(state if type(state) is dict else enumerate(state))
+    elif type(target) is not dict or type(state) is not dict:
         raise wrong(f"it sets attributes of {what_is(target)} by {what_is(state)}", RESAVE)
     machine.stack.append(target)
 
@@ -295,7 +304,7 @@ def _extension(machine: _Machine, argument: Any) -> None:
 
 
 def _persistent(machine: _Machine, argument: Any) -> None:
-    machine.stack.append(find_storage(machine.pop()))
+    machine.stack.append(machine.vocabulary.persistent(machine.pop()))
 
 
 _INSTRUCTIONS: Mapping[str, Instruction] = {
@@ -338,8 +347,8 @@ _INSTRUCTIONS: Mapping[str, Instruction] = {
     # The rest is refused, by the name of what it asks for.
     "INST": _instance,
     "OBJ": _object,
-    "NEWOBJ": _new(1),
-    "NEWOBJ_EX": _new(2),
+    "NEWOBJ": _new,
+    "NEWOBJ_EX": _new_with_names,
     **dict.fromkeys(("EXT1", "EXT2", "EXT4"), _extension),
 }
 """Effects of the known opcodes, by name. Any other is refused with its name."""

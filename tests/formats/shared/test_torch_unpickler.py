@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.shared import torch_globals, torch_unpickler
+from ckpt_surgery.formats.shared.torch_globals import TENSORS
 from ckpt_surgery.formats.shared.torch_unpickler import load
 from tests.formats.bounds import bounded
 from tests.formats.torch.pickles import (
@@ -302,11 +303,36 @@ def test_a_memo_takes_no_room_for_large_numbers() -> None:
         assert load(b"\x80\x02}r\xff\xff\xff\x7f0K\x07.") == 7
 
 
-def test_pickles_of_too_many_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_unpickler, "MOST_INSTRUCTIONS", 100)
-    assert load(b"\x80\x02" + b"N" * 99 + b".") is None
-    with pytest.raises(SourceError, match="more than 100 instructions"):
-        load(b"\x80\x02" + b"N" * 100 + b".")
+def test_pickles_of_too_many_instructions() -> None:
+    short = replace(TENSORS, most_instructions=100)
+    assert load(b"\x80\x02" + b"N" * 99 + b".", short) is None
+    with pytest.raises(SourceError, match=r"data.pkl: it has more than 100 instructions"):
+        load(b"\x80\x02" + b"N" * 100 + b".", short)
+
+
+def test_records_are_made_of_known_classes_alone() -> None:
+    """Attributes are kept as they are given, by name or in order; no class is looked at."""
+    words = replace(TENSORS, records=("os.system",))
+    made = Raw(code(Name("os", "system")) + b")\x81" + code({"a": 1}) + b"b" + code((2, 3)) + b"b")
+    found = load(document([made]), words)
+    assert isinstance(found, list)
+    assert (found[0].name, found[0].fields) == ("os.system", {"a": 1, 0: 2, 1: 3})
+    with pytest.raises(SourceError, match=r"^here: it asks for `os.popen`, which tensors do not need"):
+        load(document([Raw(code(Name("os", "popen")) + b")\x81")]), words, "here")
+    with pytest.raises(SourceError, match=r"makes an instance of `os.system`"):
+        load(document([Raw(code(Name("os", "system")) + code((1,)) + b"\x81")]), words)
+    with pytest.raises(
+        SourceError, match=r"sets attributes of an instance of `os.system` by a value of type"
+    ):
+        load(document([Raw(code(made) + b"K\x01b")]), words)
+
+
+def test_records_can_be_keys() -> None:
+    words = replace(TENSORS, records=("a.B",))
+    made = Raw(code(Name("a", "B")) + b")\x81")
+    found = load(document(Raw(b"}(" + code(made) + b"K\x01" + code(made) + b"K\x02u")), words)
+    assert isinstance(found, dict)
+    assert list(found.values()) == [1, 2]
 
 
 def outcome(path: Path) -> None:
