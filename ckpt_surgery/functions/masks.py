@@ -15,7 +15,14 @@ from ckpt_surgery.core.selections import Selection, broadcast
 from ckpt_surgery.core.tiles import tile_shape
 from ckpt_surgery.functions.base import Blocks, Function, Operand, Specs
 from ckpt_surgery.functions.philox import fractions
-from ckpt_surgery.functions.ranking import INDEX_PASSES, RANKING_BYTES, Ranking, flat_indices, magnitudes
+from ckpt_surgery.functions.ranking import (
+    INDEX_PASSES,
+    RANKING_BYTES,
+    Counting,
+    Ranking,
+    flat_indices,
+    magnitudes,
+)
 from ckpt_surgery.functions.streams import Pass, streamed
 
 TILE = 1 << 15
@@ -26,31 +33,29 @@ THRESHOLD = ArraySpec((2,), np.dtype(np.uint64))
 
 
 @dataclass(frozen=True)
-class KthMagnitude(Function):
-    """Where the `k` largest magnitudes of an array end: the least of them, and an index, as uint64.
+class _Threshold(Function):
+    """Base class of functions that find where the largest magnitudes of an array end: the least of them, and
+    an index, as uint64.
 
     Magnitudes are unsigned integers in the order of the absolute values (`magnitudes`). Of the elements with
-    the least one, those before the index in C order are among the `k`. No call makes this function: it
-    belongs to `topk_mask`.
+    the least one, those before the index in C order are among the largest. No call makes these functions:
+    they belong to masks.
     """
 
-    kind: ClassVar[str] = "kth_magnitude"
     parameters: ClassVar[tuple[str, ...] | None] = ("x",)
     scratch: ClassVar[int] = RANKING_BYTES
-    k: int
 
     def infer(self, ins: Specs) -> ArraySpec:
-        _check(ins[0], self.k)
         return THRESHOLD
 
     def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
         return THRESHOLD.dtype
 
+    def stream(self, ins: Specs) -> Pass:
+        raise NotImplementedError
+
     def passes(self, ins: Specs) -> int:
         return max(16, 8 * computation(ins[0].dtype).itemsize) // 16 + INDEX_PASSES
-
-    def stream(self, ins: Specs) -> Pass:
-        return Ranking(ins[0], self.k)
 
     def uses(self, selection: Selection, ins: Specs) -> list[tuple[int, Selection]]:
         return [(0, tuple(map(range, ins[0].shape)))] if len(selection[0]) else []
@@ -60,32 +65,62 @@ class KthMagnitude(Function):
 
 
 @dataclass(frozen=True)
-class TopkMask(Function):
-    """`topk_mask(x, k)`: a bool array, true for the `k` elements of `x` with the largest absolute values.
+class KthMagnitude(_Threshold):
+    """The threshold of the `k` largest magnitudes."""
 
-    Of equal ones, those with the lower index in C order come first, so that exactly `k` elements are true.
-    NaN counts as larger than infinity. `x` may have integers or floats of any dtype, and may be larger than
-    the memory: it is read several times before the mask is computed. As mergekit's TIES has it, with
-    `density`: `topk_mask(x, int(density * x.size))`.
-
-    Raises FunctionError if `k` is negative or larger than the number of elements, and for other dtypes.
-    """
-
-    name: ClassVar[str] = "topk_mask"
-    scratch: ClassVar[int] = TILE_BYTES
-    parameters: ClassVar[tuple[str, ...] | None] = ("x", "k")
+    kind: ClassVar[str] = "kth_magnitude"
     k: int
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        _check(ins[0], TopkMask.name)
+        if not 0 <= self.k <= ins[0].size:
+            raise FunctionError(
+                f"`topk_mask`: `k` should be from 0 to {ins[0].size}, not {self.k}, for {ins[0]}"
+            )
+        return THRESHOLD
+
+    def stream(self, ins: Specs) -> Pass:
+        return Ranking(ins[0], self.k)
+
+
+@dataclass(frozen=True)
+class ShareMagnitude(_Threshold):
+    """The threshold of the largest magnitudes that are a share of all that are not 0."""
+
+    kind: ClassVar[str] = "share_magnitude"
+    share: float
+
+    def infer(self, ins: Specs) -> ArraySpec:
+        _check(ins[0], TopShareMask.name)
+        return THRESHOLD
+
+    def passes(self, ins: Specs) -> int:
+        return 1 + super().passes(ins)
+
+    def stream(self, ins: Specs) -> Pass:
+        return Counting(ins[0], self.share)
+
+
+@dataclass(frozen=True)
+class _LargestMask(Function):
+    """Base class of masks of the largest absolute values, whose end is found before."""
+
+    scratch: ClassVar[int] = TILE_BYTES
 
     def takes(self, inputs: int) -> bool:
         return inputs == 2  # with what `statistics` adds
 
     def statistics(self, ins: Specs) -> Sequence[Function]:
-        return [KthMagnitude(self.k)]
+        return [self.threshold()]
+
+    def threshold(self) -> _Threshold:
+        """The function that finds where the largest ones end."""
+        raise NotImplementedError
 
     def infer(self, ins: Specs) -> ArraySpec:
-        _check(ins[0], self.k)
+        self.threshold().infer(ins[:1])
         if ins[1] != THRESHOLD:
-            raise FunctionError(f"`topk_mask` needs {THRESHOLD} beside {ins[0]}, not {ins[1]}")
+            raise FunctionError(f"`{self.name}` needs {THRESHOLD} beside {ins[0]}, not {ins[1]}")
         return ArraySpec(ins[0].shape, BOOL)
 
     def declared_dtype(self, dtypes: Sequence[DType]) -> DType:
@@ -104,6 +139,47 @@ class TopkMask(Function):
             part[ties] = flat_indices(ties, tile, ins[0].shape) < int(stop)
             _cut(mask, tile, region)[...] = part.reshape(tile.shape)
         return mask
+
+
+@dataclass(frozen=True)
+class TopkMask(_LargestMask):
+    """`topk_mask(x, k)`: a bool array, true for the `k` elements of `x` with the largest absolute values.
+
+    Of equal ones, those with the lower index in C order come first, so that exactly `k` elements are true.
+    NaN counts as larger than infinity. `x` may have integers or floats of any dtype, and may be larger than
+    the memory: it is read several times before the mask is computed. As mergekit's TIES has it, with
+    `density`: `topk_mask(x, int(density * x.size))`.
+
+    Raises FunctionError if `k` is negative or larger than the number of elements, and for other dtypes.
+    """
+
+    name: ClassVar[str] = "topk_mask"
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "k")
+    k: int
+
+    def threshold(self) -> _Threshold:
+        return KthMagnitude(self.k)
+
+
+@dataclass(frozen=True)
+class TopShareMask(_LargestMask):
+    """`top_share_mask(x, share)`: as `topk_mask(x, k)`, for the part `share` of the elements that are not 0.
+
+    `k` is the whole number below or at `share` times their number, which is counted in one more pass.
+
+    Raises FunctionError if `share` is not from 0 to 1, and for other dtypes than integers and floats.
+    """
+
+    name: ClassVar[str] = "top_share_mask"
+    parameters: ClassVar[tuple[str, ...] | None] = ("x", "share")
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise FunctionError(f"`top_share_mask`: `share` should be from 0 to 1, not {self.share}")
+
+    def threshold(self) -> _Threshold:
+        return ShareMagnitude(self.share)
 
 
 @dataclass(frozen=True)
@@ -161,11 +237,9 @@ class RandomMask(Function):
         return mask
 
 
-def _check(spec: ArraySpec, k: int) -> None:
+def _check(spec: ArraySpec, name: str) -> None:
     if kind(spec.dtype) != "f" and not is_integer(spec.dtype):
-        raise FunctionError(f"`topk_mask` needs integers or floats, not {spec}")
-    if not 0 <= k <= spec.size:
-        raise FunctionError(f"`topk_mask`: `k` should be from 0 to {spec.size}, not {k}, for {spec}")
+        raise FunctionError(f"`{name}` needs integers or floats, not {spec}")
 
 
 def _tiles(region: Region) -> list[Region]:

@@ -48,6 +48,22 @@ def flat_indices(places: np.ndarray, region: Region, shape: Shape) -> np.ndarray
     return index
 
 
+class Counting(Pass):
+    """The pass before `Ranking` where `k` is a share of the elements that are not 0: it counts them."""
+
+    def __init__(self, spec: ArraySpec, share: float):
+        self._spec, self._share, self._count = spec, share, 0
+
+    def seen(self, block: np.ndarray, region: Region) -> int:
+        return int(np.count_nonzero(magnitudes(block)))
+
+    def note(self, number: int, seen: int) -> None:
+        self._count += seen
+
+    def finish(self) -> Pass:
+        return Ranking(self._spec, int(self._share * self._count))
+
+
 class Ranking(Pass):
     """The first pass that finds where the `k` elements with the largest magnitudes end.
 

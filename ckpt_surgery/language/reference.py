@@ -84,6 +84,7 @@ GROUPS: Mapping[str, str] = {
     "contractions": "Products",
     "create": "New arrays",
     "masks": "Masks",
+    "ordering": "Order",
     "quantize": "Quantization",
     "packing": "Packed numbers",
     "text": "Names and conditions",

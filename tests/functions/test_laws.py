@@ -37,8 +37,9 @@ from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squ
 from ckpt_surgery.functions.joining import Concat, Stack
 from ckpt_surgery.functions.layout import Pad, Reshape, Transpose
 from ckpt_surgery.functions.list_reductions import MaxOfList, MeanOfList, MinOfList, SumOfList
-from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, TopkMask
+from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, ShareMagnitude, TopkMask, TopShareMask
 from ckpt_surgery.functions.operators import Binary, Unary
+from ckpt_surgery.functions.ordering import Ranks
 from ckpt_surgery.functions.packing import Unpack
 from ckpt_surgery.functions.quantize import Dequantize, Quantize
 from ckpt_surgery.functions.rearranging import Rearrange
@@ -174,8 +175,17 @@ QUANTIZED: list[Case] = [
 MASKS: list[Case] = [
     (KthMagnitude(5), ("float32[4,6]",)),
     (TopkMask(5), ("int8[4,6]", "uint64[2]")),
+    (ShareMagnitude(0.4), ("float32[4,6]",)),
+    (TopShareMask(0.4), ("bfloat16[4,6]", "uint64[2]")),
     (RandomMask("a/b", 7, 0.25), ("float32[4,3,5]",)),
     (RandomMask("a/b", 7, None, 2), ("float32[4,6]", "float32[4,1]")),
+]
+
+RANKED: list[Case] = [
+    (Ranks(), ("float32[4,6]",)),
+    (Ranks(1), ("bfloat16[3,5,2]",)),
+    (Ranks(0), ("float64[7]",)),
+    (Ranks(), ("int8[2,0]",)),
 ]
 
 CREATED: list[Case] = [
@@ -189,7 +199,7 @@ CREATED: list[Case] = [
 
 REPLACED: list[Case] = [(InPlaceOf(), ("bfloat16[3,4]", "int32[2]"))]
 
-CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + MASKS + CREATED + REPLACED
+CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + MASKS + RANKED + CREATED + REPLACED
 
 
 def arrays_of(case: Case) -> list[np.ndarray]:

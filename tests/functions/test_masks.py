@@ -14,7 +14,7 @@ from ckpt_surgery.core.dtypes import dtype_named
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.functions import streams
 from ckpt_surgery.functions.base import Function
-from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, TopkMask
+from ckpt_surgery.functions.masks import KthMagnitude, RandomMask, ShareMagnitude, TopkMask, TopShareMask
 from ckpt_surgery.functions.philox import fractions, words
 from ckpt_surgery.functions.ranking import magnitudes
 from tests.support.comparing import same
@@ -59,6 +59,27 @@ def test_the_largest_are_those_of_a_stable_sort(
         assert np.array_equal(topk(array, k), expected)
         region = data.draw(regions(shape))
         assert np.array_equal(topk(array, k, region), expected[region.slices])
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "wanted"),
+    [
+        ([0, 3, -0.0, -2, 1, 0, 5], 0.5, [6, 1]),  # 2 of 4
+        ([0, 3, 0, -2, 1, 0, 5], 0.24, []),
+        ([0, 3, 0, -2, 1, 0, 5], 1, [6, 1, 3, 4]),
+        ([0, 2, 0, 2, 2], 0.7, [1, 3]),  # of equal ones, the first
+        ([0, 1e-45, 0], 1, [1]),
+        ([0, 0], 1, []),
+        ([1, np.nan], 0.5, [1]),
+    ],
+)
+def test_a_share_is_of_the_elements_that_are_not_0(
+    values: list[float], share: float, wanted: list[int]
+) -> None:
+    array = np.array(values, np.float32)
+    for shaped in (array, array[:, None], array.astype(np.float64)):
+        mask = evaluate(TopShareMask(share), [shaped, evaluate(ShareMagnitude(share), [shaped])])
+        assert np.nonzero(mask.ravel())[0].tolist() == sorted(wanted)
 
 
 def test_ties_far_apart_are_taken_in_the_order_of_c() -> None:
@@ -155,6 +176,7 @@ REFUSED: list[tuple[Function, tuple[str, ...], str]] = [
     (TopkMask(-1), ("float32[2,3]", "uint64[2]"), "`k` should be from 0 to 6, not -1"),
     (TopkMask(1), ("bool[2,3]", "uint64[2]"), "`topk_mask` needs integers or floats, not bool[2,3]"),
     (TopkMask(1), ("float32[2,3]", "float32[2]"), "`topk_mask` needs uint64[2] beside float32[2,3], not"),
+    (TopShareMask(1), ("bool[2,3]", "uint64[2]"), "`top_share_mask` needs integers or floats, not bool[2,3]"),
     (KthMagnitude(1), ("complex64[2]",), "`topk_mask` needs integers or floats, not complex64[2]"),
     (
         RandomMask("a", 1),
@@ -181,6 +203,8 @@ def test_what_is_refused(function: Function, texts: tuple[str, ...], message: st
     assert message in str(caught.value)
 
 
-def test_a_probability_is_from_0_to_1() -> None:
+def test_shares_and_probabilities_are_from_0_to_1() -> None:
+    with pytest.raises(FunctionError, match=r"`share` should be from 0 to 1, not 1\.5"):
+        TopShareMask(1.5)
     with pytest.raises(FunctionError, match=r"`p` should be from 0 to 1, not 1\.5"):
         RandomMask("a", 1, 1.5)
