@@ -6,16 +6,7 @@ from dataclasses import dataclass
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import abridged, did_you_mean, shown
 from ckpt_surgery.language.yaml_document import DocumentPath
-from ckpt_surgery.merging.methods import (
-    METHODS,
-    NOT_YET,
-    PARAMETERS,
-    REQUIRED,
-    Base,
-    Method,
-    Parameter,
-    Scope,
-)
+from ckpt_surgery.merging.methods import METHODS, PARAMETERS, REQUIRED, Base, Method, Parameter, Scope
 from ckpt_surgery.merging.models import InputModel, InputSlice, MergeConfig, OutputSlice
 from ckpt_surgery.merging.settings import Setting
 
@@ -46,12 +37,6 @@ def findings(config: MergeConfig) -> Iterator[Finding]:
         known = ", ".join(sorted(METHODS))
         guess = did_you_mean(config.merge_method, METHODS) or f"; known are {known}"
         message = f"there is no method `{shown(config.merge_method)}`{guess}"
-        yield Finding(("merge_method",), message, code=Code.WRONG_VALUE)
-    elif config.merge_method in NOT_YET:
-        message = (
-            f"`{config.merge_method}` is a method of mergekit that `merge` does not have: "
-            f"recipes have no function for {NOT_YET[config.merge_method]}"
-        )
         yield Finding(("merge_method",), message, code=Code.WRONG_VALUE)
     yield from _one_of_both(config)
     for path, parameters in all_parameters(config):

@@ -1,14 +1,15 @@
 """Methods that add to the base what the models differ from it, as steps of `formulas`.
 
 Sparsified: TIES (Yadav et al. 2023), DARE (Yu et al. 2023), Model Breadcrumbs (Davari and Belilovsky 2023),
-SCE (Wan et al. 2024). Also Model Stock (Jang et al. 2024), RAM, NearSwap and Arcee Fusion.
+DELLA (Deep et al. 2024), SCE (Wan et al. 2024). Also Model Stock (Jang et al. 2024), RAM, NearSwap and Arcee
+Fusion.
 """
 
 from collections.abc import Mapping, Sequence
 
 from ckpt_surgery.core.errors import FunctionError
 from ckpt_surgery.merging.steps import MASK, RESULT, Formula, Step, added, each, over, product, total_of, used
-from ckpt_surgery.merging.terms import Terms
+from ckpt_surgery.merging.terms import Term, Terms
 
 LEAST_NORM = 1e-7
 """Differences that are smaller altogether are not brought back to their former size."""
@@ -56,7 +57,7 @@ def sparsified(terms: Terms, seed: int) -> Formula:
 
 def _elects(terms: Terms) -> bool:
     """Whether only what agrees in sign with the sum is added."""
-    return terms.method.endswith("ties")
+    return terms.method == "della" or terms.method.endswith("ties")
 
 
 def _all(terms: Terms, counted: Sequence[int]) -> Formula:
@@ -86,7 +87,7 @@ def _kept(terms: Terms, i: int) -> str:
         return f"0.0 * {x}"
     if terms.method == "ties":
         return f"where(topk_mask({x}, {_at_least(1, _part(density, x))}), {x}, 0.0)"
-    if terms.method.startswith("dare"):
+    if terms.method.startswith(("dare", "della")):
         return f"where(@{MASK}{i}, {x}, 0.0)"
     kept, largest = _part(density, x), _part(term.value("gamma"), x)
     dropped = f"({largest} if {largest} + {kept} < {x}.size else {x}.size - {kept})"
@@ -105,7 +106,28 @@ def _at_least(least: int, number: str) -> str:
 
 def _mask(terms: Terms, i: int, seed: int) -> str:
     """A random mask of the elements that a model keeps. The seed and the model's number tell masks apart."""
-    return f"random_mask(@d{i}, {terms.terms[i].value('density')!r}, {seed}, model={i})"
+    share = _shares(terms.terms[i], i) if terms.method.startswith("della") else _density(terms.terms[i])
+    return f"random_mask(@d{i}, {share}, {seed}, model={i})"
+
+
+def _density(term: Term) -> str:
+    return repr(term.value("density"))
+
+
+def _shares(term: Term, i: int) -> str:
+    """The probability of each element: `density` and up to `epsilon` more or less, by the rank of its
+    magnitude in its row, which is along the second axis."""
+    density, epsilon = term.value("density"), term.value("epsilon")
+    if density - epsilon <= 0 or density + epsilon >= 1:
+        raise FunctionError(
+            f"`density` {density!r} with `epsilon` {epsilon!r}: the probabilities go from `density - "
+            "epsilon` to `density + epsilon`; they have to lie between 0 and 1",
+            hint="Take a smaller `epsilon`.",
+        )
+    axis = f"(1 if @d{i}.ndim > 1 else 0)"
+    length = f"@d{i}.shape[{axis}]"
+    ranks = f"cast(ranks(abs(@d{i}), {axis}), 'float32')"
+    return f"{density - epsilon!r} + {ranks} / ({length} - 1 if {length} > 1 else 1) * 2.0 * {epsilon!r}"
 
 
 # --- others -----------------------------------------------------------------------------------------------
@@ -170,11 +192,13 @@ def sce(terms: Terms) -> Formula:
     if share <= 0:
         return ({RESULT: "@base"},)
     if share < 1:
-        raise FunctionError(
-            "`select_topk` below 1 is a part of the elements whose variance is not 0, and recipes have no "
-            "mask of a number that depends on values",
-            hint="Leave it out, or take `ties`, whose `density` is a part of all elements.",
-        )
+        squares = added(f"(@d{i} - @mean) * (@d{i} - @mean)" for i in numbers)
+        steps += [
+            {"mean": f"{added(f'@d{i}' for i in numbers)} / {len(numbers)}"},
+            {"variance": f"{squares} / {len(numbers)}"},
+            {"selected": f"top_share_mask(@variance, {share!r})"},
+            each(numbers, "d{}", "where(@selected, @d{0}, 0.0)"),
+        ]
     total = added(f"@d{i}" for i in numbers)
     steps += [
         {"sign": f"where({total} >= 0, 1.0, -1.0)", **each(numbers, "q{}", "mean(@d{0} * @d{0})")},

@@ -67,5 +67,7 @@ FORMULAS: Mapping[str, Callable[[Terms], Formula]] = {
     "slerp": spheres.slerp,
     "task_arithmetic": differences.task_arithmetic,
 }
-SPARSIFIED = frozenset({"breadcrumbs", "breadcrumbs_ties", "dare_linear", "dare_ties", "ties"})
+SPARSIFIED = frozenset(
+    {"breadcrumbs", "breadcrumbs_ties", "dare_linear", "dare_ties", "della", "della_linear", "ties"}
+)
 """Methods of `differences.sparsified`."""

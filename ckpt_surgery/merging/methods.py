@@ -155,11 +155,5 @@ METHODS: Mapping[str, Method] = {
 }
 """Every method by its name."""
 
-NOT_YET: Mapping[str, str] = {
-    "della": "ranks within a row",
-    "della_linear": "ranks within a row",
-}
-"""Methods of mergekit that no recipe says, and what recipes lack for them."""
-
 PARAMETERS = frozenset(name for method in METHODS.values() for name in method.by_name)
 """Names of the parameters of all methods."""

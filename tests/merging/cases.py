@@ -76,6 +76,22 @@ CASES: dict[str, dict[str, Any]] = {
     "dare-ties-dense": case("dare_ties", THREE, "base", parameters={"normalize": True}),
     "breadcrumbs": case("breadcrumbs", DENSE, "base", parameters={"gamma": 0.05}),
     "breadcrumbs-ties": case("breadcrumbs_ties", DENSE, "base", parameters={"gamma": 0.3}),
+    "della": case("della", DENSE, "base", parameters={"epsilon": 0.15}),
+    "della-unnormalized": case(
+        "della", DENSE, "base", parameters={"epsilon": 0.19, "normalize": False, "lambda": 1.5}
+    ),
+    "della-linear": case(
+        "della_linear",
+        models("math", "code", "chat", weight=[0.5, 0.3, 0.4], density=[0.55, 1.0, 0.0]),
+        "base",
+        parameters={"epsilon": 0.4},
+    ),
+    "della-linear-unscaled": case(
+        "della_linear",
+        models("math", "code", weight=[0.5, 0.3], density=[0.45, 0.7], epsilon=[0.35, 0.25]),
+        "base",
+        parameters={"rescale": False, "normalize": True},
+    ),
     "nuslerp": case("nuslerp", models("math", "code", weight=[0.6, 0.2])),
     "nuslerp-base": case("nuslerp", models("math", "code", weight=[0.6, 0.2]), "base"),
     "nuslerp-columns": case(
@@ -96,6 +112,8 @@ CASES: dict[str, dict[str, Any]] = {
     ),
     "nearswap": case("nearswap", models("base", "math"), "base", parameters={"t": 0.01}),
     "sce": case("sce", models("math", "code", "chat"), "base"),
+    "sce-selected": case("sce", models("math", "code", "chat"), "base", parameters={"select_topk": 0.3}),
+    "sce-two": case("sce", TWO, "base", parameters={"select_topk": [0.9, 0.0, 0.13]}),
     "ram": case("ram", models("math", "code", "chat"), "base", parameters={"epsilon": 0.02}),
     "ramplus-tl": case("ramplus_tl", models("math", "code", "chat"), "base", parameters={"epsilon": 0.02}),
     "arcee-fusion": case("arcee_fusion", models("base", "math"), "base"),
@@ -112,3 +130,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
 }
 """Name → configuration. Models are named by the last component of their path."""
+
+HALVED = ("della", "della-unnormalized", "della-linear", "della-linear-unscaled")
+"""Cases in which no mask is drawn at random, by either: what has a probability above one half is kept. So the
+probabilities themselves are compared."""

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.merging.cases import CASES, MODELS  # noqa: E402  (the script is not run as a module)
+from tests.merging.cases import CASES, HALVED, MODELS  # noqa: E402  (the script is not run as a module)
 
 DATA = ROOT / "tests" / "data" / "merging"
 LAYERS, WIDTH, INNER, VOCABULARY = 3, 16, 16, 24
@@ -83,7 +83,13 @@ def merged(config: dict[str, object], directory: Path) -> dict[str, np.ndarray]:
     return {name: x.to(torch.float32).numpy() for name, x in tensors.items()}
 
 
+def halved(probabilities: torch.Tensor) -> torch.Tensor:
+    """Stands for a draw: all that have a probability above one half."""
+    return (probabilities > 0.5).to(probabilities.dtype)
+
+
 def main() -> None:
+    drawn = torch.bernoulli
     for folder in ("models", "outputs"):
         (DATA / folder).mkdir(parents=True, exist_ok=True)
     models = made_models()
@@ -95,6 +101,7 @@ def main() -> None:
             save_file(arrays, place / "model.safetensors", {"format": "pt"})
             (place / "config.json").write_text(json.dumps(CONFIG))
         for name, config in CASES.items():
+            torch.bernoulli = halved if name in HALVED else drawn
             np.savez_compressed(DATA / "outputs" / f"{name}.npz", **merged(config, Path(temporary)))
             print(name)
 

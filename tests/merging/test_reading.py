@@ -90,10 +90,6 @@ WRONG = {
     "    - {model: a, layer_range: [0, 4]}\n    - {model: b, layer_range: [0, 4]}": [
         "6:5 the base model `c` is not among the sources of the slice",
     ],
-    "merge_method: della\nbase_model: a\nmodels: [{model: b, parameters: {weight: 1}}]": [
-        "1:15 `della` is a method of mergekit that `merge` does not have: recipes have no function for ranks "
-        "within a row",
-    ],
     "merge_method: linear\nmodels: &all [{model: a, parameters: {weight: 1}}]": [
         "2:9 an anchor (`&name`) is not accepted"
     ],
