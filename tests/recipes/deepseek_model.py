@@ -1,0 +1,110 @@
+"""DeepSeek-V3 and DeepSeek-V2 in JAX, from their papers: what converted weights have to compute."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.recipes.deepseek_layouts import DeepSeek, Layout
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the weights do not say."""
+
+    d: DeepSeek
+    rope: str
+    top: int
+    """How many experts a token has."""
+    groups: int = 1
+    top_groups: int = 1
+    routed_scale: float = 1.0
+    normalized: bool = False
+    """Whether a token's weights of experts have the sum 1, before `routed_scale`."""
+    eps: float = 1e-6
+    theta: float = 10000.0
+
+
+def _norm(model: Model, p: Any, x: jax.Array) -> jax.Array:
+    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + model.eps) * p["scale"]
+
+
+def _rotated(model: Model, x: jax.Array) -> jax.Array:
+    """(batch, length, heads, rope) with rotary position embeddings (Su et al., 2021)."""
+    half = x.shape[-1] // 2
+    angles = jnp.arange(x.shape[1])[:, None] * model.theta ** (-jnp.arange(half) / half)
+    cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
+    a, b = (x[..., ::2], x[..., 1::2]) if model.rope == "interleaved" else (x[..., :half], x[..., half:])
+    # Queries and keys come out in the same order, which is all that their products depend on.
+    return jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+def _attend(model: Model, p: Any, x: jax.Array) -> jax.Array:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    d = model.d
+    if "wq_a" in p:
+        compressed = _norm(model, p["q_norm"], x @ p["wq_a"]["kernel"])
+        q = jnp.einsum("blr,rhd->blhd", compressed, p["wq_b"]["kernel"])
+    else:
+        q = jnp.einsum("ble,ehd->blhd", x, p["query"]["kernel"])
+    latent = x @ p["wkv_a"]["kernel"]
+    kv = jnp.einsum(
+        "blr,rhd->blhd", _norm(model, p["kv_norm"], latent[..., : d.kv_rank]), p["wkv_b"]["kernel"]
+    )
+    turned = _rotated(model, latent[:, :, None, d.kv_rank :])
+    scores = jnp.einsum("blhd,bmhd->bhlm", q[..., : d.nope], kv[..., : d.nope])
+    scores += jnp.einsum("blhd,bmd->bhlm", _rotated(model, q[..., d.nope :]), turned[:, :, 0])
+    causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    scores = jnp.where(causal, scores * (d.nope + d.rope) ** -0.5, -jnp.inf)
+    out = jnp.einsum("bhlm,bmhd->blhd", jax.nn.softmax(scores, -1), kv[..., d.nope :])
+    return jnp.einsum("blhd,hde->ble", out, p["out"]["kernel"])
+
+
+def _mlp(p: Any, x: jax.Array) -> jax.Array:
+    return (jax.nn.silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
+
+
+def _routed(model: Model, gate: Any, x: jax.Array) -> jax.Array:
+    """(…, experts): the weight of each expert, zero for those that are not chosen."""
+    logits = x @ gate["kernel"]
+    scores = jax.nn.sigmoid(logits) if "bias" in gate else jax.nn.softmax(logits, -1)
+    choice = scores + gate["bias"] if "bias" in gate else scores
+    grouped = choice.reshape(*choice.shape[:-1], model.groups, -1)
+    best = jnp.sort(grouped, -1)[..., -2:].sum(-1)
+    chosen = best >= jnp.sort(best, -1)[..., -model.top_groups, None]
+    choice = jnp.where(chosen[..., None], grouped, -jnp.inf).reshape(choice.shape)
+    weights = jnp.where(choice >= jnp.sort(choice, -1)[..., -model.top, None], scores, 0)
+    if model.normalized:
+        weights /= weights.sum(-1, keepdims=True)
+    return weights * model.routed_scale
+
+
+def _experts(model: Model, p: Any, x: jax.Array) -> jax.Array:
+    """All experts run on all tokens; the weights take those that count."""
+    block = p["MoeBlock_0"]
+    inner = jax.nn.silu(jnp.einsum("ble,nem->blnm", x, block["wi_0"]))
+    inner *= jnp.einsum("ble,nem->blnm", x, block["wi_1"])
+    weights = _routed(model, block["gate"], x)
+    return jnp.einsum("blnm,nme,bln->ble", inner, block["wo"], weights) + _mlp(p["shared_experts"], x)
+
+
+def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
+    """The logits of tokens (batch, length), from the tree in a layout of the JAX side."""
+    params = params["params"] if layout.layout == "maxtext" else params
+    decoder = params["decoder"]
+    x = params["token_embedder"]["embedding"][tokens]
+    for kind, count in (("dense", model.d.dense), ("moe", model.d.layers - model.d.dense)):
+        for i in range(count):
+            if layout.scan:
+                take = lambda a, i=i: jnp.take(a, i, axis=layout.axis)  # noqa: E731
+                p = jax.tree.map(take, decoder[f"{kind}_layers"])
+            else:
+                p = decoder[f"{kind}_layers_{i}"]
+            x += _attend(model, p["self_attention"], _norm(model, p["pre_self_attention_layer_norm"], x))
+            y = _norm(model, p["post_self_attention_layer_norm"], x)
+            x += _mlp(p["mlp"], y) if kind == "dense" else _experts(model, p["DeepSeekMoeBlock_0"], y)
+    x = _norm(model, decoder["decoder_norm"], x)
+    return np.asarray(x @ decoder["logits_dense"]["kernel"])[..., : model.d.vocab]
