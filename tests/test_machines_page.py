@@ -62,6 +62,7 @@ def test_the_commands(here: Path) -> None:
     check(here)
 
 
+@pytest.mark.slow
 def test_the_job_array_of_slurm(here: Path) -> None:
     script = block("bash", "#SBATCH")
     count = int(re.search(r"--array=0-(\d+)", script)[1]) + 1  # type: ignore[index]
@@ -85,6 +86,7 @@ def test_the_job_array_of_slurm(here: Path) -> None:
     check(here)
 
 
+@pytest.mark.slow
 def test_the_job_of_kubernetes(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = yaml.safe_load(block("yaml", "kind: Job"))
     spec: dict[str, Any] = job["spec"]

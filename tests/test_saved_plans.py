@@ -40,6 +40,7 @@ from tests.support.memory import MemoryEncoder
 from tests.support.models import ARRAYS
 from tests.support.plans import COMPUTED, links_on, sealed
 from tests.support.reading import values
+from tests.support.slow import some
 
 Checkpoint = Callable[[str], Path]
 MIB = 1 << 20
@@ -93,7 +94,7 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None], forged: bool = 
 # --- the plan, and nothing else -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", some(LAYOUTS))
 @pytest.mark.parametrize("text", [RENAME, MIXED], ids=["renamed", "mixed"])
 def test_it_is_the_plan(
     layout: str, text: str, checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.command_line import run
+from tests.support.slow import slow
 
 FULL = "> /dev/full"
 LOST = (
@@ -88,20 +89,19 @@ def test_every_command_takes_part() -> None:
     assert {line.split()[0] for line in listed if line} <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+OFTEN = ("help", "schema", "inspect", "plan", "apply")
+"""Commands that are tried with every run of the tests; the others with the slow ones."""
+VARIANTS = [name if name in OFTEN else slow(name) for name in COMMANDS]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_closed_streams_change_nothing(name: str, here: Path) -> None:
     done = shell(">&- 2>&-", COMMANDS[name], here)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (here / "out.npz").exists() is (name in WRITES)
 
 
-OFTEN = ("help", "schema", "inspect", "plan", "apply")
-"""Commands that are tried with every run of the tests; the others with the slow ones."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in COMMANDS]
-)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_full_device_is_told_and_stops_no_run(name: str, here: Path) -> None:
     done = shell(FULL, COMMANDS[name], here)
     told = LOST + ("\nout.npz itself is new and complete\n" if name in WRITES else "")

@@ -13,6 +13,7 @@ import torch
 from tests.formats.tensorflow.bundles import bundle, crc, entry
 from tests.support.command_line import run
 from tests.support.models import save_model
+from tests.support.slow import some
 from tests.support.unprivileged import Case, Outcome, run_all
 
 TREE = {"a": {"w": np.arange(3000, dtype=np.float32)}, "b": np.arange(4, dtype=np.int32)}
@@ -102,7 +103,7 @@ def assert_refused(outcome: Outcome, place: Path) -> None:
     assert Path(told[1]).is_relative_to(place)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", some(LAYOUTS))
 def test_each_file_and_directory_of_a_source(layout: str, tmp_path: Path) -> None:
     source = LAYOUTS[layout](tmp_path)
     places = everything_in(source)

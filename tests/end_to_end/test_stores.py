@@ -28,6 +28,7 @@ from tests.support.checkpoints import (
 )
 from tests.support.key_value import KeyValueStore, key_value, uploaded
 from tests.support.libraries import ORIGINS
+from tests.support.slow import some
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", some(LAYOUTS))
 def test_every_layout_of_orbax_is_read(layout: str, tmp_path: Path, bucket: str) -> None:
     LAYOUTS[layout](tmp_path / "in")
     check_same(str(tmp_path / "in"), put(tmp_path / "in", bucket))
@@ -178,6 +179,7 @@ def test_what_is_not_there_is_told(bucket: str) -> None:
         ckpt_surgery.inspect(Path("s3://bucket/run"))
 
 
+@pytest.mark.slow
 def test_ten_thousand_leaves_in_a_bucket(tmp_path: Path, s3_bucket: Bucket) -> None:
     """The budget of requests: the metadata alone is read, and each object once."""
     arrays = {f"layer_{n}": np.full((3,), n, np.float32) for n in range(10_000)}

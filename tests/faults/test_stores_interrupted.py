@@ -12,6 +12,7 @@ from tests.faults.runs import Runner
 from tests.faults.scenarios import check_message, flowing
 from tests.faults.stores import ARRAYS, OWN, Hit, KeyValues, Request, StoreBench
 from tests.support.key_value import key_value
+from tests.support.slow import slow
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """The exit codes of runs that they stop."""
@@ -40,7 +41,7 @@ def finished(bench: StoreBench) -> int:
     return sum(data.count(b"\n") for data in journals)
 
 
-@pytest.mark.parametrize("kind", ["fresh", "overwrite"])
+@pytest.mark.parametrize("kind", [slow("fresh"), "overwrite"])
 @pytest.mark.parametrize("what", SIGNALS)
 def test_what_was_done_is_not_done_again(
     what: signal.Signals, kind: str, make: Callable[[str], StoreBench]
@@ -83,7 +84,7 @@ def test_a_publication_is_carried_to_its_end_first(make: Callable[[str], StoreBe
     bench.check_clean()
 
 
-@pytest.mark.parametrize("kind", ["fresh", "overwrite"])
+@pytest.mark.parametrize("kind", [slow("fresh"), "overwrite"])
 def test_no_signal_leaves_a_lock_or_anything_that_is_not_told(
     kind: str, make: Callable[[str], StoreBench]
 ) -> None:

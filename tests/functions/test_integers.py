@@ -54,7 +54,7 @@ def fits(values: Sequence[int], name: str) -> bool:
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data(), name=st.sampled_from(NAMES))
 def test_operators_are_pythons_or_refuse(op: str, name: str, data: st.DataObject) -> None:
     lefts = data.draw(st.lists(integers_of(name), min_size=1, max_size=4))

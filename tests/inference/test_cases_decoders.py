@@ -12,6 +12,7 @@ import pytest
 from tests.inference.cases import gpt_oss
 from tests.inference.cases.running import assert_found, inferred, undecided
 from tests.recipes.decoder_layouts import Decoder, Layout, hf_arrays, jax_arrays
+from tests.support.slow import slow, some
 
 F32 = np.dtype(np.float32)
 LLAMA = Decoder("llama3", 5, 6, 3, 8, 24, 40, 50)
@@ -38,7 +39,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize(("model", "by_hand"), MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(("model", "by_hand"), some(MODELS.values()), ids=MODELS)
 def test_there_and_back(model: Decoder, by_hand: int, layout: Layout) -> None:
     theirs = hf_arrays(model, F32)
     ours = jax_arrays(model, layout, theirs)
@@ -50,7 +51,7 @@ GEMMA = Decoder("gemma2", 6, 6, 3, 8, 24, 40, 50, tied=True)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("scaled", [slow(False), True])
 def test_gemma_2_with_what_is_folded_in(layout: Layout, scaled: bool) -> None:
     """Norms as 1 + w, over every second layer; the embedding times the root of its width."""
     theirs = hf_arrays(GEMMA, F32)

@@ -15,6 +15,7 @@ from ckpt_surgery.merging.methods import METHODS
 from ckpt_surgery.merging.terms import COPY
 from tests.merging.cases import CASES, HALVED, MODELS
 from tests.support.merging import arrays, float32, loaded, save_config, save_model
+from tests.support.slow import slow
 
 UNITS = 8
 """How far a value may be off, in units in the last place of the largest value of its tensor."""
@@ -32,9 +33,11 @@ SLOW = ("karcher", "della-unnormalized")
 """The plan of the first has some ninety passes; those of the cases beside them have few."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES]
-)
+OFTEN = {CASES[name]["merge_method"]: name for name in reversed(CASES) if name not in SLOW}
+"""One case of each method; the others are tried with the slow tests."""
+
+
+@pytest.mark.parametrize("name", [name if name in OFTEN.values() else slow(name) for name in CASES])
 def test_a_merge_has_mergekits_values(
     name: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,14 @@ from tests.recipes.test_layouts import BF16, EXACT, converted, params, recipe_na
 from tests.recipes.test_t5 import filled
 from tests.support.comparing import assert_same
 from tests.support.plans import plan_of
+from tests.support.slow import some
 
 
 def text_of(name: str) -> str:
     return (RECIPES / f"{name}.yaml").read_text()
 
 
-@pytest.mark.parametrize(("family", "layout"), EXACT)
+@pytest.mark.parametrize(("family", "layout"), some(EXACT))
 def test_of_the_way_to_jax(family: str, layout: Layout) -> None:
     d = NARROW[family]
     hf = hf_arrays(d, BF16)
@@ -34,7 +35,7 @@ def test_of_the_way_to_jax(family: str, layout: Layout) -> None:
     assert_same(found, packaged)
 
 
-@pytest.mark.parametrize(("family", "layout"), EXACT)
+@pytest.mark.parametrize(("family", "layout"), some(EXACT))
 def test_of_the_way_from_jax(family: str, layout: Layout) -> None:
     """Rows of padding are not in what it makes."""
     d = NARROW[family]

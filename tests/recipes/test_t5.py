@@ -25,6 +25,7 @@ from tests.recipes.t5_layouts import Parameter, Size, Slots
 from tests.support.comparing import assert_same
 from tests.support.memory import MemorySink, MemorySource
 from tests.support.plans import COMPUTED, MEMORY, fates, plan_of
+from tests.support.slow import slow
 from tests.support.trees import nested
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ SLOTS: Sequence[Slots] = ("none", "whole", "factored")
 
 
 @pytest.mark.parametrize("layers", [2, 13])  # 13: layer numbers of two digits
-@pytest.mark.parametrize("biases", ["shared", "per layer"])
+@pytest.mark.parametrize("biases", ["shared", slow("per layer")])
 @pytest.mark.parametrize("slots", SLOTS)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_name_becomes_what_the_importer_makes_of_it(

@@ -287,6 +287,7 @@ def test_the_summary_has_the_numbers_of_the_run() -> None:
     assert "<dt>time</dt>" not in planned
 
 
+@pytest.mark.slow
 def test_a_page_of_many_leaves_is_small() -> None:
     assert len(html_page(large(), None)) < 4_000_000
 
