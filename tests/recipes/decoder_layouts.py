@@ -96,7 +96,8 @@ def hf_config(d: Decoder) -> dict[str, Any]:
 def recorded_config(d: Decoder, layout: Layout) -> dict[str, Any]:
     """What a conversion to JAX leaves behind for the one back."""
     name = "moe" if d.experts else d.family
-    record = {"recipes": {f"@hf-{name}-to-jax": {"params": asdict(layout)}}}
+    params = {"layout": "jax"} | asdict(layout)
+    record = {"recipes": {f"@hf-{name}-to-jax": {"params": params}}}
     return hf_config(d) | {"ckpt_surgery": record}
 
 
