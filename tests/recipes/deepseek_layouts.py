@@ -5,7 +5,7 @@ reshape could hide a mistake.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import ml_dtypes
@@ -83,6 +83,39 @@ def hf_config(d: DeepSeek) -> dict[str, Any]:
 
 
 FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def params(d: DeepSeek, layout: Layout, back: bool) -> list[str]:
+    """`--set` for a model and a layout, of the recipe there or the one back."""
+    given: dict[str, object] = {
+        "model_type": d.family,
+        "num_layers": d.layers,
+        "first_dense": d.dense,
+        "num_heads": d.heads,
+        "num_experts": d.experts,
+        "qk_rope_head_dim": d.rope,
+    }
+    given |= asdict(layout)
+    if back and given.pop("vocab_size_padded"):
+        given["vocab_size"] = d.vocab
+    return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in given.items()]
+
+
+def recorded(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """What a conversion to JAX leaves behind for the one back."""
+    return {**config, "ckpt_surgery": {"recipes": {"@hf-deepseek-v3-to-jax": {"params": asdict(layout)}}}}
+
+
+def listed(shapes: Shapes, quantized: bool = False) -> dict[str, str]:
+    """Shapes as a listing: bfloat16, or matrices in float8 with scales in float32."""
+
+    def dtype(key: str) -> str:
+        if key.endswith("_scale_inv"):
+            return "float32"
+        float8 = quantized and is_quantized(key) and "eh_proj" not in key
+        return "float8_e4m3fn" if float8 else "bfloat16"
+
+    return {key: f"{dtype(key)}[{','.join(map(str, shape))}]" for key, shape in shapes.items()}
 
 
 # --- Hugging Face's side ------------------------------------------------------------------------------

@@ -38,9 +38,11 @@ from tests.recipes.deepseek_layouts import (
     hf_arrays,
     hf_config,
     hf_shapes,
-    is_quantized,
     jax_arrays,
     jax_shapes,
+    listed,
+    params,
+    recorded,
     scales,
 )
 from tests.recipes.deepseek_model import Model, jax_logits
@@ -53,40 +55,12 @@ THERE, BACK = "hf-deepseek-v3-to-jax", "jax-to-hf-deepseek-v3"
 BF16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
 FULL_WIDTH = 1 << 36
 MAXTEXT = Layout("maxtext", vocab_size_padded=48)
-LAYOUTS = [Layout(), Layout(scan=False, rope="half"), Layout(layer_axis=1, rope="half"), MAXTEXT]
-LAYOUTS += [Layout("maxtext", scan=False, vocab_size_padded=33)]
-
-
-def params(d: DeepSeek, layout: Layout, back: bool) -> list[str]:
-    """`--set` for a model and a layout, of the recipe there or the one back."""
-    given: dict[str, object] = {
-        "model_type": d.family,
-        "num_layers": d.layers,
-        "first_dense": d.dense,
-        "num_heads": d.heads,
-        "num_experts": d.experts,
-        "qk_rope_head_dim": d.rope,
-    }
-    given |= asdict(layout)
-    if back and given.pop("vocab_size_padded"):
-        given["vocab_size"] = d.vocab
-    return [f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in given.items()]
-
-
-def recorded(config: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
-    """What a conversion to JAX leaves behind for the one back."""
-    return {**config, "ckpt_surgery": {"recipes": {f"@{THERE}": {"params": asdict(layout)}}}}
-
-
-def listed(shapes: Shapes, quantized: bool = False) -> dict[str, str]:
-    kind = lambda key: (  # noqa: E731
-        "float32"
-        if key.endswith("_scale_inv")
-        else "float8_e4m3fn"
-        if quantized and is_quantized(key) and "eh_proj" not in key
-        else "bfloat16"
-    )
-    return {key: f"{kind(key)}[{','.join(map(str, shape))}]" for key, shape in shapes.items()}
+LAYOUTS = [Layout(scan=False, rope="half"), MAXTEXT]
+MORE_LAYOUTS = [
+    Layout(),
+    Layout(layer_axis=1, rope="half"),
+    Layout("maxtext", scan=False, vocab_size_padded=33),
+]
 
 
 def shapes_of(plan: Any) -> Shapes:
@@ -169,8 +143,15 @@ def back(d: DeepSeek, layout: Layout, arrays: Mapping[str, np.ndarray]) -> Array
     return converted(RECIPES / f"{BACK}.yaml", arrays, params(d, layout, back=True))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.parametrize("d", [NARROW, NARROW_V2], ids=lambda d: d.family)
+@pytest.mark.parametrize(
+    ("d", "layout"),
+    [
+        *((NARROW, layout) for layout in LAYOUTS),
+        *(pytest.param(NARROW, layout, marks=pytest.mark.slow) for layout in MORE_LAYOUTS),
+        *((NARROW_V2, layout) for layout in [*LAYOUTS, *MORE_LAYOUTS]),
+    ],
+    ids=str,
+)
 def test_values_are_those_of_a_conversion_in_numpy_and_come_back(d: DeepSeek, layout: Layout) -> None:
     hf = hf_arrays(d, BF16)
     wanted = jax_arrays(d, layout, hf)
@@ -288,8 +269,8 @@ Saved = Callable[[str], tuple[Path, Any]]
     ("family", "layout"),
     [
         ("deepseek_v3", Layout()),
-        ("deepseek_v3", Layout(scan=False, rope="half")),
-        ("deepseek_v3", replace(MAXTEXT, vocab_size_padded=128)),
+        pytest.param("deepseek_v3", Layout(scan=False, rope="half"), marks=pytest.mark.slow),
+        pytest.param("deepseek_v3", replace(MAXTEXT, vocab_size_padded=128), marks=pytest.mark.slow),
         ("deepseek_v2", Layout("maxtext")),
     ],
     ids=str,
