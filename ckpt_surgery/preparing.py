@@ -33,7 +33,7 @@ from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.remarks import filled_chunks, no_leaves
+from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -131,6 +131,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *repeated_sources(sources, plan.inputs),
         *_destination_warnings(options, inputs.first),
         *filled_chunks(plan),
+        *dequantized(plan, sources),
         *no_leaves(sources[name] for name in inputs.listings),
     )
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None

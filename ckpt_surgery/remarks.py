@@ -1,12 +1,15 @@
 """Warnings of a plan that is correct and may still surprise."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
+from ckpt_surgery.core.errors import Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType
 from ckpt_surgery.core.text import few
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
@@ -40,6 +43,50 @@ def filled_chunks(plan: Plan) -> tuple[str, ...]:
     count = sum(lacking.values())
     chunks, are = ("chunk", "is not stored and has") if count == 1 else ("chunks", "are not stored and have")
     return (f"{count} {chunks} of {listed}{more} {are} the fill value",)
+
+
+def dequantized(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, ...]:
+    """A warning that counts the leaves which are read as another type than that in which they are stored.
+
+    It is one sentence, or none where there are no such leaves. Raises SourceError, with their keys, where the
+    plan reads leaves that are stored in types which cannot be read.
+    """
+    found = list(_converted(plan, sources))
+    unread: dict[str, list[str]] = {}
+    for leaf, stored in found:
+        if not stored.readable:
+            unread.setdefault(stored.name, []).append(leaf.key.text)
+    if unread:
+        raise SourceError(*(_unread(name, keys) for name, keys in unread.items()))
+    counts = Counter(stored.name for _, stored in found).most_common()
+    if not counts:
+        return ()
+    types = ", ".join(f"{count:,} as {name}" if i else name for i, (name, count) in enumerate(counts))
+    dtypes = ", ".join(sorted({leaf.spec.dtype.name for leaf, _ in found if leaf.spec is not None}))
+    leaves = "1 leaf is" if counts[0][1] == 1 else f"{counts[0][1]:,} leaves are"
+    they = "it is" if len(found) == 1 else "they are"
+    return (f"{leaves} stored as {types}: {they} dequantized to {dtypes}",)
+
+
+def _unread(type: str, keys: Sequence[str]) -> Problem:
+    leaves, them = ("1 leaf is", "it") if len(keys) == 1 else (f"{len(keys):,} leaves are", "them")
+    return Problem(
+        f"{leaves} stored as {type}, which cannot be read: {few_keys(keys)}",
+        hint=f"Drop {them}, or take the model that this one was made from.",
+    )
+
+
+def _converted(plan: Plan, sources: Mapping[str, Source]) -> Iterator[tuple[Leaf, StoredType]]:
+    """Each leaf that is read and stored as a type of its format's own, once."""
+    seen: set[tuple[str, str]] = set()
+    converting = {name: one for name, one in sources.items() if isinstance(one, ConvertingSource)}
+    for step in plan.steps if converting else ():
+        for read in reads(step.value):
+            source, place = converting.get(read.source), (read.source, read.leaf.key.text)
+            stored = None if source is None or place in seen else source.stored_type(read.leaf)
+            seen.add(place)
+            if stored is not None:
+                yield read.leaf, stored
 
 
 def no_leaves(sources: Iterable[Source]) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ HOME = {
     "jax": {"functions", "formats", "live", "migration", "api"},
     "flax": set(),
     "optax": set(),
+    "gguf": set(),
     "tensorflow": set(),
     "torch": set(),
 }

@@ -30,7 +30,7 @@ class Recognized:
     """Something that this package does not read as a checkpoint."""
 
     what: str
-    """Description that continues `looks like`: `a GGUF file`."""
+    """Description that continues `looks like`: `an ONNX model`."""
     hint: str
     """What to do, as a sentence."""
 
@@ -253,12 +253,6 @@ def _text(file: _FileEnds) -> Recognized | None:
 _FILES: Sequence[FileMark] = (
     _begins([_PICKLED_MAGIC], "a PyTorch file saved before 1.6", _RESAVE_TORCH),
     _begins([b"\x89HDF\r\n\x1a\n"], "an HDF5 file, as Keras writes them", _RESAVE_KERAS),
-    _begins(
-        [b"GGUF"],
-        "a GGUF file",
-        "Take the model that it was made from, as safetensors: GGUF files are made of those for inference, "
-        "most of them quantized.",
-    ),
     _begins(
         [b"TFL3"], "a TensorFlow Lite model", "Take the checkpoint or SavedModel that it was made from.", 4
     ),

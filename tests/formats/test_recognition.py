@@ -76,7 +76,6 @@ FILES = [
     ("m.pth", tar_of("sys_info", "pickle"), "a PyTorch file from before 0.1.10, in tar form", "torch.save"),
     ("params.pkl", pickle.dumps({"a": np.ones(3)}), "a pickle", "numpy.savez"),
     ("p", pickle.dumps([1], protocol=2), "a pickle", "Pickles run code"),
-    ("m.gguf", b"GGUF\x03\0\0\0" + bytes(50), "a GGUF file", "the model that it was made from"),
     ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(50), "a TensorFlow Lite model", "the checkpoint or SavedModel"),
     ("m.onnx", b"\x08\x07\x12\x07pytorch", "an ONNX model", "onnx.numpy_helper.to_array"),
     ("m-3.data-00000-of-00002", bytes(100), "a part of a TensorFlow checkpoint", "the index m-3.index first"),
@@ -191,7 +190,7 @@ def test_what_is_neither_file_nor_directory(tmp_path: Path) -> None:
 
 
 def test_pointers_among_other_files(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(b"GGUF")
+    (tmp_path / "a.bin").write_bytes(b"\0\0\0\0TFL3")
     (tmp_path / "model-00002-of-00002.safetensors").write_bytes(LFS)
     found = stand_in(os.fspath(tmp_path))
     assert found is not None

@@ -12,6 +12,8 @@ import torch
 import zarr
 from safetensors.numpy import load_file, save_file
 
+from tests.formats.gguf.files import PLAIN
+from tests.formats.gguf.files import save as save_gguf
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.checkpoints import random, restored
 from tests.support.trees import flattened, nested
@@ -104,6 +106,8 @@ class Origin:
 
 
 EVERYTHING = {**ARRAYS, **BF16}
+IN_GGUF = {key: value for key, value in EVERYTHING.items() if value.dtype.name in PLAIN}
+"""Without booleans and unsigned integers, which GGUF does not have."""
 ORIGINS = {
     "orbax": Origin("orbax", save_orbax, EVERYTHING),
     "safetensors": Origin("safetensors", save_safetensors, EVERYTHING, ".safetensors"),
@@ -116,6 +120,7 @@ ORIGINS = {
     "zarr2": Origin("zarr", lambda arrays, path: save_zarr(arrays, path, 2), ARRAYS),
     "torch": Origin("torch", save_torch, EVERYTHING, ".pt"),
     "tensorflow": Origin("tensorflow", save_tensorflow, EVERYTHING),
+    "gguf": Origin("gguf", save_gguf, IN_GGUF, ".gguf"),
 }
 
 

@@ -1,0 +1,203 @@
+"""Reading GGUF: one file, or all files of a split model."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
+from ckpt_surgery.core.protocols import StoredType
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.gguf.blocks import grid_of, read_blocks
+from ckpt_surgery.formats.gguf.detect import Part, chosen, part_of
+from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
+from ckpt_surgery.formats.registry import Selection
+from ckpt_surgery.formats.shared.raw_arrays import RawArraysSource, contiguous
+from ckpt_surgery.formats.shared.single_file import file_of
+from ckpt_surgery.formats.shared.steps import check_no_choice
+from ckpt_surgery.storage.failures import DAMAGED, about, named
+from ckpt_surgery.storage.listing import FileStat, check_link, names_in, real_path
+from ckpt_surgery.storage.reading import opened
+from ckpt_surgery.storage.views import prefetch
+
+SPLIT = "split."
+"""Beginning of the names of entries about the files of a split model."""
+NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """One file and its header."""
+
+    path: str
+    stat: FileStat
+    header: Header
+
+
+def read_file(directory: str, name: str) -> GgufFile:
+    """A file and its header. Raises SourceError with the file's path."""
+    path = os.path.join(directory, name)
+    with opened(path) as file, about(path):
+        return GgufFile(path, file.stat, read_header(file))
+
+
+class GgufSource(RawArraysSource):
+    """A GGUF checkpoint, opened for reading. Safe to use from several threads.
+
+    Quantized arrays are listed and read as float32, those of types without a decoder too: to read one of
+    them is an error.
+    """
+
+    def __init__(self, path: str, files: Sequence[GgufFile], metadata: Mapping[str, Any]):
+        tensors = {t.name: (file.path, t) for file in files for t in file.header.tensors}
+        leaves = {name: _leaf(*stored) for name, stored in tensors.items()}
+        super().__init__(path, "gguf", leaves, {file.path: file.stat for file in files}, metadata)
+        self._blocks = {name: stored for name, stored in tensors.items() if stored[1].type.quantized}
+
+    def stored_type(self, leaf: Leaf) -> StoredType | None:
+        """The type of blocks that an array is stored in; None for plain numbers."""
+        if leaf.key.text not in self._blocks:
+            return None
+        _, tensor = self._blocks[leaf.key.text]
+        return StoredType(tensor.type.name, tensor.type.readable)
+
+    def read(self, leaf: Leaf, region: Region) -> np.ndarray:
+        """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
+        if leaf.key.text not in self._blocks:
+            return super().read(leaf, region)
+        path, tensor = self._blocks[leaf.key.text]
+        type = tensor.type
+        if not type.readable:
+            error = SourceError(f"it is stored as {type.name}, which is not read", hint=UNREAD)
+            raise named(leaf.key, error)
+        if not region.size:
+            return np.empty(region.shape, type.dtype)
+        try:
+            with opened(path, self._files[path]) as file:
+                return read_blocks(
+                    file, tensor.offset, tensor.spec.shape, region, type.name, type.length, type.nbytes
+                )
+        except SourceError as error:
+            raise named(leaf.key, error) from error
+
+
+UNREAD = "Take the model that it was made from, or a file in a type that is read, such as Q8_0."
+"""What to do about arrays of types without a decoder."""
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+
+def _leaf(path: str, tensor: Tensor) -> Leaf:
+    manifest = _of_blocks if tensor.type.quantized else _of_numbers
+    return Leaf(Key.parse(tensor.name), LeafKind.ARRAY, tensor.spec, manifest(path, tensor))
+
+
+def _of_numbers(path: str, tensor: Tensor) -> Manifest:
+    """The manifest of plain numbers, whose bytes can be copied."""
+    return contiguous(tensor.spec, path, tensor.offset)
+
+
+def _of_blocks(path: str, tensor: Tensor) -> Manifest:
+    """The manifest of an array of blocks: chunks of whole blocks, one after another."""
+    spec, type = tensor.spec, tensor.type
+    grid, chunks, at = grid_of(spec.shape, type.length), {}, tensor.offset
+    for region in chunk_regions(spec.shape, grid) if spec.size else ():
+        index = tuple(start // length for start, length in zip(region.starts, grid, strict=True))
+        length = region.size // type.length * type.nbytes
+        chunks[index] = Chunk(path, at, length)
+        at += length
+    return Manifest(spec, grid, _codec(type.name, spec.ndim), chunks)
+
+
+@cache
+def _codec(name: str, ndim: int) -> Codec:
+    """The codec of a type of blocks. Its encoding has no `name`, because zarr has no such codec."""
+    return Codec(name, tuple(range(ndim)), encoding_of([{"gguf": name}]))
+
+
+# --- opening ----------------------------------------------------------------------------------------------
+
+
+def open_gguf(path: str, selection: Selection) -> GgufSource:
+    """Open a file, the first of a split model's files, or a directory with one model.
+
+    Raises SourceError where the checkpoint is not whole, UsageError for a step or an item.
+    """
+    check_no_choice(f"{shown(path)} is a GGUF checkpoint, which has", selection.step, selection.item)
+    directory, name = file_of(path, chosen)
+    part = part_of(name)
+    if part is not None and part.number != 1:
+        raise SourceError(
+            f"{shown(path)} is file {part.number} of a split model", hint=f"Name its first, {part.name(1)}."
+        )
+    first = _read_part(directory, name)
+    files = [first, *(_others(directory, part) if part is not None else ())]
+    _check_tensors(files)
+    metadata = {k: v for k, v in first.header.metadata.items() if not k.startswith(SPLIT)}
+    return GgufSource(path, files, metadata)
+
+
+def _others(directory: str, part: Part) -> list[GgufFile]:
+    """The other files of a split model. Raises SourceError for what does not belong to it."""
+    names: list[str] = []
+    present, root = set(names_in(directory or ".")), real_path(directory)
+    for name in map(part.name, range(2, part.count + 1)):
+        path = os.path.join(directory, name)
+        if name not in present:
+            raise SourceError(
+                f"{shown(path)} is missing, one of the model's {part.count} files", hint=DAMAGED
+            )
+        check_link(path, root)
+        names.append(name)
+    if urls.is_url(directory):
+        prefetch(os.path.join(directory, name) for name in names)
+    return [_read_part(directory, name) for name in names]
+
+
+def _read_part(directory: str, name: str) -> GgufFile:
+    """A file, which is the part of a set that its name tells. Raises SourceError."""
+    file, part = read_file(directory, name), part_of(name)
+    with about(file.path):
+        number, count = _counted(file, NUMBER, 0) + 1, _counted(file, COUNT, 1)
+        if (number, count) != ((1, 1) if part is None else (part.number, part.count)):
+            raise SourceError(
+                f"by its metadata it is file {number} of {count}, and its name does not say that",
+                hint="The files of a split model are called NAME-00001-of-00003.gguf and so on: "
+                "give them these names, in one directory.",
+            )
+    return file
+
+
+def _counted(file: GgufFile, name: str, default: int) -> int:
+    """A number in the metadata. Raises SourceError where it is none."""
+    value = file.header.metadata.get(name, default)
+    if type(value) is not int:
+        raise SourceError(f"its {name} is {shown(repr(value)[:100])}, no number", hint=DAMAGED)
+    return value
+
+
+def _check_tensors(files: Sequence[GgufFile]) -> None:
+    """Raise SourceError where two files have a tensor of one name, or tensors are missing."""
+    paths: dict[str, str] = {}
+    for file in files:
+        for tensor in file.header.tensors:
+            if tensor.name in paths:
+                both = f"{shown(paths[tensor.name])} and in {shown(file.path)}"
+                raise SourceError(f"`{shown(tensor.name[:200])}` is in {both}", hint=DAMAGED)
+            paths[tensor.name] = file.path
+    with about(files[0].path):
+        told = _counted(files[0], TENSORS, len(paths))
+    if told != len(paths):
+        raise SourceError(
+            f"{shown(files[0].path)} says that its model has {told} tensors, and they are {len(paths)}",
+            hint=DAMAGED,
+        )

@@ -1,0 +1,328 @@
+"""GGUF files in: conformance against the package `gguf`, their metadata, and models in several files."""
+
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.formats.gguf import FORMAT
+from ckpt_surgery.formats.gguf.cursor import MOST_HEADER_BYTES, WINDOW
+from ckpt_surgery.formats.gguf.header import read_header
+from ckpt_surgery.formats.registry import open_source
+from ckpt_surgery.storage.reading import opened as opened_file
+from tests.formats.bounds import bounded
+from tests.formats.gguf.files import PLAIN, entry, made, numbers_of, save, tensor, text
+from tests.formats.gguf.files import array as array_value
+from tests.formats.gguf.lies import LIES, SPLIT_LIES
+from tests.support import conformance
+from tests.support.arrays import array
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import SLACK_BYTES, Arrays, random_regions
+from tests.support.reading import opened, values
+
+
+class TestOneFile(conformance.Reading):
+    format = "gguf"
+    dtypes = tuple(PLAIN)
+    lies = LIES
+
+    def sample(self) -> dict[str, np.ndarray]:
+        """The types differ from those of other formats: there are neither booleans nor unsigned integers."""
+        return {
+            "dense/kernel": array((4, 6), "float32"),
+            "dense/bias": array((6,), "bfloat16"),
+            "count": array((), "int32"),
+            "blk.0.weight": array((3, 5), "float16"),
+            "none/of/it": array((0, 4), "float32"),
+            "bytes": array((7,), "int8"),
+        }
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return save(arrays, path.with_suffix(".gguf"))
+
+    @pytest.mark.parametrize(
+        "shape", [(), (13,), (7, 5, 6), (0, 3), (3, 700, 400), (90_000, 5), (2, 2, 2, 2)]
+    )
+    def test_regions(self, shape: tuple[int, ...], tmp_path: Path) -> None:
+        """As in all formats, but with four axes at most."""
+        arrays = {"before": array((3,), "int8"), "x": array(shape, "float32"), "after": array((3,), "int8")}
+        source = self.open(self.save(arrays, tmp_path / "saved"))
+        leaf = source.leaves()["x"]
+        for region in random_regions(shape, 20):
+            assert same(source.read(leaf, region), arrays["x"][region.slices]), region
+
+
+class TestSplitModel(TestOneFile):
+    """As `gguf-split` and the converter write large models: two tensors in each file."""
+
+    dtypes = ("bfloat16", "int8")
+    lies = SPLIT_LIES
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        path.mkdir()
+        save(arrays, path / "model.gguf", per_file=2)
+        return path
+
+
+# --- detection --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "known"),
+    [
+        ({"m.gguf": b"GGUF"}, True),
+        ({"m.GGUF": b""}, True),  # damaged
+        ({"m-00002-of-00003.gguf": b"GGUF"}, True),
+        ({"m.gguf": b"GGUF", "config.json": b"{}"}, True),
+        ({"m.gguf": b"GGUF", "model.safetensors": b""}, False),  # the model's own weights come first
+        ({"m.gguf": b"GGUF", "pytorch_model.bin.index.json": b""}, False),
+        ({"m.ggml": b"GGUF"}, False),
+        ({}, False),
+    ],
+)
+def test_detection_in_directories(files: Mapping[str, bytes], known: bool, tmp_path: Path) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert FORMAT.detect(os.fspath(tmp_path)) == known
+
+
+def test_a_file_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    for data, known in ((b"GGUF", True), (b"GGUF" + bytes(100), True), (b"GGU", False), (b"", False)):
+        (tmp_path / "x.gguf").write_bytes(data)
+        assert FORMAT.detect(os.fspath(tmp_path / "x.gguf")) == known
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "gone.gguf").symlink_to("nowhere")
+    for name in ("pipe.gguf", "gone.gguf", "missing"):
+        assert not FORMAT.detect(os.fspath(tmp_path / name))
+
+
+def test_a_directory_of_several_models_is_not_one(tmp_path: Path) -> None:
+    """The files of a split model are one."""
+    save({"a": np.ones(4, np.float32), "b": np.zeros(4, np.float32)}, tmp_path / "f16.gguf", per_file=1)
+    assert list(opened(tmp_path).leaves()) == ["a", "b"]
+    save({"a": np.ones(4, np.float32)}, tmp_path / "q4.gguf")
+    says = r"holds 2 GGUF models: f16-00001-of-00002\.gguf, q4\.gguf\n  Name the file that is meant"
+    with pytest.raises(SourceError, match=says):
+        opened(tmp_path)
+    assert list(opened(tmp_path / "q4.gguf").leaves()) == ["a"]
+
+
+def test_there_are_no_steps(tmp_path: Path) -> None:
+    path = os.fspath(save({"a": np.ones(4, np.float32)}, tmp_path / "x.gguf"))
+    for option in ({"step": 3}, {"item": "params"}):
+        with pytest.raises(UsageError, match="is a GGUF checkpoint, which has no"):
+            open_source(path, **option)  # type: ignore[arg-type]
+
+
+# --- the header -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_both_versions_are_the_same(version: int, tmp_path: Path) -> None:
+    data = np.arange(8, dtype=np.float32)
+    path = made(tmp_path / "x", [tensor("a", (4, 2))], data=data.tobytes(), version=version)
+    assert_same(values(opened(path)), {"a": data.reshape(2, 4)})
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 32, 256, 4096])
+def test_data_is_aligned_as_the_file_says(alignment: int, tmp_path: Path) -> None:
+    arrays = {"a": array((3,), "int8"), "b": array((5,), "float32"), "c": array((2, 2), "float16")}
+    path = save(arrays, tmp_path / "x.gguf", lambda writer: writer.add_custom_alignment(alignment))
+    source = opened(path)
+    assert_same(values(source), arrays)
+    for leaf in source.leaves().values():
+        assert leaf.manifest is not None
+        (chunk,) = leaf.manifest.chunks.values()
+        assert chunk.offset % alignment == 0
+
+
+def test_gaps_and_bytes_after_the_tensors_are_nobodys(tmp_path: Path) -> None:
+    data = bytes(64) + np.arange(4, dtype=np.float32).tobytes() + bytes(1000)
+    path = made(tmp_path / "x", [tensor("a", (4,), 0, 64), tensor("none", (0,), 0, 2**40)], data=data)
+    assert_same(values(opened(path)), {"a": np.arange(4, dtype=np.float32), "none": np.zeros(0, np.float32)})
+
+
+def test_a_file_without_tensors(tmp_path: Path) -> None:
+    """A vocabulary, as the converter writes one with `--vocab-only`."""
+    source = opened(save({}, tmp_path / "x.gguf", lambda writer: writer.add_vocab_size(3)))
+    assert (dict(source.leaves()), source.metadata["llama.vocab_size"]) == ({}, 3)
+
+
+def test_metadata(tmp_path: Path) -> None:
+    def about(writer: gguf.GGUFWriter) -> None:
+        writer.add_name("a λ")
+        writer.add_block_count(32)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_array("some", [1, 2, 3])
+        writer.add_array("words", ["a", "b"])
+        writer.add_array("truths", [True, False])
+        for add in (writer.add_uint8, writer.add_int8, writer.add_uint16, writer.add_int16):
+            add(add.__name__, 100)
+        writer.add_int32("negative", -5)
+        writer.add_uint64("large", 2**64 - 1)
+        writer.add_int64("least", -(2**63))
+        writer.add_float64("precise", 0.1)
+        writer.add_float32("infinite", float("-inf"))
+        writer.add_float64("no number", float("nan"))
+        writer.add_bool("yes", True)
+
+    found = opened(save({}, tmp_path / "x.gguf", about)).metadata
+    assert found == {
+        "general.architecture": "llama",
+        "general.name": "a λ",
+        "llama.block_count": 32,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "some": [1, 2, 3],
+        "words": ["a", "b"],
+        "truths": [True, False],
+        **{f"add_{type}": 100 for type in ("uint8", "int8", "uint16", "int16")},
+        "negative": -5,
+        "large": 2**64 - 1,
+        "least": -(2**63),
+        "precise": 0.1,
+        "infinite": "-inf",
+        "no number": "nan",
+        "yes": True,
+    }
+    assert type(found["yes"]) is bool
+
+
+def long_metadata(count: int) -> list[bytes]:
+    words = b"".join(text(f"word {i}" * (i % 7)) for i in range(count))
+    return [
+        entry("words", 9, array_value(8, count, words)),
+        entry("scores", 9, array_value(6, count, bytes(4 * count))),
+        entry("truths", 9, array_value(7, count, bytes([0, 1]) * (count // 2))),
+        entry("pairs", 9, array_value(9, 1000, array_value(0, 2, b"ab") * 1000)),
+        entry("template", 8, text("x" * 2 * count)),
+        entry("last", 4, struct.pack("<I", 7)),
+    ]
+
+
+def test_what_is_long_in_the_metadata_is_described(tmp_path: Path) -> None:
+    """Longer than what is read at once, so that texts lie across its borders. None of it is kept."""
+    count = 40_000
+    data = np.arange(4, dtype=np.float32).tobytes()
+    path = made(tmp_path / "x.gguf", [tensor("a", (4,))], long_metadata(count), data)
+    assert path.stat().st_size > 8 * WINDOW
+    with bounded(SLACK_BYTES):
+        source = opened(path)
+    assert source.metadata == {
+        "words": {"type": "string", "length": count},
+        "scores": {"type": "float32", "length": count},
+        "truths": {"type": "bool", "length": count},
+        "pairs": {"type": "array", "length": 1000},
+        "template": {"type": "string", "length": 2 * count},
+        "last": 7,
+    }
+    assert_same(values(source), {"a": np.arange(4, dtype=np.float32)})
+
+
+def test_a_header_is_only_so_long(tmp_path: Path) -> None:
+    """However long the file: with holes it takes no space. Nothing of it is read in vain."""
+    path = made(tmp_path / "x.gguf", [], [entry("a", 9, array_value(8, 2**30))])
+    os.truncate(path, 2**36)
+    with pytest.raises(SourceError, match=f"beyond byte {MOST_HEADER_BYTES}"), bounded(SLACK_BYTES):
+        opened(path)
+
+
+def test_texts_that_lead_beyond_the_header(tmp_path: Path) -> None:
+    path = made(tmp_path / "x.gguf", [], [entry("a", 9, array_value(8, 300, struct.pack("<Q", 2**30)))])
+    os.truncate(path, 2**36)
+    with pytest.raises(SourceError, match="bytes of texts end beyond byte"), bounded(SLACK_BYTES):
+        opened(path)
+
+
+def test_files_of_the_library_agree_with_its_reader(tmp_path: Path) -> None:
+    """Names, shapes in both orders, types and places."""
+    arrays = {"x": array((3, 4, 5), "float32"), "y.z": array((2, 6), "float16")}
+    path = save(arrays, tmp_path / "x.gguf", lambda writer: writer.add_array("t", ["w"] * 999))
+    theirs = {
+        one.name: (tuple(map(int, one.shape)), int(one.tensor_type), int(one.data_offset))
+        for one in gguf.GGUFReader(path).tensors
+    }
+    with opened_file(os.fspath(path)) as file:
+        ours = read_header(file).tensors
+    codes = {"F32": 0, "F16": 1}
+    assert {t.name: (t.spec.shape[::-1], codes[t.type.name], t.offset) for t in ours} == theirs
+
+
+# --- models in several files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def split(tmp_path: Path) -> Path:
+    """The directory of a model in three files."""
+    arrays = {f"t{i}": np.full(4, i, np.float32) for i in range(5)}
+    (tmp_path / "split").mkdir()
+    save(arrays, tmp_path / "split" / "m.gguf", lambda writer: writer.add_block_count(2), per_file=2)
+    return tmp_path / "split"
+
+
+def test_the_first_file_stands_for_the_model(split: Path) -> None:
+    for path in (split, split / "m-00001-of-00003.gguf"):
+        source = opened(path)
+        assert [float(value[0]) for value in values(source).values()] == [0, 1, 2, 3, 4]
+        assert source.metadata == {"general.architecture": "llama", "llama.block_count": 2}
+        assert len(list(source.files())) == 3
+
+
+def test_another_file_is_not_the_model(split: Path) -> None:
+    says = r"m-00002-of-00003\.gguf is file 2 of a split model\n  Name its first, m-00001-of-00003\.gguf"
+    with pytest.raises(SourceError, match=says):
+        opened(split / "m-00002-of-00003.gguf")
+
+
+def renamed(split: Path, **names: str) -> Path:
+    """A split model whose files `a`, `b`, `c` have other names."""
+    for letter, name in names.items():
+        (split / f"m-0000{'abc'.index(letter) + 1}-of-00003.gguf").rename(split / name)
+    return split
+
+
+@pytest.mark.parametrize(
+    ("names", "open", "says"),
+    [
+        ({"a": "m.gguf"}, "m.gguf", r"file 1 of 3, and its name does not say that"),
+        ({"b": "x.gguf"}, "m-00001-of-00003.gguf", r"m-00002-of-00003\.gguf is missing"),
+        (
+            {"a": "m-00001-of-00004.gguf"},
+            "m-00001-of-00004.gguf",
+            r"m-00004-of-00004\.gguf is missing|file 1 of 3, and its name",
+        ),
+        ({"a": "x", "b": "m-00001-of-00003.gguf"}, "m-00001-of-00003.gguf", r"file 2 of 3, and its name"),
+    ],
+)
+def test_files_that_are_not_what_their_names_say(
+    names: dict[str, str], open: str, says: str, split: Path
+) -> None:
+    with pytest.raises(SourceError, match=says):
+        opened(renamed(split, **names) / open)
+
+
+def test_a_file_named_as_a_part_that_is_none(tmp_path: Path) -> None:
+    made(tmp_path / "m-00001-of-00002.gguf")
+    with pytest.raises(SourceError, match="by its metadata it is file 1 of 1"):
+        opened(tmp_path)
+    made(tmp_path / "m-00001-of-00001.gguf")
+    assert list(opened(tmp_path / "m-00001-of-00001.gguf").leaves()) == ["a"]
+
+
+def test_a_hundred_thousand_files_that_are_not_there(tmp_path: Path) -> None:
+    first = tmp_path / "m-00001-of-99999.gguf"
+    made(first, entries=numbers_of(split__no=0, split__count=99_999))
+    with pytest.raises(SourceError, match=r"m-00002-of-99999\.gguf is missing"), bounded(SLACK_BYTES):
+        opened(first)
+
+
+def test_reading_a_region_opens_one_file(split: Path) -> None:
+    source = opened(split)
+    (split / "m-00001-of-00003.gguf").unlink()
+    leaf = source.leaves()["t4"]
+    assert source.read(leaf, Region((1,), (3,))).tolist() == [4, 4]
