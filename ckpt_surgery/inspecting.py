@@ -1,7 +1,7 @@
 """What is in a checkpoint, and how two differ: `inspect` and `diff`."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,7 @@ from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
-from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
+from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource, Source, StoredType
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
@@ -57,6 +57,8 @@ class Inspection:
     """Number of components of the longest keys of subtrees; None: any."""
     sort: SortBy | None = None
     """What the leaves are sorted by; None: they are in the checkpoint's order."""
+    stored_types: Mapping[str, StoredType] = field(default_factory=dict)
+    """Types of the format's own that arrays are stored in, by key text, where there are such."""
 
     @property
     def parameters(self) -> int:
@@ -120,7 +122,16 @@ def inspect(
         source.choices() if isinstance(source, ChosenSource) else Choices(),
         depth,
         sort,
+        _stored_types(source, leaves),
     )
+
+
+def _stored_types(source: Source, leaves: Iterable[Leaf]) -> dict[str, StoredType]:
+    """The types of the format's own that these leaves are stored in, by key text."""
+    if not isinstance(source, ConvertingSource):
+        return {}
+    types = ((leaf.key.text, source.stored_type(leaf)) for leaf in leaves)
+    return {text: stored for text, stored in types if stored is not None}
 
 
 def _check_view(depth: int | None, sort: str | None) -> None:

@@ -33,6 +33,8 @@ class ListedLeaf(Document):
     """What it is."""
     chunks: list[int] | None
     """Shape of the chunks that it is stored in."""
+    stored_as: str | None = None
+    """Type of the format's own that it is stored in, such as Q4_K of GGUF, where that is not `dtype`."""
     sharding: dict[str, Any] | None
     """How it was spread over devices."""
     value: Any = None

@@ -104,6 +104,11 @@ class StoredType:
     readable: bool
     """Whether the elements can be read, converted to the dtype that the array is listed with."""
 
+    @property
+    def why_unread(self) -> str | None:
+        """Why the elements cannot be read, as a sentence; None where they can."""
+        return None if self.readable else f"it is stored as {self.name}, which cannot be read"
+
 
 @runtime_checkable
 class ConvertingSource(Protocol):

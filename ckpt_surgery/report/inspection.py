@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from ckpt_surgery.core.documents import JSON_SCHEMA, spec_json
 from ckpt_surgery.core.leaves import Leaf
-from ckpt_surgery.core.protocols import Choices
+from ckpt_surgery.core.protocols import Choices, StoredType
 from ckpt_surgery.core.shardings import sharding_summary
 from ckpt_surgery.report.histograms import Histogram
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -39,6 +39,8 @@ class Inspected(Protocol):
     def subtrees(self) -> Sequence[Subtree]: ...
     @property
     def statistics(self) -> Mapping[str, Statistics | Unread] | None: ...
+    @property
+    def stored_types(self) -> Mapping[str, StoredType]: ...
     @property
     def unusual(self) -> Sequence[Unusual] | None: ...
 
@@ -84,10 +86,19 @@ def _leaf_json(leaf: Leaf, found: Inspected) -> dict[str, Any]:
         "bytes": leaf.nbytes,
         "kind": leaf.kind.value,
         "chunks": None if leaf.manifest is None else list(leaf.manifest.chunk_shape),
+        **_stored_json(found.stored_types.get(leaf.key.text)),
         "sharding": None if leaf.sharding is None else sharding_summary(leaf.sharding),
         **_value_json(leaf, found.values),
         **_statistics_json((found.statistics or {}).get(leaf.key.text)),
     }
+
+
+def _stored_json(stored: StoredType | None) -> dict[str, Any]:
+    """The type of the format's own that an array is stored in, and why it is not read where that is so."""
+    if stored is None:
+        return {}
+    why = {} if stored.readable else {"unread": stored.why_unread}
+    return {"stored_as": stored.name, **why}
 
 
 def _value_json(leaf: Leaf, values: Values) -> dict[str, Any]:

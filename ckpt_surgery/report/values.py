@@ -20,7 +20,7 @@ from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, Progress
-from ckpt_surgery.core.protocols import OpaqueSource, Source
+from ckpt_surgery.core.protocols import ConvertingSource, OpaqueSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.report.differences import Uncompared, ValueDifference
 from ckpt_surgery.report.distances import EXACT, Gap, Tolerance, gap, whole_numbers, wide
@@ -68,6 +68,9 @@ def value_differences(
     for x, y in pairs:
         if x.key.text in without_values:
             found.append(Uncompared(x.key.text, "one of the two has its shape and dtype, and no value"))
+            continue
+        if (why := why_unread(a, x) or why_unread(b, y)) is not None:
+            found.append(Uncompared(x.key.text, why))
             continue
         with _reading(x, memory):
             found.append(_compared(a, b, x, y, memory, tolerance))
@@ -143,6 +146,8 @@ class _Moments:
 
 def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics | Unread:
     """The statistics of one array. An array that cannot be read does not stop the others from being read."""
+    if (why := why_unread(source, leaf)) is not None:
+        return Unread(why, damaged=False)
     if not is_numeric(leaf):
         return Unread(_why_no_numbers(source, leaf, memory), damaged=False)
     try:
@@ -150,6 +155,12 @@ def _statistics_or_reason(source: Source, leaf: Leaf, memory: int) -> Statistics
             return _statistics_of(source, leaf, memory)
     except SourceError as error:
         return Unread(without_key(leaf, error), damaged=True)
+
+
+def why_unread(source: Source, leaf: Leaf) -> str | None:
+    """Why a leaf cannot be read because of the type that it is stored in; None where it can."""
+    stored = source.stored_type(leaf) if isinstance(source, ConvertingSource) else None
+    return None if stored is None else stored.why_unread
 
 
 def _reading(leaf: Leaf, memory: int) -> AbstractContextManager[None]:

@@ -66,8 +66,8 @@ class GgufSource(RawArraysSource):
         """The type of blocks that an array is stored in; None for plain numbers."""
         if leaf.key.text not in self._blocks:
             return None
-        _, tensor = self._blocks[leaf.key.text]
-        return StoredType(tensor.type.name, tensor.type.readable)
+        type = self._blocks[leaf.key.text][1].type
+        return StoredType(type.name, type.readable)
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""
@@ -75,9 +75,8 @@ class GgufSource(RawArraysSource):
             return super().read(leaf, region)
         path, tensor = self._blocks[leaf.key.text]
         type = tensor.type
-        if not type.readable:
-            error = SourceError(f"it is stored as {type.name}, which is not read", hint=UNREAD)
-            raise named(leaf.key, error)
+        if (why := StoredType(type.name, type.readable).why_unread) is not None:
+            raise named(leaf.key, SourceError(why, hint=UNREAD))
         if not region.size:
             return np.empty(region.shape, type.dtype)
         try:

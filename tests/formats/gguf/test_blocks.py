@@ -238,7 +238,7 @@ def test_every_other_type_is_listed_and_refused_by_name(tmp_path: Path) -> None:
         assert leaf.manifest.codec.name == type.name
         assert source.stored_type(leaf) == StoredType(type.name, readable=False)
         with pytest.raises(
-            SourceError, match=f"`{type.name}`: it is stored as {type.name}, which is not read"
+            SourceError, match=f"`{type.name}`: it is stored as {type.name}, which cannot be read"
         ):
             source.read(leaf, Region((0, 0), (1, 1)))
     plain = source.leaves()["plain"]
