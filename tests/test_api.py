@@ -540,7 +540,6 @@ def test_what_is_said_wins_over_the_name(model: Path, recipe: Callable[[str], Pa
 
 FOREIGN_NAMES = (
     "y.gguf",
-    "y.h5",
     "y.tar",
     "y.onnx",
     "y.keras",

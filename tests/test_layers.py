@@ -62,6 +62,7 @@ HOME = {
     "orbax": {"formats", "api"},
     "tensorstore": {"formats"},
     "jax": {"functions", "formats", "live", "migration", "api"},
+    "h5py": {"formats"},
     "flax": set(),
     "optax": set(),
     "gguf": set(),
@@ -70,7 +71,7 @@ HOME = {
 }
 """The only modules that may import these at all."""
 
-HEAVY = {"jax", "orbax", "tensorstore"}
+HEAVY = {"h5py", "jax", "orbax", "tensorstore"}
 """Imported only inside functions: `--help` must not wait for them."""
 
 MADE_FOR = {"orbax.py": "orbax"}

@@ -9,8 +9,6 @@ FOREIGN: Mapping[str, str] = {
     ".distcp": "a part of a distributed checkpoint of PyTorch",
     ".engine": "a TensorRT engine",
     ".ggml": "a GGML file",
-    ".h5": "an HDF5 file",
-    ".hdf5": "an HDF5 file",
     ".keras": "a Keras file",
     ".mar": "an archive of TorchServe",
     ".mlmodel": "a Core ML model",

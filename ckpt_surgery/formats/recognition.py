@@ -172,10 +172,6 @@ _RESAVE_TORCH = (
     "Re-save it with PyTorch 1.6 or later: "
     "`torch.save(torch.load(FILE, map_location='cpu', weights_only=True), 'new.pt')`."
 )
-_RESAVE_KERAS = (
-    "Load it with Keras and save its weights: "
-    "`numpy.savez('weights.npz', **{w.path: w.numpy() for w in model.weights})`."
-)
 _UNPACK = "Unpack it and name what is inside."
 
 
@@ -204,8 +200,6 @@ def _tar(file: _FileEnds) -> Recognized | None:
 def _zip(file: _FileEnds) -> Recognized | None:
     if not file.head.startswith(b"PK\x03\x04"):
         return None
-    if file.name.endswith(".keras"):
-        return Recognized("a Keras file", _RESAVE_KERAS)
     return Recognized("a zip archive without arrays of NumPy or PyTorch", _UNPACK)
 
 
@@ -252,7 +246,6 @@ def _text(file: _FileEnds) -> Recognized | None:
 
 _FILES: Sequence[FileMark] = (
     _begins([_PICKLED_MAGIC], "a PyTorch file saved before 1.6", _RESAVE_TORCH),
-    _begins([b"\x89HDF\r\n\x1a\n"], "an HDF5 file, as Keras writes them", _RESAVE_KERAS),
     _begins(
         [b"TFL3"], "a TensorFlow Lite model", "Take the checkpoint or SavedModel that it was made from.", 4
     ),

@@ -220,8 +220,8 @@ class OutputPolicy(_Model):
 
     format: str | None = Field(
         default=None,
-        description="orbax, safetensors, flax, npz or zarr. Default: the format that the destination's name "
-        "implies, otherwise orbax.",
+        description="orbax, safetensors, flax, npz, zarr or hdf5. Default: the format that the destination's "
+        "name implies, otherwise orbax.",
     )
     zarr: Annotated[Literal[3, 2], one_of("3 or 2")] = Field(
         default=3,

@@ -103,7 +103,7 @@ def test_what_one_library_wrote_another_reads_after_conversion(
     assert all(value.equal for value in difference.values or ())
     assert difference.common == len(arrays)
     assert out.is_file() == formats.named(format).is_file(called)
-    records = [f"{called}.ckpt_surgery.json"] if format in ("flax", "npz") else []
+    records = [f"{called}.ckpt_surgery.json"] if format in ("flax", "npz", "hdf5") else []
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([called, *records])
     assert result.plan.warnings == ()
 
@@ -173,10 +173,11 @@ REFUSED = {
     "flax": {"key"},
     "npz": {"key"},
     "zarr": {"a/b/s", "name", "key"},
+    "hdf5": {"a/b/s", "name", "key"},
 }
 """What each format cannot hold of `checkpoints.tree(strings=True)`."""
 EMPTY = ("none", "dict", "list", "tuple")
-LEFT_OUT = {format: set(EMPTY) if format in ("safetensors", "npz", "zarr") else set() for format in REFUSED}
+LEFT_OUT = {format: set() if format in ("orbax", "flax") else set(EMPTY) for format in REFUSED}
 """What each format has no place for in the same tree, and leaves out."""
 CHANGED = {
     "orbax": {},
@@ -184,6 +185,7 @@ CHANGED = {
     "flax": {"list": "empty", "tuple": "empty"},  # to Flax both are dicts
     "npz": {"count": "array", "rate": "array", "flag": "array"},
     "zarr": {"count": "array", "rate": "array", "flag": "array"},
+    "hdf5": {"count": "array", "rate": "array", "flag": "array"},
 }
 """What comes back as another kind, or as another empty container."""
 
@@ -233,6 +235,7 @@ ODD = {
     "flax": [],
     "npz": ["float8_e4m3fn", "int4"],
     "zarr": ["float6_e2m3fn"],
+    "hdf5": ["float6_e2m3fn", "int4"],
 }
 """Dtypes that the format has no place for."""
 
@@ -315,7 +318,7 @@ def test_the_wrong_format_is_named_with_the_right_one(name: str, origin: Callabl
             assert found.format == wrong
 
 
-RAW = sorted(set(ORIGINS) - {"npz-compressed"})
+RAW = sorted(set(ORIGINS) - {"npz-compressed", "hdf5-compressed"})
 """Where arrays lie as they are, or in chunks that Orbax decodes as well."""
 
 

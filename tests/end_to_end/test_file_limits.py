@@ -17,7 +17,7 @@ from tests.support.command_line import run
 
 LIMIT = 1 << 20
 """Bytes: more than any index or record has, less than the array."""
-DESTINATIONS = ("x.safetensors", "x.npz", "x.msgpack", "x.zarr", "x")
+DESTINATIONS = ("x.safetensors", "x.npz", "x.msgpack", "x.zarr", "x.h5", "x")
 
 
 @pytest.fixture(scope="module")

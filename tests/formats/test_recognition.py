@@ -65,13 +65,6 @@ def files(*names: str) -> Callable[[Path], None]:
 
 # name, what it holds, what is said of it, a part of what to do
 FILES = [
-    ("model.h5", b"\x89HDF\r\n\x1a\n" + bytes(50), "an HDF5 file, as Keras writes them", "numpy.savez"),
-    (
-        "model.keras",
-        zip_of("metadata.json", "config.json", "model.weights.h5"),
-        "a Keras file",
-        "numpy.savez",
-    ),
     ("m.pt", pickled_by_torch, "a PyTorch file saved before 1.6", "Re-save it with PyTorch 1.6 or later: "),
     ("m.pth", tar_of("sys_info", "pickle"), "a PyTorch file from before 0.1.10, in tar form", "torch.save"),
     ("params.pkl", pickle.dumps({"a": np.ones(3)}), "a pickle", "numpy.savez"),

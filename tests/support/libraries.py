@@ -16,6 +16,7 @@ from tests.formats.gguf.files import PLAIN
 from tests.formats.gguf.files import save as save_gguf
 from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support.checkpoints import random, restored
+from tests.support.hdf5_files import load_hdf5, save_hdf5
 from tests.support.trees import flattened, nested
 
 Arrays = Mapping[str, np.ndarray]
@@ -95,6 +96,10 @@ def save_tensorflow(arrays: Arrays, path: Path) -> Path:
     return save_pieces(path, [Piece(key, value) for key, value in arrays.items()])
 
 
+def save_hdf5_compressed(arrays: Arrays, path: Path) -> Path:
+    return save_hdf5(arrays, path, chunks=True, compression="gzip", shuffle=True)
+
+
 @dataclass(frozen=True)
 class Origin:
     """A checkpoint as its own library writes it."""
@@ -121,6 +126,8 @@ ORIGINS = {
     "torch": Origin("torch", save_torch, EVERYTHING, ".pt"),
     "tensorflow": Origin("tensorflow", save_tensorflow, EVERYTHING),
     "gguf": Origin("gguf", save_gguf, IN_GGUF, ".gguf"),
+    "hdf5": Origin("hdf5", save_hdf5, EVERYTHING, ".h5"),
+    "hdf5-compressed": Origin("hdf5", save_hdf5_compressed, EVERYTHING, ".h5"),
 }
 
 
@@ -145,5 +152,6 @@ DESTINATIONS: dict[str, tuple[str, Callable[[Path], Arrays]]] = {
     "flax": ("out.msgpack", load_flax),
     "npz": ("out.npz", load_npz),
     "zarr": ("out.zarr", load_zarr),
+    "hdf5": ("out.h5", load_hdf5),
 }
 """Every format that is written: a name that stands for it, and its own library's way to read."""

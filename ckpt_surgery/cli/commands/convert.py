@@ -50,8 +50,9 @@ def command(
 ) -> int:
     """Write the checkpoint SRC to DST in another format: every key and every value stays.
 
-    The format is --format, or follows from DST's name: new.safetensors, new.msgpack, new.npz, new.zarr; a
-    directory of any other name becomes an Orbax checkpoint. Leaves that DST cannot hold are refused by key.
+    The format is --format, or follows from DST's name: new.safetensors, new.msgpack, new.npz, new.zarr,
+    new.h5; a directory of any other name becomes an Orbax checkpoint. Leaves that DST cannot hold are
+    refused by key.
     """
     from ckpt_surgery import api
 

@@ -138,15 +138,20 @@ def read_raw(manifest: Manifest, region: Region, listed: Mapping[str, FileStat] 
     `listed`: size and time of the files when they were listed, by path. Raises SourceError where bytes
     are missing, files have changed, or booleans are neither 0 nor 1.
     """
-    counts = covering_chunks(region, manifest.spec.shape, manifest.chunk_shape)
     block: np.ndarray = np.empty(region.shape, manifest.spec.dtype)
+    for index, part in parts_of_chunks(manifest, region):
+        block[part.within(region)] = _part_of_chunk(manifest, index, part, listed or {})
+    return block
+
+
+def parts_of_chunks(manifest: Manifest, region: Region) -> Iterator[tuple[Shape, Region]]:
+    """The index of each chunk that a region touches, and the part of the region that lies in that chunk."""
+    counts = covering_chunks(region, manifest.spec.shape, manifest.chunk_shape)
     for chunk in chunk_regions(counts.shape, manifest.chunk_shape) if region.size else ():
         starts = tuple(a + b for a, b in zip(counts.starts, chunk.starts, strict=True))
         stops = tuple(a + b for a, b in zip(counts.starts, chunk.stops, strict=True))
         part = Region(tuple(map(max, starts, region.starts)), tuple(map(min, stops, region.stops)))
-        index = tuple(start // length for start, length in zip(starts, manifest.chunk_shape, strict=True))
-        block[part.within(region)] = _part_of_chunk(manifest, index, part, listed or {})
-    return block
+        yield tuple(start // length for start, length in zip(starts, manifest.chunk_shape, strict=True)), part
 
 
 def _part_of_chunk(

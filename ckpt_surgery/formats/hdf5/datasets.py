@@ -1,0 +1,227 @@
+"""What a dataset of an HDF5 file is: its shape and dtype, where its bytes lie, and what its gaps hold.
+
+Everything is checked against the size of the file. Nothing is read through libhdf5 but this description, and
+the elements of compact datasets, which are a part of it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Shape, grid_counts
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of, raw_codec
+from ckpt_surgery.formats.hdf5.attributes import dtype_name
+from ckpt_surgery.formats.hdf5.element_types import ElementType, element_type
+from ckpt_surgery.formats.hdf5.filters import (
+    CHECKSUM_BYTES,
+    COMPRESSORS,
+    FLETCHER32,
+    MOST_GAIN,
+    NAMES,
+    SHUFFLE,
+    Filter,
+    short_name,
+)
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.raw_arrays import BIG
+from ckpt_surgery.storage.failures import DAMAGED
+
+REPACK = "Write it again without that, with `h5repack` or h5py."
+
+
+@dataclass(frozen=True)
+class Room:
+    """The range of a file that an HDF5 file takes up."""
+
+    path: str
+    start: int
+    """Offset of its first byte: not 0 within an archive."""
+    size: int
+
+
+@dataclass(frozen=True)
+class StoredDataset:
+    """One dataset."""
+
+    element: ElementType
+    shape: Shape | None
+    """None for a dataset that says that it has no value."""
+    manifest: Manifest | None = None
+    """None where no function can use the elements, and without a value."""
+    filters: tuple[Filter, ...] = ()
+    """How the chunks are encoded; empty where they are plain bytes."""
+    masks: Mapping[Shape, int] = field(default_factory=dict)
+    """Chunks for which filters were left out, with a bit for each that was."""
+    fill: np.ndarray | None = None
+    """What missing chunks hold, without axes, in the manifest's dtype; None where none is missing."""
+
+
+def described(dataset: Any, room: Room) -> StoredDataset:
+    """What h5py's `DatasetID` is. Raises SourceError where it cannot be, and what h5py raises."""
+    from h5py import h5d, h5s
+
+    element = element_type(dataset.get_type(), dtype_name(dataset))
+    if dataset.get_space().get_simple_extent_type() == h5s.NULL:
+        return StoredDataset(element, None)
+    shape = tuple(dataset.shape)
+    if len(shape) > MOST_AXES:
+        raise SourceError(f"it has {len(shape)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
+    if beyond_memory(shape, element.dtype.itemsize):
+        raise SourceError(f"it has a shape beyond all memory: {list(shape)}", hint=DAMAGED)
+    made = dataset.get_create_plist()
+    layout = made.get_layout()
+    if layout == h5d.VIRTUAL:
+        raise SourceError("it is a virtual dataset, which refers to other files", hint=REPACK)
+    if made.get_external_count():
+        raise SourceError("its elements are in other files", hint=REPACK)
+    if element.unusable is not None:
+        return StoredDataset(element, shape)
+    spec = ArraySpec(shape, element.dtype)
+    if layout == h5d.CHUNKED and spec.size:
+        return _chunked(dataset, made, spec, element, room)
+    if layout == h5d.COMPACT and spec.size:
+        data = _compact_bytes(dataset, spec)
+        return _whole(element, spec, Chunk("", 0, len(data), data))
+    return _contiguous(dataset, made, spec, element, room)
+
+
+# --- one range --------------------------------------------------------------------------------------------
+
+
+def _contiguous(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: Room) -> StoredDataset:
+    offset = dataset.get_offset() if spec.size else None
+    if offset is None:
+        fill = _fill_value(dataset, made, element) if spec.size else None
+        return _whole(element, spec, None, fill)
+    if offset + spec.nbytes > room.size:
+        raise SourceError(
+            f"its {spec.nbytes} bytes begin at byte {offset} of {room.size}: they are not all there",
+            hint=DAMAGED,
+        )
+    return _whole(element, spec, Chunk(room.path, room.start + offset, spec.nbytes))
+
+
+def _compact_bytes(dataset: Any, spec: ArraySpec) -> bytes:
+    """The elements of a dataset that lie in its description, at most 64 KiB, as they are stored."""
+    from h5py import h5s
+
+    block = np.zeros(spec.shape, f"V{spec.dtype.itemsize}")
+    dataset.read(h5s.ALL, h5s.ALL, block, dataset.get_type())
+    return block.tobytes()
+
+
+def _whole(
+    element: ElementType, spec: ArraySpec, chunk: Chunk | None, fill: np.ndarray | None = None
+) -> StoredDataset:
+    """A dataset that is one chunk."""
+    # Without elements there is no chunk, and a grid cannot have steps of 0.
+    grid = tuple(max(1, n) for n in spec.shape)
+    chunks = {} if chunk is None else {(0,) * spec.ndim: chunk}
+    return StoredDataset(
+        element, spec.shape, Manifest(spec, grid, _codec(element, spec, ()), chunks), fill=fill
+    )
+
+
+# --- chunks -----------------------------------------------------------------------------------------------
+
+
+def _chunked(dataset: Any, made: Any, spec: ArraySpec, element: ElementType, room: Room) -> StoredDataset:
+    filters = _filters(made)
+    if isinstance(filters, str):
+        return StoredDataset(ElementType(element.dtype, unusable=(filters, REPACK)), spec.shape)
+    grid = tuple(made.get_chunk())
+    found = _Chunks(spec, grid, filters, room)
+    dataset.chunk_iter(found.add)
+    manifest = Manifest(spec, grid, _codec(element, spec, filters), found.chunks)
+    fill = None if manifest.complete else _fill_value(dataset, made, element)
+    return StoredDataset(element, spec.shape, manifest, filters, found.masks, fill)
+
+
+def _filters(made: Any) -> tuple[Filter, ...] | str:
+    """The filters in the order in which they were applied; or why they cannot be undone, as a predicate."""
+    found = []
+    for i in range(made.get_nfilters()):
+        number, _, settings, name = made.get_filter(i)
+        if number not in NAMES:
+            called = name.decode("utf-8", "replace")[:100] or f"number {number}"
+            return f"is compressed by the filter {called}, which is not read"
+        size = settings[0] if number == SHUFFLE and settings and settings[0] > 0 else 1
+        found.append(Filter(number, size))
+    if sum(f.number in COMPRESSORS for f in found) > 1:
+        return "is compressed twice over"
+    return tuple(found)
+
+
+class _Chunks:
+    """The chunks of a dataset, each checked as the library tells of it."""
+
+    def __init__(self, spec: ArraySpec, grid: Shape, filters: Sequence[Filter], room: Room):
+        self.chunks: dict[Shape, Chunk] = {}
+        self.masks: dict[Shape, int] = {}
+        self._grid = grid
+        self._counts = grid_counts(spec.shape, grid)
+        self._nbytes = math.prod(grid) * spec.dtype.itemsize
+        self._filters = filters
+        self._room = room
+        self._total = 0
+
+    def add(self, found: Any) -> None:
+        """Take in what h5py's `StoreInfo` says. Raises SourceError where it cannot be."""
+        index = tuple(at // n for at, n in zip(found.chunk_offset, self._grid, strict=True))
+        begins = all(at % n == 0 for at, n in zip(found.chunk_offset, self._grid, strict=True))
+        if not begins or any(i >= n for i, n in zip(index, self._counts, strict=True)):
+            raise SourceError(f"it has a chunk outside of its grid: {found.chunk_offset}", hint=DAMAGED)
+        if index in self.chunks:
+            raise SourceError(f"it has two chunks at {found.chunk_offset}", hint=DAMAGED)
+        self._total += found.size
+        if found.byte_offset + found.size > self._room.size or self._total > self._room.size:
+            raise SourceError(
+                f"a chunk of {found.size} bytes begins at byte {found.byte_offset} of {self._room.size}: "
+                "they are not all there, or several chunks share them",
+                hint=DAMAGED,
+            )
+        self._check_size(found.size, found.filter_mask)
+        if found.filter_mask:
+            self.masks[index] = found.filter_mask
+        self.chunks[index] = Chunk(self._room.path, self._room.start + found.byte_offset, found.size)
+
+    def _check_size(self, stored: int, mask: int) -> None:
+        used = [f.number for i, f in enumerate(self._filters) if not mask >> i & 1]
+        nbytes = self._nbytes + CHECKSUM_BYTES * used.count(FLETCHER32)
+        compressed = any(number in COMPRESSORS for number in used)
+        if (stored * MOST_GAIN < nbytes) if compressed else (stored != nbytes):
+            raise SourceError(f"a chunk of {nbytes} bytes is stored in {stored} bytes", hint=DAMAGED)
+
+
+def _codec(element: ElementType, spec: ArraySpec, filters: Sequence[Filter]) -> Codec:
+    """The codec of the chunks. Encodings that zarr does not have are without a `name`."""
+    if filters:
+        chain = [{"hdf5": [[f.number, f.element_bytes] for f in filters], "big": element.big}]
+        return Codec(short_name(filters), tuple(range(spec.ndim)), encoding_of(chain))
+    raw = raw_codec(spec.ndim)
+    return Codec(raw.name, raw.permutation, BIG) if element.big else raw
+
+
+def _fill_value(dataset: Any, made: Any, element: ElementType) -> np.ndarray:
+    """What elements have that were never written, without axes; 0 where the file does not say."""
+    from h5py import h5d, h5t
+
+    dtype, fill = element.dtype, np.zeros((), element.dtype)
+    if made.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED:
+        return fill
+    if dtype.name in NUMPY_NAMES:
+        made.get_fill_value(fill)
+    elif dataset.get_type().get_class() == h5t.OPAQUE:
+        stored = np.zeros((), f"V{dtype.itemsize}")
+        made.get_fill_value(stored)
+        fill = np.frombuffer(stored.tobytes(), dtype).reshape(())
+    else:
+        wide = np.zeros((), np.float32)
+        made.get_fill_value(wide)
+        fill = wide.astype(dtype)
+    return fill

@@ -1,0 +1,152 @@
+"""Which dtype the elements of a dataset have, by the HDF5 type that is stored with it.
+
+Sources: the HDF5 1.14 specification, section IV.A.2.d; what h5py 3.14 writes for NumPy's bool (an
+enumeration) and complex types (a compound of `r` and `i`); what Keras 3.15 writes for bfloat16: two opaque
+bytes, and an attribute `dtype` of the dataset.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import DTYPES, NUMPY_NAMES
+
+DType = np.dtype[Any]
+
+OPAQUE_NAMES = tuple(name for name in DTYPES if name.startswith(("bfloat16", "float8")))
+"""Types of ml_dtypes that are stored as opaque bytes, with their name in an attribute. Types of fewer than
+8 bits are left out: not every byte is a value of theirs."""
+HELD: Mapping[DType, str] = {DTYPES[name]: name for name in (*NUMPY_NAMES, *OPAQUE_NAMES)}
+"""The dtypes that a file can hold, and their names."""
+DTYPE_ATTRIBUTE = "dtype"
+"""Attribute of a dataset of opaque bytes that names their type."""
+MOST_OPAQUE_BYTES = 1 << 20
+"""Size of elements that cannot be read up to which they are listed with their size."""
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """The type of a dataset's elements."""
+
+    dtype: DType
+    """In native byte order. What cannot be read has bytes of no type, or objects where the size differs."""
+    big: bool = False
+    """Whether the elements are stored big endian."""
+    unusable: tuple[str, str] | None = None
+    """Why no function can use them, as a predicate, and what to do; None: they can be read."""
+
+
+@cache
+def _plain_types() -> list[tuple[Any, DType, bool]]:
+    """The types of numbers as h5py's, with their dtypes and whether they are big endian."""
+    from h5py import h5t
+
+    found = []
+    for end, big in (("LE", False), ("BE", True)):
+        for kind, prefix in (("I", "int"), ("U", "uint")):
+            for bits in (8, 16, 32, 64):
+                found.append((getattr(h5t, f"STD_{kind}{bits}{end}"), DTYPES[f"{prefix}{bits}"], big))
+        for bits in (16, 32, 64):
+            found.append((getattr(h5t, f"IEEE_F{bits}{end}"), DTYPES[f"float{bits}"], big))
+        found.append((_bfloat16(getattr(h5t, f"IEEE_F16{end}")), DTYPES["bfloat16"], big))
+    return found
+
+
+def _bfloat16(half: Any) -> Any:
+    """bfloat16 as HDF5 can describe it: a float with 8 bits of exponent and 7 of mantissa."""
+    made = half.copy()
+    made.set_fields(15, 7, 8, 0, 7)
+    made.set_ebias(127)
+    return made
+
+
+def element_type(stored: Any, name: str | None) -> ElementType:
+    """The type for h5py's `TypeID`. `name`: the attribute `dtype` of the dataset, where there is one.
+
+    Raises what h5py raises.
+    """
+    from h5py import h5t
+
+    kind = stored.get_class()
+    if kind in (h5t.INTEGER, h5t.FLOAT):
+        return _number(stored) or _unusable(
+            stored, "has numbers of an unusual width or form", "Save it in a common type."
+        )
+    if kind == h5t.ENUM:
+        return _enumeration(stored)
+    if kind == h5t.COMPOUND:
+        return _complex(stored) or _unusable(
+            stored, "is an array of records", "Save each of its fields as an array."
+        )
+    if kind == h5t.OPAQUE:
+        return _opaque(stored, name)
+    words = {
+        h5t.STRING: "is an array of strings",
+        h5t.REFERENCE: "is an array of references",
+        h5t.VLEN: "is an array of lists of different lengths",
+        h5t.ARRAY: "has arrays as elements",
+        h5t.BITFIELD: "is an array of bit fields",
+        h5t.TIME: "is an array of dates",
+    }
+    return _unusable(stored, words.get(kind, "has elements of an unknown kind"), "Leave it out.")
+
+
+def _number(stored: Any) -> ElementType | None:
+    size = stored.get_size()
+    for known, dtype, big in _plain_types():
+        if dtype.itemsize == size and stored.equal(known):
+            return ElementType(dtype, big and size > 1)
+    return None
+
+
+def _enumeration(stored: Any) -> ElementType:
+    """h5py's booleans; the numbers of other enumerations."""
+    members = {stored.get_member_name(i): stored.get_member_value(i) for i in range(stored.get_nmembers())}
+    number = _number(stored.get_super())
+    if number is None:
+        return _unusable(stored, "is an enumeration of unusual numbers", "Save it in a common type.")
+    if members == {b"FALSE": 0, b"TRUE": 1} and number.dtype.itemsize == 1:
+        return ElementType(DTYPES["bool"])
+    return number
+
+
+def _complex(stored: Any) -> ElementType | None:
+    """h5py's complex numbers; None for other records."""
+    if stored.get_nmembers() != 2:
+        return None
+    names = [stored.get_member_name(i) for i in (0, 1)]
+    parts = [_number(stored.get_member_type(i)) for i in (0, 1)]
+    real, size = parts[0], stored.get_size()
+    if names != [b"r", b"i"] or real is None or parts[1] != real or size != 2 * real.dtype.itemsize:
+        return None
+    offsets = [stored.get_member_offset(i) for i in (0, 1)]
+    if offsets != [0, size // 2] or real.dtype.name not in ("float32", "float64"):
+        return None
+    return ElementType(DTYPES[f"complex{8 * size}"], real.big)
+
+
+def _opaque(stored: Any, name: str | None) -> ElementType:
+    """Types of ml_dtypes. Without a name two bytes are bfloat16: in earlier Keras files they have none."""
+    size = stored.get_size()
+    if name in OPAQUE_NAMES and DTYPES[name].itemsize == size:
+        return ElementType(DTYPES[name])
+    if name is None and size == 2:
+        return ElementType(DTYPES["bfloat16"])
+    if name is None and size == 1:
+        why = "is stored as single bytes without a type: nothing records which narrow type they are"
+        return _unusable(stored, why, "Save it in a wider type, or in another format.")
+    return _unusable(stored, "is an array of untyped bytes", "Save it as numbers.")
+
+
+def _unusable(stored: Any, why: str, hint: str) -> ElementType:
+    from h5py import h5t
+
+    varies = stored.detect_class(h5t.VLEN) or stored.detect_class(h5t.REFERENCE)
+    if isinstance(stored, h5t.TypeStringID):
+        varies = varies or stored.is_variable_str()
+    size = stored.get_size()
+    dtype = np.dtype("O") if varies or not 0 < size <= MOST_OPAQUE_BYTES else np.dtype(f"V{size}")
+    return ElementType(dtype, unusable=(why, hint))

@@ -1,0 +1,97 @@
+"""What an HDF5 file can hold."""
+
+from collections.abc import Iterator, Sequence
+
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import SEPARATOR
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.manifests import Manifest
+from ckpt_surgery.core.protocols import Encoder
+from ckpt_surgery.core.text import is_unicode, shown
+from ckpt_surgery.formats.hdf5.attributes import stored_values
+from ckpt_surgery.formats.hdf5.detect import ARCHIVE_SUFFIX
+from ckpt_surgery.formats.hdf5.element_types import HELD
+from ckpt_surgery.formats.hdf5.library import import_h5py
+from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
+from ckpt_surgery.formats.registry import SinkOptions
+from ckpt_surgery.formats.shared.steps import check_no_choice
+from ckpt_surgery.formats.shared.unsupported import (
+    quoted,
+    repeated_keys,
+    wrong_dtypes,
+    wrong_keys,
+    wrong_kinds,
+)
+from ckpt_surgery.storage.regions import are_contiguous
+
+
+class Hdf5Encoder(Encoder):
+    """Plain arrays in groups."""
+
+    def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
+        """Why an HDF5 file cannot hold these leaves, one sentence each; empty: it can."""
+        lacking = (LeafKind.STRING, LeafKind.PRNG_KEY)
+        return [
+            *wrong_kinds(leaves, lacking, "HDF5 files are written with plain arrays"),
+            *wrong_dtypes(leaves, HELD, "HDF5 cannot store"),
+            *wrong_keys(leaves),
+            *_wrong_names(leaves),
+            *repeated_keys(leaves),
+            *_leaves_as_groups(leaves),
+        ]
+
+    def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
+        """Whether the stored bytes, one chunk after another, are the array's elements."""
+        return leaf.spec is not None and are_contiguous(manifest)
+
+
+def _wrong_names(leaves: Sequence[Leaf]) -> Iterator[str]:
+    for leaf in leaves:
+        names = leaf.key.text.split(SEPARATOR)
+        if "" in names or "." in names:
+            yield f"{quoted(leaf)} has a component that is empty or `.`, which names no group; rename it."
+        if "\0" in leaf.key.text:
+            yield f"{quoted(leaf)} has a NUL in it, where HDF5 cuts names off; rename it."
+        if len(names) > MOST_LEVELS:
+            yield f"`{shown(leaf.key.text[:200])}…` has {len(names)} components; {MOST_LEVELS} is the limit."
+
+
+def _leaves_as_groups(leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Leaves in whose place another one needs a group, because components of keys contain `/`."""
+    texts = dict.fromkeys([leaf.key.text for leaf in leaves])
+    for text in texts:
+        names = text.split(SEPARATOR)
+        above = (SEPARATOR.join(names[:i]) for i in range(1, len(names)))
+        for other in above:
+            if other in texts:
+                yield f"`{shown(other)}` is an array, and `{shown(text)}` needs a group there; rename one."
+
+
+def hdf5_encoder(options: SinkOptions) -> Hdf5Encoder:
+    """The encoder. Raises UsageError for a step, an item, a Keras archive, metadata that is not JSON, and
+    where h5py is missing."""
+    check_no_choice("An HDF5 file has", options.step, options.item, "dst_")
+    name = options.file_name or "The destination"
+    if name.endswith(ARCHIVE_SUFFIX):
+        raise UsageError(
+            f"{shown(name)}: Keras's archives of a model and its config are only read",
+            hint="Write the weights alone, as NAME.weights.h5, which `model.load_weights` loads.",
+        )
+    import_h5py(name)
+    _check_metadata(options)
+    return Hdf5Encoder()
+
+
+def _check_metadata(options: SinkOptions) -> None:
+    try:
+        values = stored_values(options.metadata)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The custom metadata cannot be stored as JSON: {error}") from error
+    for name, value in values.items():
+        texts = [text for text in (name, value) if isinstance(text, str)]
+        if not name or any("\0" in text or not is_unicode(text) for text in texts):
+            raise UsageError(
+                f"The custom metadata has the entry `{shown(name[:200])}`, which cannot be an attribute: "
+                "its name is empty, or a text has a NUL or is not valid Unicode",
+                hint="Choose another format.",
+            )

@@ -1,0 +1,114 @@
+"""A file, or a range of one, as the file object of Python through which libhdf5 reads its index.
+
+Every byte that the library sees comes through here, so the number of reads has a bound that follows from the
+file's size, and of an object in a bucket only the pages are fetched in which the index lies.
+"""
+
+import io
+import os
+from collections import OrderedDict
+from typing import Any
+
+from ckpt_surgery.core import urls
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import opened
+
+FILE_PAGE, OBJECT_PAGE = 4 << 10, 64 << 10
+"""Bytes that are read together, of a file and of an object in a store."""
+KEPT_PAGES = 64
+"""Largest number of pages that are kept; what was used least recently is dropped."""
+LEAST_READS = 1000
+"""Number of reads that are allowed however small the file is."""
+BYTES_PER_READ = 16
+"""A read more is allowed for so many bytes of the file: an index has far larger records."""
+
+
+class FileView:
+    """A range of a file, with the methods that h5py asks of file objects. Not thread-safe."""
+
+    def __init__(self, path: str, stat: FileStat, start: int, size: int):
+        self.path = path
+        self.size = size
+        """Number of bytes in the range."""
+        self.failure: Exception | None = None
+        """The first error in reading: the library passes on only that there was one."""
+        self._stat = stat
+        self._start = start
+        """Offset of the range in the file."""
+        self._position = 0
+        self._pages: OrderedDict[int, bytes] = OrderedDict()
+        self._page = OBJECT_PAGE if urls.is_url(path) else FILE_PAGE
+        self._left = LEAST_READS + size // BYTES_PER_READ
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset, which is counted from the beginning of the range, or from its end."""
+        self._position = offset if whence == os.SEEK_SET else self.size + offset
+        return self._position
+
+    def tell(self) -> int:
+        """The offset at which the next read begins."""
+        return self._position
+
+    def read(self, count: int = -1) -> bytes:
+        """The next bytes of the range. Raises SourceError where they cannot be read."""
+        left = max(0, self.size - self._position)
+        buffer = bytearray(left if count < 0 else min(count, left))
+        self.readinto(buffer)
+        return bytes(buffer)
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes. Raises SourceError where the range ends before."""
+        view = memoryview(buffer).cast("B")
+        try:
+            self._fill(self._position, view)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+        self._position += len(view)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Refuse: the file is read only."""
+        raise io.UnsupportedOperation("write")
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def _fill(self, offset: int, buffer: memoryview) -> None:
+        if offset < 0 or offset + len(buffer) > self.size:
+            raise SourceError(
+                f"{shown(self.path)} refers to bytes {offset} to {offset + len(buffer)}, of {self.size}",
+                hint=DAMAGED,
+            )
+        self._left -= 1
+        if self._left < 0:
+            raise SourceError(f"{shown(self.path)}: its index refers to itself in circles", hint=DAMAGED)
+        if len(buffer) >= self._page:
+            self._read(offset, buffer)
+            return
+        done = 0
+        while done < len(buffer):
+            number, within = divmod(offset + done, self._page)
+            piece = self._get(number)[within : within + len(buffer) - done]
+            buffer[done : done + len(piece)] = piece
+            done += len(piece)
+
+    def _get(self, number: int) -> bytes:
+        """A page of the range; the last one can be shorter."""
+        page = self._pages.get(number)
+        if page is None:
+            start = number * self._page
+            data = bytearray(min(self._page, self.size - start))
+            self._read(start, memoryview(data))
+            page = self._pages[number] = bytes(data)
+            if len(self._pages) > KEPT_PAGES:
+                self._pages.popitem(last=False)
+        self._pages.move_to_end(number)
+        return page
+
+    def _read(self, offset: int, buffer: memoryview) -> None:
+        with opened(self.path, self._stat) as file:
+            file.read_into(self._start + offset, buffer)

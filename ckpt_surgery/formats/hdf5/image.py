@@ -1,0 +1,163 @@
+"""The bytes of an HDF5 file but for the elements of its arrays, which have their places in it.
+
+libhdf5 makes the file in memory, once in every process that writes, and always the same: it allocates each
+dataset early and fills none. So the places are known before anything is on a disk, and errors of the disk are
+none of the library's.
+"""
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpt_surgery.core.dtypes import NUMPY_NAMES
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.formats.hdf5.attributes import stored_values
+from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE, DType
+
+PAGE = 4 << 10
+"""Bytes of a page: memory is taken for pages only in which something was written."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A file without its elements."""
+
+    size: int
+    """Size of the whole file in bytes."""
+    pieces: Sequence[tuple[int, bytes]]
+    """What is not elements, as offsets and bytes, in ascending order."""
+    offsets: Mapping[str, int]
+    """Offset of the first element of each array that has any, by the text of its key."""
+
+
+class SparseFile(io.RawIOBase):
+    """A file object in memory that keeps what was written, and is zeros elsewhere. Not thread-safe."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pages: dict[int, bytearray] = {}
+        self._written: dict[int, int] = {}
+        """Ends of the ranges that were written, by their beginnings."""
+        self._position = 0
+        self._size = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The offset at which the next read or write begins."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset from the beginning or the end."""
+        self._position = offset if whence == os.SEEK_SET else self._size + offset
+        return self._position
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size; what was written beyond it is forgotten when the pieces are asked for."""
+        self._size = self._position if size is None else size
+        return self._size
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with the next bytes, as far as the file goes."""
+        view = memoryview(buffer).cast("B")
+        view = view[: max(0, self._size - self._position)]
+        for page, inner, outer in _split(self._position, len(view)):
+            view[outer] = self._pages.get(page, bytes(PAGE))[inner]
+        self._position += len(view)
+        return len(view)
+
+    def write(self, data: Any) -> int:
+        """Write bytes at the position."""
+        view = memoryview(data).cast("B")
+        for page, inner, outer in _split(self._position, len(view)):
+            self._pages.setdefault(page, bytearray(PAGE))[inner] = view[outer]
+        end = self._position + len(view)
+        self._written[self._position] = max(end, self._written.get(self._position, 0))
+        self._position, self._size = end, max(self._size, end)
+        return len(view)
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self._size
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Every range that was written, as offset and bytes: ascending, and joined where they touch."""
+        start = stop = 0
+        for begin, end in (*sorted(self._written.items()), (self._size, self._size)):
+            if begin > stop or begin >= self._size:
+                if stop > start:
+                    self._position = start
+                    data = bytearray(min(stop, self._size) - start)
+                    self.readinto(data)
+                    yield start, bytes(data)
+                start = begin
+            stop = max(stop, end)
+
+
+def _split(position: int, length: int) -> Iterator[tuple[int, slice, slice]]:
+    """The pages that a range touches: number, the part of the page, and the part of the range."""
+    done = 0
+    while done < length:
+        page, within = divmod(position + done, PAGE)
+        count = min(PAGE - within, length - done)
+        yield page, slice(within, within + count), slice(done, done + count)
+        done += count
+
+
+def image_of(leaves: Sequence[Leaf], metadata: Mapping[str, Any]) -> Image:
+    """The file with these arrays, contiguous and in this order, and with these root attributes."""
+    import h5py
+
+    made = SparseFile()
+    offsets: dict[str, int] = {}
+    with h5py.File(made, "w") as file:
+        for name, value in stored_values(metadata).items():
+            file.attrs[name] = value
+        for leaf in leaves:
+            offset = _create(file.id, leaf)
+            if offset is not None:
+                offsets[leaf.key.text] = offset
+    return Image(made.size, tuple(made.pieces()), offsets)
+
+
+def _create(file: Any, leaf: Leaf) -> int | None:
+    """Make the dataset of an array in h5py's `FileID`; the offset of its first element, where it has any."""
+    from h5py import Dataset, h5d, h5p, h5s, h5t
+
+    assert leaf.spec is not None
+    how = h5p.create(h5p.DATASET_CREATE)
+    how.set_layout(h5d.CONTIGUOUS)
+    how.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+    how.set_fill_time(h5d.FILL_TIME_NEVER)
+    how.set_obj_track_times(False)
+    link = h5p.create(h5p.LINK_CREATE)
+    link.set_create_intermediate_group(True)
+    link.set_char_encoding(h5t.CSET_UTF8)
+    shape, dtype = leaf.spec.shape, leaf.spec.dtype
+    space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+    stored = h5t.py_create(_stored_as(dtype), logical=True)
+    dataset = h5d.create(file, leaf.key.text.encode(), stored, space, how, link)
+    if dtype.name not in NUMPY_NAMES:
+        Dataset(dataset).attrs[DTYPE_ATTRIBUTE] = dtype.name
+    offset: int | None = dataset.get_offset()
+    return offset
+
+
+def _stored_as(dtype: DType) -> DType:
+    """The dtype that h5py is given: types of ml_dtypes are opaque bytes, as Keras has bfloat16."""
+    return dtype if dtype.name in NUMPY_NAMES else np.dtype(f"V{dtype.itemsize}")

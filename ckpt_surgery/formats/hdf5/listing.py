@@ -1,0 +1,141 @@
+"""The datasets of an HDF5 file by their key paths: groups are walked, links followed within the file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.keys import SEPARATOR, natural_order
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset, described
+from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
+from ckpt_surgery.storage.failures import DAMAGED
+
+MOST_LEVELS = 256
+"""Groups nested deeper than this are refused."""
+MOST_LINKS = 40
+"""Longest chain of soft links."""
+
+Names = tuple[str, ...]
+
+
+@dataclass
+class _Found:
+    """What a walk has found so far."""
+
+    datasets: dict[Names, StoredDataset] = field(default_factory=dict)
+    links: dict[Names, Names] = field(default_factory=dict)
+    """Soft links, and the paths that they lead to."""
+    groups: dict[int, Names] = field(default_factory=dict)
+    """The groups by their addresses in the file."""
+
+
+def listed(file: Any, room: Room) -> dict[str, StoredDataset]:
+    """Every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
+
+    Raises SourceError with the key where something cannot be, and what h5py raises.
+    """
+    from h5py import h5g
+
+    found = _Found()
+    stack: list[tuple[Any, Names]] = [(h5g.open(file, b"/"), ())]
+    while stack:
+        group, names = stack.pop()
+        for inner, below in _walk(group, names, found, room):
+            _check_group(inner, below, found)
+            stack.append((inner, below))
+    for link in found.links:
+        found.datasets[link] = found.datasets[_target(link, found)]
+    texts = {SEPARATOR.join(names): dataset for names, dataset in found.datasets.items()}
+    return {text: texts[text] for text in sorted(texts, key=natural_order)}
+
+
+def _walk(group: Any, names: Names, found: _Found, room: Room) -> Iterator[tuple[Any, Names]]:
+    """Take in the links of one group; what is yielded are the groups in it."""
+    from h5py import h5d, h5g, h5l, h5o
+
+    links: list[bytes] = []
+    group.links.iterate(links.append)
+    for raw in links:
+        below = (*names, _name(raw, names))
+        kind = group.links.get_info(raw).type
+        if kind == h5l.TYPE_SOFT:
+            found.links[below] = _path(group.links.get_val(raw), names)
+        elif kind != h5l.TYPE_HARD:
+            raise _odd(below, "is a link to another file", "Copy what it leads to into this file.")
+        else:
+            with _about(below):
+                inner = h5o.open(group, raw)
+                if isinstance(inner, h5d.DatasetID):
+                    found.datasets[below] = described(inner, room)
+            if isinstance(inner, h5g.GroupID):
+                yield inner, below
+
+
+@contextmanager
+def _about(names: Names) -> Iterator[None]:
+    """Put the key in front of what is wrong with a dataset, also where the library says it."""
+    try:
+        yield
+    except SourceError as error:
+        (problem,) = error.problems
+        raise _odd(names, problem.message, problem.hint, ": ") from error
+    except LIBRARY_ERRORS as error:
+        raise _odd(names, library_text(error), between=": ") from error
+
+
+def _check_group(group: Any, names: Names, found: _Found) -> None:
+    """Raise SourceError for a group that is nested too deeply, and for one that has been found before."""
+    from h5py import h5o
+
+    if len(names) > MOST_LEVELS:
+        raise _odd(names, f"lies in more than {MOST_LEVELS} groups")
+    address = h5o.get_info(group).addr
+    root = h5o.get_info(group, b"/").addr
+    before = found.groups.setdefault(address, names) if address != root else ()
+    if before != names:
+        told = f"the same group as `{shown(SEPARATOR.join(before))}`" if before else "the root group"
+        raise _odd(
+            names, f"is {told}", "A group that is reached by two paths is not read; remove one of them."
+        )
+
+
+def _name(raw: bytes, names: Names) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        inside = SEPARATOR.join(names) or SEPARATOR
+        raise SourceError(
+            f"the name {raw[:200]!r} in `{shown(inside)}` is not valid UTF-8", hint="Rename it."
+        ) from error
+
+
+def _path(raw: bytes, names: Names) -> Names:
+    """The path that a soft link in the group `names` leads to. `.` means the group itself."""
+    parts = raw.decode("utf-8", "surrogateescape").split(SEPARATOR)
+    inside = () if raw.startswith(SEPARATOR.encode()) else names
+    return (*inside, *(part for part in parts if part not in ("", ".")))
+
+
+def _target(link: Names, found: _Found) -> Names:
+    """The dataset that a soft link leads to. Raises SourceError where there is none."""
+    at = link
+    for _ in range(MOST_LINKS):
+        at = found.links[at]
+        if at not in found.links:
+            break
+    if at not in found.datasets or at in found.links:
+        text = shown(SEPARATOR.join(("", *at) if at else ("", ""))[:200])
+        raise _odd(
+            link,
+            f"is a soft link to `{text}`, which is no dataset of this file or another such link",
+            "Remove it, or let it lead to a dataset directly.",
+        )
+    return at
+
+
+def _odd(names: Names, what: str, hint: str | None = DAMAGED, between: str = " ") -> SourceError:
+    text = SEPARATOR.join(names)
+    short = text if len(text) <= 200 else f"{text[:200]}…"
+    return SourceError(f"`{shown(short)}`{between}{what}", hint=hint)

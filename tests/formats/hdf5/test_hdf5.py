@@ -1,0 +1,462 @@
+"""HDF5 in and out, against h5py."""
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.hdf5 import FORMAT
+from ckpt_surgery.formats.hdf5.element_types import HELD
+from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
+from tests.formats.bounds import bounded
+from tests.formats.hdf5.lies import LIES
+from tests.support import conformance
+from tests.support.arrays import array
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import NAMES, random_regions
+from tests.support.hdf5_files import load_hdf5, put, save_hdf5
+from tests.support.reading import values
+from tests.support.strategies import regions, shapes
+from tests.support.writing import Arrays, output_of, write_all
+
+DTYPES = tuple(HELD.values())
+NO_NAMES = ("/absolute", "a//b", "trailing/", ".", "nul\0byte")
+"""Names that HDF5 does not have: no component of a path is empty, and `.` is the group itself."""
+NAMES_OF_LEAVES = tuple(name for name in NAMES if name not in (*NO_NAMES, ".."))
+"""`..` is a name like any other, but there is a group of that name too."""
+COMPRESSED: dict[str, Any] = {"chunks": True, "compression": "gzip", "shuffle": True, "fletcher32": True}
+
+
+def opened(path: Path) -> Source:
+    return open_source(os.fspath(path), "hdf5")
+
+
+class TestContiguous(conformance.Writing):
+    """Arrays that lie in the file as they are."""
+
+    format = "hdf5"
+    dtypes = DTYPES
+    names = NAMES_OF_LEAVES
+    refused_names = NO_NAMES
+    lies = LIES
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return save_hdf5(arrays, path.with_name(path.name + ".h5"))
+
+    def load(self, path: Path) -> dict[str, np.ndarray]:
+        assert [file.name for file in path.iterdir()] == ["checkpoint.h5"]
+        return load_hdf5(path / "checkpoint.h5")
+
+
+class TestChunked(conformance.Reading):
+    """Chunks that are not encoded."""
+
+    format = "hdf5"
+    dtypes = ("bool", "bfloat16", "float32", "complex128")
+    names = NAMES_OF_LEAVES
+    lies = LIES[:1]
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return save_hdf5(arrays, path.with_name(path.name + ".h5"), chunks=True)
+
+
+class TestCompressed(conformance.Reading):
+    """Chunks that are compressed, and have checksums."""
+
+    format = "hdf5"
+    dtypes = ("bool", "float8_e4m3fn", "bfloat16", "float32", "complex128")
+    names = NAMES_OF_LEAVES
+    lies = LIES[:1]
+    raw = False
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        return save_hdf5(arrays, path.with_name(path.name + ".h5"), **COMPRESSED)
+
+    def test_manifests_point_at_the_bytes(self, saved: Path) -> None:
+        """The bytes of chunks that are encoded; the others, which have no chunks, are raw."""
+        source = self.open(saved)
+        names = {name: leaf.manifest.codec.name for name, leaf in source.leaves().items()}
+        assert names == {n: "gzip" if v.size and v.ndim else "raw" for n, v in self.sample().items()}
+        manifest = source.leaves()["dense/kernel"].manifest
+        assert not manifest.codec.raw
+        assert not manifest.codec.bytewise
+        (chunk,) = manifest.chunks.values()
+        with h5py.File(saved) as file:
+            found = file["dense/kernel"].id.get_chunk_info(0)
+        assert (chunk.file, chunk.offset, chunk.length) == (str(saved), found.byte_offset, found.size)
+
+
+class TestArchive(conformance.Reading):
+    """The weights in one of Keras's archives."""
+
+    format = "hdf5"
+    dtypes = ("bool", "bfloat16", "float32")
+    names = NAMES_OF_LEAVES
+    lies = LIES[:1]
+
+    def save(self, arrays: Arrays, path: Path) -> Path:
+        weights = save_hdf5(arrays, path.with_name("weights.h5"))
+        archive = path.with_name(path.name + ".keras")
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("metadata.json", "{}")
+            file.writestr("config.json", "{}")
+            file.write(weights, "model.weights.h5")
+        weights.unlink()
+        return archive
+
+
+# --- what arrays look like --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [{}, {"chunks": (2, 3, 3)}, {**COMPRESSED, "chunks": (4, 2, 4)}], ids=str)
+@pytest.mark.parametrize("dtype", [">f4", ">i2", ">c8", ">c16", ">u8", ">f2"])
+def test_the_other_order_of_bytes(dtype: str, how: dict[str, Any], tmp_path: Path) -> None:
+    value = array((6, 5, 4), np.dtype(dtype).newbyteorder("=").name)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=value.astype(dtype), **how)
+    source = opened(tmp_path / "x.h5")
+    for region in random_regions((6, 5, 4), 20):
+        assert same(source.read(source.leaves()["x"], region), value[region.slices]), region
+    assert not source.leaves()["x"].manifest.codec.raw
+
+
+@pytest.mark.parametrize("how", ["gzip", "lzf", None])
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_filters(how: str | None, checked: bool, shuffle: bool, tmp_path: Path) -> None:
+    """Also where a chunk could not be compressed, and is stored as it is."""
+    arrays = {
+        "zeros": np.zeros((40, 30), np.float32),
+        "noise": np.random.default_rng(0).integers(0, 256, (40, 30), np.uint8),
+        "steps": np.arange(1200, dtype=np.int64).reshape(40, 30) // 7,
+    }
+    options = {"compression": how, "fletcher32": checked, "shuffle": shuffle, "chunks": (16, 16)}
+    source = opened(save_hdf5(arrays, tmp_path / "x.h5", **options))
+    assert_same(values(source), arrays)
+    wanted = how or ("fletcher32" if checked else "shuffle" if shuffle else "raw")
+    assert {leaf.manifest.codec.name for leaf in source.leaves().values()} == {wanted}
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_any_region_of_any_array(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shape = data.draw(shapes(7, min_ndim=1))
+    value = array(shape, data.draw(st.sampled_from(["uint8", "bool", "bfloat16", "float32", "complex64"])))
+    how: dict[str, Any] = {}
+    if value.size and data.draw(st.booleans()):
+        how["chunks"] = tuple(data.draw(st.integers(1, n)) for n in shape)
+        how["compression"] = data.draw(st.sampled_from([None, "gzip", "lzf"]))
+        how["shuffle"] = data.draw(st.booleans())
+    path = save_hdf5({"x": value}, tmp_path_factory.mktemp("any") / "x.h5", **how)
+    source = opened(path)
+    region = data.draw(regions(shape))
+    assert same(source.read(source.leaves()["x"], region), value[region.slices])
+
+
+def test_chunks_beyond_the_edge_and_of_arrays_that_grow(tmp_path: Path) -> None:
+    value = array((5, 7), "float32")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=value, chunks=(8, 8), maxshape=(None, None))
+        file["x"].resize((3, 7))
+    source = opened(tmp_path / "x.h5")
+    assert same(values(source)["x"], value[:3])
+    assert source.leaves()["x"].manifest.chunk_shape == (8, 8)
+
+
+@pytest.mark.parametrize("fill", [None, 7])
+def test_what_was_never_written_has_the_fill_value(fill: int | None, tmp_path: Path) -> None:
+    """A terabyte that is not there can be listed, and a region of it read."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        some = file.create_dataset("some", (10, 4), "f4", chunks=(3, 4), fillvalue=fill, compression="gzip")
+        some[3:6] = 1
+        file.create_dataset("none", (3, 4), ">i2", fillvalue=fill)
+        file.create_dataset("huge", (2**20, 2**20), "u1", chunks=(64, 64), fillvalue=fill)
+        put(file, "narrow", array((6,), "bfloat16"), chunks=(3,), maxshape=(None,))
+        file["narrow"].resize((9,))
+    source = opened(tmp_path / "x.h5")
+    leaves, wanted = source.leaves(), fill or 0
+    some = np.full((10, 4), wanted, np.float32)
+    some[3:6] = 1
+    assert same(source.read(leaves["some"], Region.whole((10, 4))), some)
+    assert same(source.read(leaves["none"], Region.whole((3, 4))), np.full((3, 4), wanted, np.int16))
+    narrow = np.append(array((6,), "bfloat16"), np.zeros(3, ml_dtypes.bfloat16))
+    assert same(source.read(leaves["narrow"], Region.whole((9,))), narrow)
+    with bounded(2**20):
+        block = source.read(leaves["huge"], Region((2**19, 2**19), (2**19 + 100, 2**19 + 100)))
+    assert same(block, np.full((100, 100), wanted, np.uint8))
+    assert [leaf.manifest.complete for leaf in leaves.values()] == [False] * 4
+
+
+def test_compact_arrays(tmp_path: Path) -> None:
+    """Their elements are a part of the file's index."""
+    value = array((3, 5), "float64")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        made = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        made.set_layout(h5py.h5d.COMPACT)
+        for name, kind in (("x", "<f8"), ("y", ">f8")):
+            file.create_dataset(name, data=value.astype(kind), dcpl=made)
+    source = opened(tmp_path / "x.h5")
+    assert_same(values(source), {"x": value, "y": value})
+    (chunk,) = source.leaves()["x"].manifest.chunks.values()
+    assert chunk.inline == value.tobytes()
+
+
+def test_types_that_h5py_does_not_write(tmp_path: Path) -> None:
+    """bfloat16 as a type of floats, enumerations, integers with fewer bits than their bytes have."""
+    value = np.array([1, 2.5, -3], ml_dtypes.bfloat16)
+    kinds = {"bf": h5py.h5t.IEEE_F16LE.copy(), "odd": h5py.h5t.STD_I32LE.copy()}
+    kinds["bf"].set_fields(15, 7, 8, 0, 7)
+    kinds["bf"].set_ebias(127)
+    kinds["odd"].set_precision(20)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        space = h5py.h5s.create_simple((3,))
+        for name, kind in kinds.items():
+            made = h5py.h5d.create(file.id, name.encode(), kind, space)
+            stored = value.view("u2") if name == "bf" else np.ones(3, np.int32)
+            made.write(h5py.h5s.ALL, h5py.h5s.ALL, stored, kind)
+        file.create_dataset("enum", data=[1, 2], dtype=h5py.enum_dtype({"A": 1, "B": 2}, "i2"))
+    source = opened(tmp_path / "x.h5")
+    leaves = source.leaves()
+    assert same(source.read(leaves["bf"], Region((0,), (3,))), value)
+    assert same(source.read(leaves["enum"], Region((0,), (2,))), np.array([1, 2], np.int16))
+    with pytest.raises(SourceError, match="`odd`: it has numbers of an unusual width"):
+        source.read(leaves["odd"], Region((0,), (3,)))
+
+
+def test_what_cannot_be_read_does_not_hide_the_rest(tmp_path: Path) -> None:
+    arrays = {
+        "words": np.array(["abc", "b"], object),
+        "bytes": np.array([b"abc", b"b"]),
+        "records": np.zeros(2, [("a", "f4")]),
+        "narrow": np.zeros(2, "V1"),
+        "untyped": np.zeros(2, "V3"),
+        "arrays": np.zeros(2, [("a", "f4", (3,))]),
+    }
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, value in arrays.items():
+            file[name] = value
+        file.create_dataset("lists", (2,), h5py.vlen_dtype(np.int32))
+        file.create_dataset("references", (2,), h5py.ref_dtype)
+        file.create_dataset("no value", data=h5py.Empty("f4"))
+        file["type"] = np.dtype("f4")
+        file["x"] = array((2, 3), "float32")
+    source = opened(tmp_path / "x.h5")
+    leaves = source.leaves()
+    assert set(leaves) == {*arrays, "lists", "references", "no value", "x"}
+    assert (leaves["no value"].kind, leaves["no value"].spec) == (LeafKind.EMPTY, None)
+    assert same(source.read(leaves["x"], Region.whole((2, 3))), array((2, 3), "float32"))
+    for text in (*arrays, "lists", "references"):
+        assert leaves[text].manifest is None
+        with pytest.raises(SourceError, match=f"`{text}`: it is "):
+            source.read(leaves[text], Region.whole((2,)))
+
+
+def test_links_within_the_file(tmp_path: Path) -> None:
+    """Tied weights: hard links, and soft links to datasets or to other such links, of either kind of path."""
+    value = array((3, 4), "float32")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/x"] = value
+        file["b/hard"] = file["a/x"]
+        file["b/absolute"] = h5py.SoftLink("/a/x")
+        file["a/relative"] = h5py.SoftLink("./x")
+        file["again"] = h5py.SoftLink("b/absolute")
+    source = opened(tmp_path / "x.h5")
+    assert_same(values(source), dict.fromkeys(["a/x", "b/hard", "b/absolute", "a/relative", "again"], value))
+    assert len({chunk for leaf in source.leaves().values() for chunk in leaf.manifest.chunks.values()}) == 1
+
+
+def test_names_are_in_natural_order(tmp_path: Path) -> None:
+    arrays = {f"vars/{i}": np.ones(i) for i in range(12)}
+    assert list(opened(save_hdf5(arrays, tmp_path / "x.h5")).leaves()) == list(arrays)
+
+
+def test_two_dots_are_a_name(tmp_path: Path) -> None:
+    path = save_hdf5({"a/../x": np.ones(3)}, tmp_path / "x.h5")
+    assert list(opened(path).leaves()) == ["a/../x"]
+
+
+def test_a_file_after_a_block_of_other_bytes(tmp_path: Path) -> None:
+    arrays = TestContiguous().sample()
+    path = tmp_path / "x"
+    with h5py.File(path, "w", userblock_size=1024) as file:
+        for name, value in arrays.items():
+            put(file, name, value)
+        put(file, "chunked", array((8, 8), "float32"), chunks=(3, 3))
+    with path.open("r+b") as file:
+        file.write(b"anything")
+    assert FORMAT.detect(path)
+    assert_same(values(opened(path)), {**arrays, "chunked": array((8, 8), "float32")})
+
+
+def test_the_newest_layout_of_the_index(tmp_path: Path) -> None:
+    """Other indexes of chunks, groups and attributes; libhdf5 writes them where it is told to."""
+    arrays = {f"group/{i}": array((9, i + 1), "float32") for i in range(20)}
+    with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+        for name, value in arrays.items():
+            put(file, name, value, chunks=(2, 2) if "1" in name and value.shape[1] > 1 else None)
+        put(file, "one", arrays["group/3"], chunks=(9, 4), compression="gzip")
+        put(file, "grows", arrays["group/3"], chunks=(2, 2), maxshape=(None, None))
+        file.attrs["about"] = "x" * 1000
+    source = opened(tmp_path / "x.h5")
+    assert_same(values(source), {**arrays, "one": arrays["group/3"], "grows": arrays["group/3"]})
+    assert source.metadata == {"about": "x" * 1000}
+
+
+# --- attributes -------------------------------------------------------------------------------------------
+
+
+def test_simple_attributes_of_the_root_are_metadata(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        given = {"text": "é", "empty": "", "int": 3, "float": 0.5, "flag": True, "big": 2**63 - 1}
+        for name, value in given.items():
+            file.attrs[name] = value
+        file.attrs["fixed"] = np.bytes_(b"abc")
+        file.attrs["latin"] = np.bytes_(b"\xff")
+        file.attrs["list"] = [1, 2]
+        file.attrs["complex"] = 1j
+        file.attrs["nothing"] = h5py.Empty("f4")
+        file.attrs["reference"] = file.ref
+        file.create_group("g").attrs["other"] = 1
+    found = opened(tmp_path / "x.h5").metadata
+    assert found == {**given, "fixed": "abc"}
+    assert {name: type(value) for name, value in found.items() if name in given} == {
+        name: type(value) for name, value in given.items()
+    }
+
+
+def test_metadata_of_every_kind_is_kept_or_becomes_json(tmp_path: Path) -> None:
+    given = {"text": "λ", "int": -3, "float": 1.5, "flag": False, "list": [1, "a"], "none": None, "n": 2**70}
+    given["long"] = "x" * 300_000
+    write_all(open_sink("hdf5", tmp_path, SinkOptions(metadata=given), []), {})
+    changed = {"list": '[1, "a"]', "none": "null", "n": str(2**70)}
+    assert opened(tmp_path).metadata == {**given, **changed}
+
+
+@pytest.mark.parametrize("metadata", [{"": 1}, {"a": "b\0c"}, {"a\0": 1}, {"a": "\ud800"}, {"a": {1, 2}}])
+def test_metadata_that_cannot_be_attributes(metadata: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="custom metadata"):
+        encoder("hdf5", SinkOptions(metadata=metadata))
+
+
+# --- which file -------------------------------------------------------------------------------------------
+
+
+def test_detection_is_by_content(tmp_path: Path) -> None:
+    save_hdf5({"x": np.ones(3)}, tmp_path / "whole")
+    data = (tmp_path / "whole").read_bytes()
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as file:
+        file.writestr("config.json", "{}")
+    archive = (tmp_path / "m.keras").read_bytes()
+    known = {"x": data, "x.h5": b"", "x.H5": data[:5], "x.weights.h5": data, "x.hdf5": data[:100]}
+    unknown = {"x.npz": archive, "y.h5": archive, "y": b"", "y.bin": data[1:]}
+    known |= {"z.keras": archive, "y.keras": b""}
+    for name, content in (*known.items(), *unknown.items()):
+        (tmp_path / name).write_bytes(content)
+        assert FORMAT.detect(str(tmp_path / name)) == (name in known), name
+    assert not FORMAT.detect(str(tmp_path / "missing.h5"))
+
+
+def test_a_directory_with_one_file(tmp_path: Path) -> None:
+    save_hdf5({"a": np.ones(3)}, tmp_path / "x.weights.h5")
+    assert FORMAT.detect(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    assert not FORMAT.detect(str(tmp_path))
+    assert list(opened(tmp_path).leaves()) == ["a"]
+    save_hdf5({"a": np.ones(3)}, tmp_path / "y.hdf5")
+    with pytest.raises(SourceError, match=r"holds 2 HDF5 files: x\.weights\.h5, y\.hdf5"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("members", "method", "says"),
+    [
+        ({"config.json": b"{}"}, zipfile.ZIP_STORED, "it has no member `model.weights.h5`"),
+        ({"config.json": b"{}", "model.weights.h5": bytes(99)}, zipfile.ZIP_DEFLATED, "is compressed"),
+        ({"config.json": b"{}", "model.weights.h5": bytes(99)}, zipfile.ZIP_STORED, "signature not found"),
+    ],
+)
+def test_archives_that_cannot_be_read(
+    members: dict[str, bytes], method: int, says: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "m.keras", "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    with pytest.raises(SourceError, match=says):
+        opened(tmp_path / "m.keras")
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def test_destinations(tmp_path: Path) -> None:
+    assert FORMAT.is_file("x.h5")
+    assert FORMAT.is_file("x")  # there is no other way to write it
+    write_all(open_sink("hdf5", tmp_path, SinkOptions(file_name="some.name"), []), {})
+    assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
+    assert load_hdf5(tmp_path / "some.name") == {}
+    with pytest.raises(UsageError, match=r"(?s)x\.keras: Keras's archives .*NAME\.weights\.h5"):
+        encoder("hdf5", SinkOptions(file_name="x.keras"))
+
+
+def test_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
+    arrays = TestContiguous().sample()
+    files = [TestContiguous().write(arrays, tmp_path / name) / "checkpoint.h5" for name in ("a", "b")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_making_the_file_again_keeps_the_elements(tmp_path: Path) -> None:
+    """Whatever is small enough to lie between parts of the index."""
+    arrays = {f"g{i % 7}/x{i}": array((i % 5, 3), "float32", i) for i in range(200)}
+    outputs = [output_of(name, value) for name, value in arrays.items()]
+    sink = open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs)
+    write_all(sink, arrays)
+    before = (tmp_path / "checkpoint.h5").read_bytes()
+    open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs).create()
+    assert (tmp_path / "checkpoint.h5").read_bytes() == before
+    assert_same(load_hdf5(tmp_path / "checkpoint.h5"), arrays)
+
+
+def test_the_file_of_a_huge_array_takes_no_memory(tmp_path: Path) -> None:
+    spec = ArraySpec((2**20, 2**20), np.dtype(np.float32))
+    output = output_of("x", np.ones(1))
+    huge = type(output)(Leaf(Key.parse("x"), LeafKind.ARRAY, spec), (2**10, 2**10))
+    sink = open_sink("hdf5", tmp_path, SinkOptions(), [output_of("first", np.ones(1)), huge])
+    with bounded(2**20):
+        sink.attach("0")
+
+
+def test_leaves_where_others_need_groups() -> None:
+    """Components of keys can contain `/`; then a key path can be longer than its components are many."""
+    spec = ArraySpec((2,), np.dtype(np.float32))
+    leaves = [
+        Leaf(Key.of(names), LeafKind.ARRAY, spec) for names in (("a/b",), ("a", "b/c"), ("a", "b", "c", "d"))
+    ]
+    told = encoder("hdf5", SinkOptions()).unsupported(leaves)
+    assert told == [
+        "`a/b` is an array, and `a/b/c` needs a group there; rename one.",
+        "`a/b` is an array, and `a/b/c/d` needs a group there; rename one.",
+        "`a/b/c` is an array, and `a/b/c/d` needs a group there; rename one.",
+    ]
+    deep = Leaf(Key.of(["a"] * 300), LeafKind.ARRAY, spec)
+    assert "has 300 components; 256 is the limit" in encoder("hdf5", SinkOptions()).unsupported([deep])[0]
+
+
+def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = save_hdf5({"x": np.ones(3)}, tmp_path / "x.h5")
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    for run in (lambda: opened(path), lambda: encoder("hdf5", SinkOptions(file_name="out.h5"))):
+        with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py\n.*ckpt-surgery\[hdf5\]"):
+            run()
+    assert FORMAT.detect(str(path))
