@@ -23,7 +23,7 @@ class Decoder:
     """A model by its sizes."""
 
     family: str
-    """`llama3`, `gemma2`, `qwen3`, `mixtral` or `qwen3_moe`."""
+    """`llama3`, `gemma2`, `qwen2`, `qwen3`, `mixtral` or `qwen3_moe`."""
     layers: int
     heads: int
     kv_heads: int
@@ -53,13 +53,21 @@ class Layout:
 
 LLAMA = Decoder("llama3", 32, 32, 8, 128, 4096, 14336, 128256)
 GEMMA = Decoder("gemma2", 26, 8, 4, 256, 2304, 9216, 256000, tied=True)
+QWEN2 = Decoder("qwen2", 28, 28, 4, 128, 3584, 18944, 152064)
 QWEN = Decoder("qwen3", 28, 16, 8, 128, 1024, 3072, 151936, tied=True)
 MIXTRAL = Decoder("mixtral", 32, 32, 8, 128, 4096, 14336, 32000, experts=8)
 QWEN_MOE = Decoder("qwen3_moe", 48, 32, 4, 128, 2048, 768, 151936, experts=128)
 
 NARROW = {
     d.family: replace(d, layers=n, heads=4, kv_heads=2, head_dim=6, embed=10, mlp=14, vocab=33, experts=e)
-    for d, n, e in [(LLAMA, 11, 0), (GEMMA, 4, 0), (QWEN, 3, 0), (MIXTRAL, 2, 3), (QWEN_MOE, 2, 11)]
+    for d, n, e in [
+        (LLAMA, 11, 0),
+        (GEMMA, 4, 0),
+        (QWEN2, 3, 0),
+        (QWEN, 3, 0),
+        (MIXTRAL, 2, 3),
+        (QWEN_MOE, 2, 11),
+    ]
 }
 """The same at a width that runs in a moment; no two lengths in one array are equal, and sqrt is inexact.
 
@@ -115,6 +123,8 @@ def hf_layer(d: Decoder) -> Shapes:
         "input_layernorm": (d.embed,),
         "post_attention_layernorm": (d.embed,),
     }
+    if d.family == "qwen2":
+        shapes |= {f"self_attn.{which}_proj.bias": (shapes[f"self_attn.{which}_proj"][0],) for which in "qkv"}
     if d.family == "gemma2":
         shapes |= {f"{which}_feedforward_layernorm": (d.embed,) for which in ("pre", "post")}
     if d.family.startswith("qwen3"):
@@ -145,7 +155,9 @@ def hf_shapes(d: Decoder) -> Shapes:
     table |= {} if d.tied else {"lm_head.weight": (d.vocab, d.embed)}
     layer = hf_layer(d)
     return table | {
-        f"model.layers.{i}.{name}.weight": shape for i in range(d.layers) for name, shape in layer.items()
+        f"model.layers.{i}.{name}" + ("" if name.endswith(".bias") else ".weight"): shape
+        for i in range(d.layers)
+        for name, shape in layer.items()
     }
 
 
@@ -179,6 +191,11 @@ def in_heads(w: np.ndarray, heads: int, head_dim: int, rope: str) -> np.ndarray:
         for j in range(head_dim):
             kernel[:, h, place(j, head_dim, rope)] = w[h * head_dim + j]
     return kernel
+
+
+def bias_in_heads(b: np.ndarray, heads: int, head_dim: int, rope: str) -> np.ndarray:
+    """(heads × head_dim) → (heads, head_dim)."""
+    return in_heads(b[:, None], heads, head_dim, rope)[0]
 
 
 def out_of_heads(w: np.ndarray, heads: int, head_dim: int) -> np.ndarray:
@@ -217,6 +234,14 @@ def jax_layer(d: Decoder, layout: Layout, hf: Mapping[str, np.ndarray]) -> Array
         "self_attention/out/kernel": out_of_heads(hf["self_attn.o_proj"], d.heads, d.head_dim),
     }
     made |= {f"{ours}/scale": norm_of(d, layout, hf[theirs]) for theirs, ours in _norms(d).items()}
+    if "self_attn.q_proj.bias" in hf:
+        for which, name, heads in (
+            ("q", "query", d.heads),
+            ("k", "key", d.kv_heads),
+            ("v", "value", d.kv_heads),
+        ):
+            bias, rope = hf[f"self_attn.{which}_proj.bias"], "half" if which == "v" else layout.rope
+            made[f"self_attention/{name}/bias"] = bias_in_heads(bias, heads, d.head_dim, rope)
     if "self_attn.q_norm" in hf:
         made["self_attention/query_norm/scale"] = reordered(hf["self_attn.q_norm"], layout.rope)
         made["self_attention/key_norm/scale"] = reordered(hf["self_attn.k_norm"], layout.rope)
@@ -312,6 +337,9 @@ def jax_shapes(d: Decoder, layout: Layout) -> Shapes:
         "self_attention/value/kernel": (e, k, h),
         "self_attention/out/kernel": (d.heads, h, e),
     }
+    if d.family == "qwen2":
+        layer |= {"self_attention/query/bias": (d.heads, h)}
+        layer |= {f"self_attention/{which}/bias": (k, h) for which in ("key", "value")}
     if d.family.startswith("qwen3"):
         layer |= {f"self_attention/{which}_norm/scale": (h,) for which in ("query", "key")}
     if d.experts:

@@ -25,6 +25,7 @@ from tests.recipes.decoder_layouts import (
     MIXTRAL,
     NARROW,
     QWEN,
+    QWEN2,
     QWEN_MOE,
     Arrays,
     Decoder,
@@ -79,7 +80,7 @@ def params(d: Decoder, layout: Layout, back: bool) -> list[str]:
         "layer_axis": layout.layer_axis,
         "rope": layout.rope,
     }
-    if d.family != "qwen3":
+    if d.family not in ("qwen2", "qwen3"):
         given["fold_query_scale"] = layout.fold_query_scale
     if d.family == "gemma2":
         given |= {"norm_plus_one": layout.norm_plus_one, "scale_embedding": layout.scale_embedding}
@@ -120,6 +121,7 @@ FULL_SIZES = [
     (LLAMA, keytable("llama3.1-8b"), []),
     (GEMMA, keytable("gemma2-2b"), []),
     (QWEN, keytable("qwen3-0.6b"), ["tied=true"]),
+    (QWEN2, hf_shapes(QWEN2), []),
     (MIXTRAL, hf_shapes(MIXTRAL), []),
 ]
 
@@ -145,7 +147,7 @@ def test_the_defaults_are_those_of_a_published_model(d: Decoder, table: Shapes, 
 @pytest.mark.parametrize(
     "d",
     [
-        *(shallow(d) for d in (LLAMA, GEMMA, QWEN, MIXTRAL, LLAMA_1B, QWEN_8B)),
+        *(shallow(d) for d in (LLAMA, GEMMA, QWEN, QWEN2, MIXTRAL, LLAMA_1B, QWEN_8B)),
         replace(QWEN_MOE, layers=3),  # of 128 experts each
     ],
     ids=lambda d: f"{d.family}-{d.embed}",
@@ -224,6 +226,9 @@ EXACT = [
     ("gemma2", Layout(norm_plus_one=False)),
     ("gemma2", Layout(norm_plus_one=False, scan=False, rope="interleaved")),
     ("gemma2", Layout(norm_plus_one=False, layer_axis=1, vocab_size_padded=64)),
+    ("qwen2", Layout()),
+    ("qwen2", Layout(layer_axis=1, rope="interleaved", vocab_size_padded=40)),
+    ("qwen2", Layout(scan=False)),
     ("qwen3", Layout()),
     ("qwen3", Layout(scan=False, vocab_size_padded=64)),
     ("qwen3", Layout(layer_axis=1, rope="interleaved")),

@@ -42,6 +42,14 @@ MODELS = {
     "llama3": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**SIZES, tie_word_embeddings=False)
     ),
+    "mistral": lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**SIZES, tie_word_embeddings=False)
+    ),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(
+            **{k: v for k, v in SIZES.items() if k != "head_dim"}, tie_word_embeddings=True
+        )
+    ),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(
         transformers.Qwen3Config(**SIZES, tie_word_embeddings=True)
     ),
@@ -57,6 +65,8 @@ EXPERTS: dict[str, Any] = {
         transformers.Qwen3MoeConfig(**SIZES, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24)
     ),
 }
+RECIPES = {"mistral": "llama3", "mixtral": "moe", "qwen3_moe": "moe"}
+"""Names of recipes that are not those of the family."""
 OTHERS: dict[str, Any] = {
     "gemma": lambda: transformers.GemmaForCausalLM(transformers.GemmaConfig(**SIZES)),
     "granite": lambda: transformers.GraniteForCausalLM(
@@ -78,6 +88,8 @@ def model(family: str) -> Any:
         for name, parameter in made.named_parameters():
             if "norm" in name:
                 parameter.uniform_(-0.5, 0.5).add_(0.0 if family == "gemma2" else 1.0)
+            if "bias" in name:
+                parameter.uniform_(-0.5, 0.5)
     return made
 
 
@@ -134,7 +146,10 @@ def capped(x: jax.Array, cap: float) -> jax.Array:
 
 
 def attention(model: Model, p: Any, x: jax.Array, window: int = 0) -> jax.Array:
-    q, k, v = (jnp.einsum("ble,ehd->blhd", x, p[name]["kernel"]) for name in ("query", "key", "value"))
+    q, k, v = (
+        jnp.einsum("ble,ehd->blhd", x, p[name]["kernel"]) + p[name].get("bias", 0.0)
+        for name in ("query", "key", "value")
+    )
     if "query_norm" in p:
         q, k = rms_norm(model, p["query_norm"]["scale"], q), rms_norm(model, p["key_norm"]["scale"], k)
     q, k = rotated(model, q) * model.query_scale, rotated(model, k)
@@ -217,6 +232,9 @@ CASES = [
     ("llama3", (), Model()),
     ("llama3", ("scan=false", "rope=interleaved"), Model(interleaved=True)),
     ("llama3", ("rope=interleaved", "fold_query_scale=true"), Model(interleaved=True, query_scale=1.0)),
+    ("mistral", (), Model()),
+    ("qwen2", (), Model()),
+    ("qwen2", ("scan=false", "rope=interleaved"), Model(interleaved=True)),
     ("qwen3", (), Model()),
     ("qwen3", ("rope=interleaved",), Model(interleaved=True)),
     ("gemma2", (), GEMMA),
@@ -233,7 +251,7 @@ def test_logits_are_the_same(
     jax_model: Model,
 ) -> None:
     source, made = saved(family)
-    api.apply(f"@hf-{family}-to-jax", source, dst=tmp_path / "jax", set=given)
+    api.apply(f"@hf-{RECIPES.get(family, family)}-to-jax", source, dst=tmp_path / "jax", set=given)
     wanted = hf_logits(made)
     found = jax_logits(jax_model, restored(tmp_path / "jax")["params"])
     assert np.abs(wanted).max() > 1
@@ -255,7 +273,7 @@ LAYOUTS = [(), ("scan=false", "rope=interleaved"), ("layer_axis=1", "vocab_size_
 def test_there_and_back(saved: Saved, tmp_path: Path, family: str, given: tuple[str, ...]) -> None:
     """Without a word of sizes, nor on the way back of how the weights were laid out."""
     source, made = saved(family)
-    name = "moe" if family in EXPERTS else family
+    name = RECIPES.get(family, family)
     exact = [*given, "norm_plus_one=false"] if family == "gemma2" else [*given]
     there = api.apply(f"@hf-{name}-to-jax", source, dst=tmp_path / "jax", set=exact)
     assert there.plan.warnings == ()

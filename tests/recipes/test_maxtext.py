@@ -124,5 +124,5 @@ def test_the_vocabulary_of_gemma_is_padded_as_in_maxtext() -> None:
 def test_an_unknown_layout(family: str) -> None:
     d = NARROW[family]
     for recipe, shapes in zip(recipe_names(d), (hf_shapes(d), jax_shapes(d, Layout())), strict=True):
-        with pytest.raises(PlanError, match="layout is jax or maxtext"):
+        with pytest.raises(PlanError, match="layout is jax, maxtext or tunix"):
             plan_of(recipe.read_text(), listed(shapes), overrides=["layout=maxtex"], config=hf_config(d))
