@@ -1,0 +1,94 @@
+"""Llama 4's decoder in JAX: what converted weights have to compute."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.recipes.llama4_layouts import Layout, Llama4
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the weights do not say."""
+
+    d: Llama4
+    qk_norm: bool
+    """Whether rotated queries and keys are divided by their root mean square."""
+    chunk: int
+    """Tokens of layers with rotary embeddings see others of the same chunk of so many."""
+    floor_scale: int
+    attn_scale: float
+    """The temperature of the other layers: queries grow with the logarithm of the position."""
+    nope_step: int = 4
+    eps: float = 1e-5
+    theta: float = 500000.0
+
+
+def _normed(model: Model, x: jax.Array) -> jax.Array:
+    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + model.eps)
+
+
+def _rotated(model: Model, layout: Layout, x: jax.Array) -> jax.Array:
+    """(batch, length, heads, head_dim) with rotary position embeddings (Su et al., 2021)."""
+    half = x.shape[-1] // 2
+    angles = jnp.arange(x.shape[1])[:, None] * model.theta ** (-jnp.arange(half) / half)
+    cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
+    a, b = (x[..., ::2], x[..., 1::2]) if layout.rope == "interleaved" else (x[..., :half], x[..., half:])
+    # Queries and keys come out in the same order, which is all that their products depend on.
+    return jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+def _attend(model: Model, layout: Layout, p: Any, x: jax.Array, rope: bool) -> jax.Array:
+    q, k, v = (jnp.einsum("ble,ehd->blhd", x, p[name]["kernel"]) for name in ("query", "key", "value"))
+    positions = jnp.arange(x.shape[1])
+    seen = positions[:, None] >= positions
+    if rope:
+        q, k = _rotated(model, layout, q), _rotated(model, layout, k)
+        if model.qk_norm:
+            q, k = _normed(model, q), _normed(model, k)
+        seen &= positions[:, None] // model.chunk == positions // model.chunk
+    else:
+        heat = jnp.log1p(jnp.floor((positions + 1.0) / model.floor_scale)) * model.attn_scale + 1.0
+        q *= heat[:, None, None]
+    k, v = (jnp.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
+    scores = jnp.einsum("blhd,bmhd->bhlm", q, k) * q.shape[-1] ** -0.5
+    weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)
+    return jnp.einsum("bhlm,bmhd,hde->ble", weights, v, p["out"]["kernel"])
+
+
+def _mlp(p: Any, x: jax.Array) -> jax.Array:
+    return (jax.nn.silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
+
+
+def _experts(p: Any, x: jax.Array) -> jax.Array:
+    """Each token goes to the expert with the largest logit, multiplied by that one's sigmoid before."""
+    block = p["MoeBlock_0"]
+    logits = x @ block["gate"]["kernel"]
+    chosen = jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1]) * jax.nn.sigmoid(logits)
+    routed = jnp.einsum("ble,bln->blne", x, chosen)
+    inner = jax.nn.silu(jnp.einsum("blne,nem->blnm", routed, block["wi_0"]))
+    inner *= jnp.einsum("blne,nem->blnm", routed, block["wi_1"])
+    return jnp.einsum("blnm,nme->ble", inner, block["wo"]) + _mlp(p["shared_experts"], x)
+
+
+def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
+    """The logits of tokens (batch, length), from the tree in a layout of the JAX side."""
+    params = params["params"] if layout.layout == "maxtext" else params
+    decoder = params["decoder"]
+    x = params["token_embedder"]["embedding"][tokens]
+    for i in range(model.d.layers):
+        p = decoder["layers"][f"layers_{i % layout.cycle}"] if layout.scan else decoder[f"layers_{i}"]
+        if layout.scan:
+            take = lambda a, i=i: jnp.take(a, i // layout.cycle, axis=layout.axis)  # noqa: E731
+            p = jax.tree.map(take, p)
+        rope = (i + 1) % model.nope_step != 0
+        y = _normed(model, x) * p["pre_self_attention_layer_norm"]["scale"]
+        x += _attend(model, layout, p["self_attention"], y, rope)
+        y = _normed(model, x) * p["post_self_attention_layer_norm"]["scale"]
+        x += _mlp(p["mlp"], y) if "mlp" in p else _experts(p["Llama4MoEBlock_0"], y)
+    x = _normed(model, x) * decoder["decoder_norm"]["scale"]
+    return np.asarray(x @ decoder["logits_dense"]["kernel"])[..., : model.d.vocab]
