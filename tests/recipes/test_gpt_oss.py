@@ -33,7 +33,8 @@ from tests.support.comparing import assert_same
 
 THERE, BACK = "hf-gpt-oss-to-jax", "jax-to-hf-gpt-oss"
 MAXTEXT = Layout(layout="maxtext")
-DTYPES = pytest.mark.parametrize("dtype", [BF16, pytest.param(F32, marks=pytest.mark.slow)], ids=str)
+SLOW = pytest.mark.slow
+DTYPES = pytest.mark.parametrize("dtype", [BF16, pytest.param(F32, marks=SLOW)], ids=str)
 
 
 def params(d: GptOss, layout: Layout, back: bool = False) -> list[str]:
@@ -51,9 +52,9 @@ def params(d: GptOss, layout: Layout, back: bool = False) -> list[str]:
 # --- as published -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", [Layout(), MAXTEXT], ids=["jax", "maxtext"])
-@pytest.mark.parametrize("quantized", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("d", [OSS_20B, pytest.param(OSS_120B, marks=pytest.mark.slow)], ids=["20b", "120b"])
+@pytest.mark.parametrize("layout", [pytest.param(Layout(), marks=SLOW), MAXTEXT], ids=["jax", "maxtext"])
+@pytest.mark.parametrize("quantized", [True, pytest.param(False, marks=SLOW)])
+@pytest.mark.parametrize("d", [OSS_20B, pytest.param(OSS_120B, marks=SLOW)], ids=["20b", "120b"])
 def test_published_models_need_no_sizes(d: GptOss, quantized: bool, layout: Layout) -> None:
     """Both are published with MXFP4 experts; DST has bfloat16."""
     source, config = dtypes(hf_shapes(d, quantized)), hf_config(d, quantized)
@@ -66,7 +67,7 @@ def test_published_models_need_no_sizes(d: GptOss, quantized: bool, layout: Layo
     assert (again.dropped, again.warnings) == ((), ())
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("d", [OSS_20B, OSS_120B], ids=["20b", "120b"])
 def test_names_and_shapes_are_those_of_the_library(d: GptOss) -> None:
     config = hf_config(d)
@@ -91,10 +92,10 @@ def test_without_a_config_the_plan_says_what_it_relied_on() -> None:
 LAYOUTS = [
     Layout(),
     Layout(layer_axis=1, rope="interleaved", vocab_size_padded=40),
-    Layout(scan=False, rope="interleaved"),
     MAXTEXT,
-    pytest.param(Layout(scan=False, vocab_size_padded=33), marks=pytest.mark.slow),
-    pytest.param(Layout(layout="maxtext", scan=False, vocab_size_padded=40), marks=pytest.mark.slow),
+    pytest.param(Layout(scan=False, rope="interleaved"), marks=SLOW),
+    pytest.param(Layout(scan=False, vocab_size_padded=33), marks=SLOW),
+    pytest.param(Layout(layout="maxtext", scan=False, vocab_size_padded=40), marks=SLOW),
 ]
 
 
@@ -109,7 +110,7 @@ def test_values_are_those_of_a_conversion_in_numpy_and_come_back(layout: Layout,
     assert_same(converted(RECIPES / f"{BACK}.yaml", found, params(d, layout, back=True)), hf)
 
 
-@pytest.mark.parametrize("layout", [Layout(), pytest.param(MAXTEXT, marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("layout", [Layout(), pytest.param(MAXTEXT, marks=SLOW)], ids=str)
 def test_experts_in_mxfp4(layout: Layout) -> None:
     hf = hf_arrays(PACKED, BF16, quantized=True)
     plain = unpacked(hf, BF16)
@@ -124,7 +125,7 @@ def test_experts_in_mxfp4_as_float32() -> None:
     assert_same(found, jax_arrays(PACKED, Layout(), unpacked(hf, F32)))
 
 
-@pytest.mark.slow
+@SLOW
 def test_unpacked_experts_are_those_of_the_library() -> None:
     """The numbers that the tests take MXFP4 to mean."""
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -256,7 +257,7 @@ SET = ["num_layers=6", "num_heads=2", "num_kv_heads=1", "head_dim=12", "num_expe
 
 
 @pytest.mark.parametrize("given", SET)
-@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("back", [False, pytest.param(True, marks=SLOW)])
 def test_what_is_set_against_the_config_is_refused(given: str, back: bool) -> None:
     layout = Layout(scan=False)
     name, shapes = (BACK, jax_shapes(SMALL, layout)) if back else (THERE, hf_shapes(SMALL))
