@@ -85,6 +85,7 @@ GROUPS: Mapping[str, str] = {
     "create": "New arrays",
     "masks": "Masks",
     "ordering": "Order",
+    "directions": "Directions",
     "quantize": "Quantization",
     "packing": "Packed numbers",
     "text": "Names and conditions",

@@ -8,7 +8,18 @@ Fusion.
 from collections.abc import Mapping, Sequence
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.steps import MASK, RESULT, Formula, Step, added, each, over, product, total_of, used
+from ckpt_surgery.merging.steps import (
+    MASK,
+    RESULT,
+    Formula,
+    Step,
+    each,
+    over,
+    product,
+    summed,
+    total_of,
+    used,
+)
 from ckpt_surgery.merging.terms import Term, Terms
 
 LEAST_NORM = 1e-7
@@ -61,20 +72,28 @@ def _elects(terms: Terms) -> bool:
 
 
 def _all(terms: Terms, counted: Sequence[int]) -> Formula:
-    return ({RESULT: f"@base + {_scaled(terms, added(f'@w{i}' for i in counted))}"},)
+    steps, total = summed("t", [f"@w{i}" for i in counted])
+    return (*steps, {RESULT: f"@base + {_scaled(terms, total)}"})
 
 
 def _elected(terms: Terms, counted: Sequence[int]) -> Formula:
-    sign = f"where({added(f'@w{i}' for i in counted)} >= 0, 1.0, -1.0)"
+    totals, total = summed("t", [f"@w{i}" for i in counted])
     agreeing = {f"v{i}": f"where(@w{i} * @sign > 0, 1.0, 0.0)" for i in counted}
-    mixed = added(f"@v{i} * @w{i}" for i in counted)
+    sums, mixed = summed("x", [f"@v{i} * @w{i}" for i in counted])
+    result, last = "@mixed", {"mixed": mixed}
     if terms.holds("normalize"):
-        weights = added(product(terms.terms[i].value("weight"), f"@v{i}") for i in counted)
-        result = "@mixed / where(@weights == 0, 1.0, @weights)"
-        last: Step = {"mixed": mixed, "weights": weights}
-    else:
-        result, last = "@mixed", {"mixed": mixed}
-    return ({"sign": sign}, agreeing, last, {RESULT: f"@base + {product(terms.value('lambda'), result)}"})
+        weights = [product(terms.terms[i].value("weight"), f"@v{i}") for i in counted]
+        more, weight = summed("y", weights)
+        sums = [*sums, *more]
+        result, last = "@mixed / where(@weights == 0, 1.0, @weights)", {"mixed": mixed, "weights": weight}
+    return (
+        *totals,
+        {"sign": f"where({total} >= 0, 1.0, -1.0)"},
+        agreeing,
+        *sums,
+        last,
+        {RESULT: f"@base + {product(terms.value('lambda'), result)}"},
+    )
 
 
 def _kept(terms: Terms, i: int) -> str:
@@ -144,14 +163,16 @@ def ram(terms: Terms) -> Formula:
     """The mean of the differences that are large enough; what one model alone has may count for more."""
     numbers = range(len(terms.terms))
     epsilon = terms.value("epsilon")
+    counted, count = summed("t", [f"@c{i}" for i in numbers])
     steps: list[Step] = [
         {"base": "@base", **each(numbers, "d{}", "@m{} - @base")},
         each(numbers, "c{}", f"where(abs(@d{{}}) > {epsilon!r}, 1.0, 0.0)"),
-        {"count": added(f"@c{i}" for i in numbers)},
+        *counted,
+        {"count": count},
     ]
     if terms.method == "ram":
-        result = f"{added(f'@c{i} * @d{i}' for i in numbers)} / maximum(@count, 1.0)"
-        return (*steps, {RESULT: f"@base + {result}"})
+        sums, total = summed("s", [f"@c{i} * @d{i}" for i in numbers])
+        return (*steps, *sums, {RESULT: f"@base + {total} / maximum(@count, 1.0)"})
     r, alpha = terms.value("r"), terms.value("alpha")
     one = {"one": "where(@count == 1, 1.0, 0.0)", "many": "where(@count > 1, 1 / maximum(@count, 1.0), 0.0)"}
     counts = {
@@ -159,8 +180,8 @@ def ram(terms: Terms) -> Formula:
         **each(numbers, "k{}", "sum(where(@many > 0, @c{}, 0.0))"),
     }
     share = f"1 + {r!r} * clip(@k{{0}} / maximum(@n{{0}}, {epsilon!r}), 0, {alpha!r})"
-    parts = added(f"@c{i} * @d{i} * (@l{i} * @one + @many)" for i in numbers)
-    return (*steps, one, counts, each(numbers, "l{}", share), {RESULT: f"@base + {parts}"})
+    sums, total = summed("s", [f"@c{i} * @d{i} * (@l{i} * @one + @many)" for i in numbers])
+    return (*steps, one, counts, each(numbers, "l{}", share), *sums, {RESULT: f"@base + {total}"})
 
 
 def model_stock(terms: Terms) -> Formula:
@@ -169,15 +190,20 @@ def model_stock(terms: Terms) -> Formula:
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     cosines = {f"c{i}_{j}": f"clip(@p{i}_{j} / maximum(@n{i} * @n{j}, {FEWEST!r}), -1, 1)" for i, j in pairs}
     share = f"where(abs(@below) < {FEWEST!r}, 0.0, {count} * @cos / @below)"
-    mean = f"{added(f'@m{i}' for i in range(count))} / {count}"
+    means, total = summed("s", [f"@m{i}" for i in range(count)])
+    mean: Step = {"mean": f"{total} / {count}"}
+    first, *middle = [*means, mean]
+    sums, added_up = summed("e", [f"@{name}" for name in cosines])
     return (
-        {"base": "@base", "mean": mean, **each(range(count), "d{}", "@m{} - @base")},
+        {"base": "@base", **first, **each(range(count), "d{}", "@m{} - @base")},
+        *middle,
         {
             **each(range(count), "n{}", f"norm(@d{{}}{axis})"),
             **{f"p{i}_{j}": f"sum(@d{i} * @d{j}{axis})" for i, j in pairs},
         },
         cosines,
-        {"cos": f"{added(f'@{name}' for name in cosines)} / {len(pairs)}"},
+        *sums,
+        {"cos": f"{added_up} / {len(pairs)}"},
         {"below": f"1 + {count - 1} * @cos"},
         {"t": share},
         {RESULT: "@t * @mean + (1 - @t) * @base"},
@@ -185,29 +211,46 @@ def model_stock(terms: Terms) -> Formula:
 
 
 def sce(terms: Terms) -> Formula:
-    """Differences weighted by their mean squares, where the signs agree."""
+    """Differences weighted by their mean squares, where the signs agree.
+
+    With `select_topk`, only where they differ most from one another.
+    """
     numbers = range(len(terms.terms))
     share = terms.value("select_topk")
-    steps: list[Step] = [{"base": "@base", **each(numbers, "d{}", "@m{} - @base")}]
     if share <= 0:
         return ({RESULT: "@base"},)
-    if share < 1:
-        squares = added(f"(@d{i} - @mean) * (@d{i} - @mean)" for i in numbers)
-        steps += [
-            {"mean": f"{added(f'@d{i}' for i in numbers)} / {len(numbers)}"},
-            {"variance": f"{squares} / {len(numbers)}"},
-            {"selected": f"top_share_mask(@variance, {share!r})"},
-            each(numbers, "d{}", "where(@selected, @d{0}, 0.0)"),
-        ]
-    total = added(f"@d{i}" for i in numbers)
-    steps += [
+    sums, total = summed("t", [f"@d{i}" for i in numbers])
+    squares, square = summed("r", [f"@q{i}" for i in numbers])
+    products, mixed = summed("x", [f"@v{i} * @d{i}" for i in numbers])
+    weights, weight = summed("y", [f"@v{i}" for i in numbers])
+    return (
+        {"base": "@base", **each(numbers, "d{}", "@m{} - @base")},
+        *(_selected(len(numbers), share) if share < 1 else ()),
+        *sums,
         {"sign": f"where({total} >= 0, 1.0, -1.0)", **each(numbers, "q{}", "mean(@d{0} * @d{0})")},
-        {"squares": added(f"@q{i}" for i in numbers)},
+        *squares,
+        {"squares": square},
         each(numbers, "w{}", f"where(@squares < {FEWEST!r}, {1 / len(numbers)!r}, @q{{}} / @squares)"),
         each(numbers, "v{}", "where(@d{0} * @sign > 0, 1.0, 0.0) * @w{0}"),
-        {"mixed": added(f"@v{i} * @d{i}" for i in numbers), "weights": added(f"@v{i}" for i in numbers)},
-    ]
-    return (*steps, {RESULT: f"@base + @mixed / maximum(@weights, {FEWEST!r})"})
+        *products,
+        *weights,
+        {"mixed": mixed, "weights": weight},
+        {RESULT: f"@base + @mixed / maximum(@weights, {FEWEST!r})"},
+    )
+
+
+def _selected(count: int, share: float) -> Formula:
+    """The differences with zeros where their variance among the models is small."""
+    sums, total = summed("t", [f"@d{i}" for i in range(count)])
+    squares, square = summed("r", [f"(@d{i} - @mean) * (@d{i} - @mean)" for i in range(count)])
+    return (
+        *sums,
+        {"mean": f"{total} / {count}"},
+        *squares,
+        {"variance": f"{square} / {count}"},
+        {"selected": f"top_share_mask(@variance, {share!r})"},
+        each(range(count), "d{}", "where(@selected, @d{0}, 0.0)"),
+    )
 
 
 def arcee_fusion(terms: Terms) -> Formula:

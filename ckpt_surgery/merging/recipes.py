@@ -27,6 +27,8 @@ MODEL = "model"
 _MODEL = re.compile(r"@m(\d+)")
 _WHOLE = re.compile(r"@(m\d+|base)")
 """A tensor of a model as it is."""
+DROPPED = 100
+"""Values that one rule drops: patterns have at most 2,000 characters."""
 NAME = "name"
 """Name of the group for a tensor's name in the patterns of later passes."""
 WIDE, NARROW = "float64", "float32"
@@ -154,8 +156,9 @@ def _going_on(terms: Terms, number: int, steps: Formula, index: int, first: str)
     unneeded = sorted(set(steps[index - 1] if index > 1 else steps[0]) | _used(steps[index]))
     kept_on = {anchor, *_used(*steps[index + 1 :])}
     gone = [name for name in unneeded if name not in kept_on and not name.startswith(MASK)]
-    if gone:
-        yield {"match": f"g{number}/(?:{'|'.join(gone)})/.*", "drop": True}
+    for start in range(0, len(gone), DROPPED):
+        names = gone[start : start + DROPPED]
+        yield {"match": f"g{number}/(?:{'|'.join(names)})/.*", "drop": True}
 
 
 def _used(*steps: Step) -> set[str]:

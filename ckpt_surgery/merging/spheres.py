@@ -7,7 +7,7 @@ A tensor is one vector. SLERP (Shoemake 1985) and NuSLERP join two; Multi-SLERP 
 from collections.abc import Iterable
 
 from ckpt_surgery.core.errors import FunctionError
-from ckpt_surgery.merging.steps import RESULT, Formula, Step, added, each, product
+from ckpt_surgery.merging.steps import RESULT, Formula, Step, each, product, summed
 from ckpt_surgery.merging.terms import Terms
 
 PARALLEL = 0.9995
@@ -68,25 +68,29 @@ def multislerp(terms: Terms) -> Formula:
     numbers, eps = range(len(weights)), repr(terms.value("eps"))
     less, base = ("", {}) if terms.base is None else (" - @base", {"base": "@base"})
 
-    def weighted(name: str) -> str:
-        return added(product(weight, name.format(i)) for i, weight in enumerate(weights))
+    def weighted(name: str, text: str) -> tuple[list[Step], str]:
+        return summed(name, [product(weight, text.format(i)) for i, weight in enumerate(weights)])
 
     curved = "(@mean * cos(@angle) + @tangent * (sin(@angle) / @angle)) * @length"
     # Opposite vectors have no middle: their weighted sum stands for it, as mergekit has it for two of them.
     result = f"where(@size < {eps}, @sum, {curved})"
+    lengths, length = weighted("l", "@n{}")
+    wholes, whole = weighted("w", "@x{}")
+    means, mean = weighted("v", "@u{}")
+    ways, way = weighted("t", "(@u{0} - @c{0} * @mean)")
     return (
         {**each(numbers, "x{}", f"@m{{}}{less}"), **base},
         each(numbers, "n{}", "norm(@x{})"),
-        {
-            **each(numbers, "u{}", f"@x{{0}} / (@n{{0}} + {eps})"),
-            "length": weighted("@n{}"),
-            "sum": weighted("@x{}"),
-        },
-        {"mean": weighted("@u{}")},
+        *lengths,
+        *wholes,
+        {**each(numbers, "u{}", f"@x{{0}} / (@n{{0}} + {eps})"), "length": length, "sum": whole},
+        *means,
+        {"mean": mean},
         {"size": "norm(@mean)"},
         {"mean": "@mean / @size"},
         each(numbers, "c{}", "sum(@u{} * @mean)"),
-        {"tangent": weighted("(@u{0} - @c{0} * @mean)")},
+        *ways,
+        {"tangent": way},
         {"angle": f"norm(@tangent) + {eps}"},
         {RESULT: f"@base + {result}" if base else result},
     )
@@ -101,49 +105,20 @@ def karcher(terms: Terms) -> Formula:
     count = len(terms.terms)
     if count == 1:
         return ({RESULT: "@m0"},)
-    numbers, tol = range(count), repr(terms.value("tol"))
-    pairs = [(i, j) for i in numbers for j in range(i, count)]
-    first = f"where(@order == min(where(@n > {tol}, @order, {count})), 1.0, 0.0)"
-    steps: list[Step] = [
+    numbers = range(count)
+    settings = f"{int(terms.value('max_iter'))}, {terms.value('tol')!r}"
+    sums, result = summed("y", [f"cast(@e[{i}], @x{i}.dtype) * @x{i}" for i in numbers])
+    return (
         each(numbers, "x{}", "@m{}"),
         each(numbers, "n{}", "norm(cast(@x{}, 'float64'))"),
         each(numbers, "u{}", "cast(@x{0}, 'float64') / where(@n{0} == 0, 1.0, @n{0})"),
-        {f"g{i}_{j}": f"sum(@u{i} * @u{j})" for i, j in pairs},
-        {"n": _stacked(f"@n{i}" for i in numbers), "g": _stacked(_row(i, count) for i in numbers)},
-        {"a": f"cast(where(@n > {tol}, 1.0, 0.0), 'float64')"},
-        {"a": "@a / maximum(sum(@a), 1.0)"},
-        {"size": _length("a"), "order": f"arange({count}, dtype='float64')"},
-        # Where the directions cancel out, mergekit begins with the first of them that has a length.
-        {"p": f"where(@size < {tol}, cast({first}, 'float64'), @a / @size)"},
-    ]
-    for _ in range(int(terms.value("max_iter"))):
-        steps += _iteration(tol)
-    factors = "mean(@n) * @p / where(@n == 0, 1.0, @n)"
-    return (
-        *steps,
-        {"e": factors},
-        {RESULT: added(f"cast(@e[{i}], @x{i}.dtype) * @x{i}" for i in numbers)},
+        {f"g{i}_{j}": f"sum(@u{i} * @u{j})" for i in numbers for j in range(i, count)},
+        {"n": _stacked(f"@n{i}" for i in numbers), **{f"g{i}": _row(i, count) for i in numbers}},
+        {"g": _stacked(f"@g{i}" for i in numbers)},
+        {"e": f"karcher_weights(@g, @n, {settings})"},
+        *sums,
+        {RESULT: result},
     )
-
-
-def _iteration(tol: str) -> list[Step]:
-    """From factors `p` of a point on the sphere to those of the next."""
-    moved = "cos(@move) * @p + sin(@move) / where(@move == 0, 1.0, @move) * @r"
-    return [
-        {"c": "clip(sum(@g * @p, axis=-1), -1, 1)"},
-        {"t": "arccos(@c)"},
-        {"q": f"where(@t < {tol}, 0.0, @a * @t / sin(@t))"},
-        {"r": "@q - sum(@q * @c) * @p"},
-        {"move": _length("r")},
-        {"s": moved},
-        {"size": _length("s")},
-        {"p": f"where(@move < {tol}, @p, where(@size > {tol}, @s / @size, @s))"},
-    ]
-
-
-def _length(name: str) -> str:
-    """The length of the sum of the directions with these factors."""
-    return f"sqrt(maximum(sum(@{name} * sum(@g * @{name}, axis=-1)), 0.0))"
 
 
 def _row(i: int, count: int) -> str:

@@ -62,14 +62,25 @@ def used(terms: Terms, text: str) -> list[Weighted]:
 
 
 def total_of(weighted: Sequence[Weighted], result: Callable[[str], str], kept: Sequence[str] = ()) -> Formula:
-    """The `result` of a weighted sum, in two steps where it is long. It may also use the tensors `kept`."""
-    products = [product(one.weight, one.text) for one in weighted]
-    if len(products) <= AT_ONCE:
-        return ({RESULT: result(added(products))},)
-    groups = [products[start : start + AT_ONCE] for start in range(0, len(products), AT_ONCE)]
-    sums = {f"s{i}": added(group) for i, group in enumerate(groups)}
+    """The `result` of a weighted sum, in several steps if it is long. It may also use the tensors `kept`."""
+    steps, total = summed("s", [product(one.weight, one.text) for one in weighted])
+    if not steps:
+        return ({RESULT: result(total)},)
     tensors = {name: f"@{name}" for name in kept}
-    return ({**tensors, **sums}, {RESULT: result(added(f"@{name}" for name in sums))})
+    return ({**tensors, **steps[0]}, *steps[1:], {RESULT: result(total)})
+
+
+def summed(name: str, texts: Sequence[str]) -> tuple[list[Step], str]:
+    """The expression for a sum, and the steps before it that a long one needs: they have sums of its parts.
+
+    `name`: what the names of these values begin with.
+    """
+    if len(texts) <= AT_ONCE:
+        return [], added(texts)
+    groups = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
+    step = {f"{name}_{i}": added(group) for i, group in enumerate(groups)}
+    steps, total = summed(f"{name}_", [f"@{part}" for part in step])
+    return [step, *steps], total
 
 
 def product(factor: float, text: str) -> str:

@@ -32,6 +32,7 @@ from ckpt_surgery.functions.arithmetic import (
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.contractions import Einsum, Matmul
 from ckpt_surgery.functions.create import Arange, Full, Init, InPlaceOf, Ones, Zeros
+from ckpt_surgery.functions.directions import KarcherWeights
 from ckpt_surgery.functions.dtypes import Bitcast, Cast, Rounded
 from ckpt_surgery.functions.indexing import ExpandDims, Flip, Index, Repeat, Squeeze, Take, Tile
 from ckpt_surgery.functions.joining import Concat, Stack
@@ -181,12 +182,14 @@ MASKS: list[Case] = [
     (RandomMask("a/b", 7, None, 2), ("float32[4,6]", "float32[4,1]")),
 ]
 
-RANKED: list[Case] = [
+ORDERED: list[Case] = [
     (Ranks(), ("float32[4,6]",)),
     (Ranks(1), ("bfloat16[3,5,2]",)),
     (Ranks(0), ("float64[7]",)),
     (Ranks(), ("int8[2,0]",)),
+    (KarcherWeights(), ("float64[4,4]", "float64[4]")),
 ]
+
 
 CREATED: list[Case] = [
     (Full((3, 4), 2.5, BF16), ()),
@@ -199,7 +202,7 @@ CREATED: list[Case] = [
 
 REPLACED: list[Case] = [(InPlaceOf(), ("bfloat16[3,4]", "int32[2]"))]
 
-CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + MASKS + RANKED + CREATED + REPLACED
+CASES = LAYOUT + LISTS + DTYPES + ARITHMETIC + SUMS + QUANTIZED + MASKS + ORDERED + CREATED + REPLACED
 
 
 def arrays_of(case: Case) -> list[np.ndarray]:

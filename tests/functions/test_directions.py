@@ -1,0 +1,62 @@
+"""Karcher means of directions, by what makes them means, and where there is none."""
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import dtype_named
+from ckpt_surgery.core.errors import FunctionError
+from ckpt_surgery.functions.directions import KarcherWeights
+from tests.support.evaluation import evaluate
+
+
+def mean_of(vectors: np.ndarray, *settings: float) -> np.ndarray:
+    """The mean of the rows."""
+    lengths = np.linalg.norm(vectors, axis=1)
+    units = vectors / np.where(lengths == 0, 1, lengths)[:, None]
+    weights = evaluate(KarcherWeights(*settings), [units @ units.T, lengths])  # type: ignore[arg-type]
+    return np.asarray(weights @ vectors)
+
+
+def test_the_ways_to_all_vectors_add_up_to_nothing() -> None:
+    vectors = np.random.default_rng(3).normal(size=(5, 7)) + 1
+    found = mean_of(vectors, 200, 1e-12)
+    size = np.linalg.norm(found)
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert size == pytest.approx(lengths.mean(), rel=1e-9)
+    point = found / size
+    cosines = vectors @ point / lengths
+    ways = (vectors / lengths[:, None] - cosines[:, None] * point) * (
+        np.arccos(cosines) / np.sqrt(1 - cosines**2)
+    )[:, None]
+    np.testing.assert_allclose(ways.sum(axis=0), 0, atol=1e-9)
+
+
+def test_of_two_vectors_it_is_the_middle() -> None:
+    found = mean_of(np.array([[2.0, 0], [0, 4]]))
+    np.testing.assert_allclose(found, [3 / 2**0.5, 3 / 2**0.5])
+
+
+@pytest.mark.parametrize(
+    ("vectors", "wanted"),
+    [
+        ([[0.0, 0], [3, 4]], [1.5, 2]),  # what has no length has no direction, and counts in the lengths
+        ([[2.0, 0], [-2, 0]], [2, 0]),  # opposite vectors: the first
+        ([[0.0, 0], [0, 0]], [0, 0]),
+        ([[3.0, 4]], [3, 4]),
+    ],
+)
+def test_vectors_without_a_mean(vectors: list[list[float]], wanted: list[float]) -> None:
+    np.testing.assert_allclose(mean_of(np.array(vectors)), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("texts", [([2, 3], [2]), ([2, 2], [3]), ([2, 2], [2, 1]), ([0, 0], [0])])
+def test_shapes_have_to_fit(texts: tuple[list[int], list[int]]) -> None:
+    specs = [ArraySpec(tuple(shape), dtype_named("float32")) for shape in texts]
+    with pytest.raises(FunctionError, match="needs floats"):
+        KarcherWeights().infer(specs)
+
+
+def test_iterations_are_limited() -> None:
+    with pytest.raises(FunctionError, match="`max_iter` should be from 0 to 10000, not 10001"):
+        KarcherWeights(10_001)
