@@ -10,7 +10,7 @@ from ckpt_surgery.formats.registry import formats
 def test_formats() -> None:
     readable, writable = offers.readable_formats(), offers.writable_formats()
     assert readable == list(formats())
-    assert set(readable) - set(writable) == {"gguf", "npy", "t5x", "tensorflow", "torch"}
+    assert set(readable) - set(writable) == {"dcp", "gguf", "npy", "t5x", "tensorflow", "torch"}
 
 
 def test_every_recipe_has_a_purpose_and_a_text() -> None:

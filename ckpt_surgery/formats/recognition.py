@@ -218,6 +218,13 @@ def _tensorflow(file: _FileEnds) -> Recognized | None:
     return None
 
 
+def _torch_distributed(file: _FileEnds) -> Recognized | None:
+    """Recognizes the files of a directory that is a checkpoint."""
+    if not file.name.endswith(".distcp") and b"torch.distributed.checkpoint.metadata" not in file.head:
+        return None
+    return Recognized("a part of a distributed checkpoint of PyTorch", "Name its directory.")
+
+
 def _onnx(file: _FileEnds) -> Recognized | None:
     """Recognizes ONNX files by their first field: number 1, the version, is a varint."""
     if not (file.name.endswith(".onnx") and file.head.startswith(b"\x08")):
@@ -254,6 +261,7 @@ _FILES: Sequence[FileMark] = (
     _begins([b"\xfd7zXZ\0"], "an xz archive", _UNPACK),
     _begins([b"BZh"], "a bzip2 archive", _UNPACK),
     _begins([b"7z\xbc\xaf\x27\x1c"], "a 7z archive", _UNPACK),
+    _torch_distributed,
     _tar,
     _zip,
     _tensorflow,
@@ -266,15 +274,6 @@ _FILES: Sequence[FileMark] = (
 
 DirectoryMark = Callable[[DirectoryNames], Recognized | None]
 _FILE_OF_DEEPSPEED = r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_optim_states\.pt|mp_rank_\d+_model_states\.pt"
-
-
-def _torch_distributed(found: DirectoryNames) -> Recognized | None:
-    if ".metadata" not in found.files or not _matching(found, r"__\d+_\d+\.distcp"):
-        return None
-    return Recognized(
-        "a distributed checkpoint of PyTorch",
-        "Make one file of it: `python -m torch.distributed.checkpoint.format_utils dcp_to_torch DIR new.pt`.",
-    )
 
 
 def _deepspeed(found: DirectoryNames) -> Recognized | None:
@@ -293,7 +292,8 @@ def _megatron(found: DirectoryNames) -> Recognized | None:
         return None
     return Recognized(
         "a Megatron-LM checkpoint",
-        "Convert it with Megatron-LM's own `tools/checkpoint/convert.py`, to Hugging Face's layout, say.",
+        "Convert it with Megatron-LM's own `tools/checkpoint/convert.py`, to Hugging Face's layout, say. "
+        "If a directory `iter_…` in it has a file .metadata, name that directory instead.",
     )
 
 
@@ -304,7 +304,6 @@ def _hugging_face_cache(found: DirectoryNames) -> Recognized | None:
 
 
 _DIRECTORIES: Sequence[DirectoryMark] = (
-    _torch_distributed,
     _deepspeed,
     _megatron,
     _hugging_face_cache,

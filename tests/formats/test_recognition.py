@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.distributed.checkpoint
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
@@ -47,10 +46,6 @@ def zip_of(*names: str) -> Callable[[Path], None]:
     return write
 
 
-def distributed(path: Path) -> None:
-    torch.distributed.checkpoint.save({"a": torch.ones(3)}, checkpoint_id=path, no_dist=True)
-
-
 def files(*names: str) -> Callable[[Path], None]:
     """A directory with these files in it; a name that ends with `/` is a directory."""
 
@@ -72,6 +67,13 @@ FILES = [
     ("m.tflite", b"\x1c\0\0\0TFL3" + bytes(50), "a TensorFlow Lite model", "the checkpoint or SavedModel"),
     ("m.onnx", b"\x08\x07\x12\x07pytorch", "an ONNX model", "onnx.numpy_helper.to_array"),
     ("m-3.data-00000-of-00002", bytes(100), "a part of a TensorFlow checkpoint", "the index m-3.index first"),
+    ("__0_0.distcp", zip_of("archive/data.pkl"), "a part of a distributed checkpoint of", "its directory"),
+    (
+        ".metadata",
+        b"\x80\x04\x8c%torch.distributed.checkpoint.metadata.",
+        "a part of a distributed checkpoint of PyTorch",
+        "Name its directory",
+    ),
     ("m.meta", b"\x0a\xc3\x01", "the graph of a TensorFlow checkpoint", "Name its index, m.index,"),
     ("model.safetensors", LFS, "a Git LFS pointer", "`git lfs pull`"),
     ("model.npz", b"<!DOCTYPE html>\n<html>", "a web page", "download it again"),
@@ -95,7 +97,6 @@ FILES = [
 ]
 
 DIRECTORIES = [
-    (distributed, "a distributed checkpoint of PyTorch", "format_utils dcp_to_torch"),
     (files("latest", "zero_to_fp32.py", "global_step7/"), "a DeepSpeed checkpoint", "python zero_to_fp32.py"),
     (files("mp_rank_00_model_states.pt"), "a DeepSpeed checkpoint", "zero_to_fp32.py"),
     (files("bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt"), "a DeepSpeed checkpoint", "zero_to_fp32.py"),
@@ -146,7 +147,6 @@ def test_files(
     assert hint in told
 
 
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 @pytest.mark.parametrize(("content", "what", "hint"), DIRECTORIES, ids=[r[1] for r in DIRECTORIES])
 def test_directories(content: Callable[[Path], None], what: str, hint: str, tmp_path: Path) -> None:
     told = refusal(make(content, tmp_path / "it"))

@@ -8,7 +8,7 @@ Source of the format: what torch's serialization.py, _utils.py and _tensor.py (2
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -174,12 +174,12 @@ class Vocabulary:
         raise wrong(f"it asks for `{shown(name[:200])}`, which {self.of} do not need", next(hints, RESAVE))
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int]:
     """Whether a value can be a size, stride or offset."""
     return type(value) is int and 0 <= value <= MOST_NUMBER
 
 
-def is_numbers(value: object) -> bool:
+def is_numbers(value: object) -> TypeGuard[tuple[int, ...]]:
     """Whether a value can be a shape, strides or offsets."""
     return type(value) is tuple and all(map(is_number, value))
 

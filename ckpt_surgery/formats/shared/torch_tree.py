@@ -115,14 +115,14 @@ def _leaf(
     key: Key, value: object, file: str, offset_of: Callable[[Storage], int]
 ) -> tuple[Leaf, View | None]:
     """The leaf of a value. Raises SourceError without the key where it cannot be one."""
-    _check_unicode(key.text)
+    check_unicode(key.text)
     match value:
         case Tensor():
             return _tensor(key, value, file, offset_of(value.storage))
         case bool() | int() | float():
             return Leaf(key, LeafKind.SCALAR, *_scalar(value)), None
         case str():
-            _check_unicode(value)
+            check_unicode(value)
             return Leaf(key, LeafKind.STRING, string=value), None
         case None | dict() | list() | tuple():
             return Leaf(key, LeafKind.EMPTY, empty=_EMPTY[type(value)]), None
@@ -132,7 +132,8 @@ def _leaf(
 _EMPTY: Mapping[type, str] = {type(None): "None", dict: "Dict", list: "List", tuple: "Tuple"}
 
 
-def _check_unicode(text: str) -> None:
+def check_unicode(text: str) -> None:
+    """Raise SourceError for a text that cannot be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -126,9 +126,12 @@ class _End:
     comment: bytes
 
 
-def read_archive(file: OpenFile) -> Archive:
-    """The members of an archive: two short reads for each. Raises SourceError."""
-    end = _read_end(file)
+def read_archive(file: OpenFile, most_comment: int = MOST_COMMENT_BYTES) -> Archive:
+    """The members of an archive: two short reads for each. Raises SourceError.
+
+    `most_comment`: bytes of the comment at its end at most, which are read with the end.
+    """
+    end = _read_end(file, END_FIELDS.size + most_comment)
     entries = list(_entries(file, end))
     if len(entries) != end.entries:
         raise wrong(file, f"its end record says {end.entries} members, but its directory has {len(entries)}")
@@ -144,10 +147,10 @@ def read_archive(file: OpenFile) -> Archive:
 # --- the end, the directory -------------------------------------------------------------------------------
 
 
-def _read_end(file: OpenFile) -> _End:
+def _read_end(file: OpenFile, longest: int) -> _End:
     """The record at the end of the file; the directory must end where it begins."""
     size = file.stat.size
-    tail = file.read(size - min(size, _LONGEST_END), min(size, _LONGEST_END))
+    tail = file.read(size - min(size, longest), min(size, longest))
     at = tail.rfind(END)
     if at < 0 or len(tail) - at < END_FIELDS.size:
         raise wrong(file, "it has no end of a zip archive: it is cut off, or no zip archive")
@@ -166,9 +169,6 @@ def _read_end(file: OpenFile) -> _End:
     if length > MOST_DIRECTORY_BYTES:
         raise wrong(file, f"its directory has {length} bytes; {MOST_DIRECTORY_BYTES} is the limit")
     return _End(entries, offset, length, comment)
-
-
-_LONGEST_END = END_FIELDS.size + MOST_COMMENT_BYTES
 
 
 def _read_wide_end(file: OpenFile, end: int) -> tuple[int, ...] | None:

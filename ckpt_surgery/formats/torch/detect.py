@@ -16,6 +16,7 @@ from ckpt_surgery.storage.listing import is_directory, is_file, names_in
 
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
 INDEX_SUFFIX = ".bin.index.json"
+DISTRIBUTED = ".distcp"
 MODELS = ("pytorch_model", "diffusion_pytorch_model", "adapter_model")
 """Names of the files of models in directories, before `.bin`."""
 _PART = re.compile(
@@ -26,8 +27,13 @@ _SHARD = re.compile(rf"({'|'.join(MODELS)})-\d+-of-\d+\.bin\Z")
 
 
 def detect(path: PathLike) -> bool:
-    """Whether a path is a PyTorch zip file, an index of shards, or a model's directory; damaged ones too."""
+    """Whether a path is a PyTorch zip file, an index of shards, or a model's directory; damaged ones too.
+
+    The files of a distributed checkpoint, which consist of such zip files, are none.
+    """
     place = os.fspath(path)
+    if place.endswith(DISTRIBUTED):
+        return False
     try:
         if is_directory(place):
             names = names_in(place)

@@ -1,0 +1,141 @@
+"""What the data files hold: the bytes of each chunk, and the values of what is not a tensor."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.dcp.index import Place, Stored, StoredObject, StoredTensor
+from ckpt_surgery.formats.dcp.items import read_items
+from ckpt_surgery.formats.dcp.pieces import Piece
+from ckpt_surgery.formats.shared.raw_arrays import Opaque
+from ckpt_surgery.formats.shared.torch_archive import Saved
+from ckpt_surgery.formats.shared.torch_globals import RESAVE, Tensor, what_is
+from ckpt_surgery.formats.shared.torch_tree import (
+    MOST_PROBLEMS,
+    NODE_SLACK,
+    TEXT_GAIN,
+    TEXT_SLACK,
+    TorchLeaves,
+    list_leaves,
+    stored_tensor,
+)
+from ckpt_surgery.formats.shared.torch_unpickler import load
+from ckpt_surgery.storage.failures import DAMAGED, named, told
+from ckpt_surgery.storage.listing import FileStat
+from ckpt_surgery.storage.reading import opened
+
+REMEMBERED_BYTES, REMEMBERED = 1024, 4096
+"""Pickles of at most so many bytes are read once, and so many of them: chunks of one shape have the same."""
+TOO_MANY = "all objects up to here have more leaves together than their size allows"
+MOST_REASON = 500
+"""Characters of the reason why an object cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One archive in a data file: a chunk of a tensor, or an object."""
+
+    entry: int
+    """Number of the tensor or object in the index."""
+    chunk: int
+    """Number of the chunk of the tensor; 0 for an object."""
+    place: Place
+
+
+@dataclass
+class Contents:
+    """What was found in the data files so far."""
+
+    pieces: dict[tuple[int, int], Piece] = field(default_factory=dict)
+    """Each chunk, by the numbers of its tensor and of the chunk."""
+    objects: dict[int, TorchLeaves | Opaque] = field(default_factory=dict)
+    """The leaves of each object, or why it has none, by its number."""
+    leaf_room: int = NODE_SLACK
+    """How many more leaves all objects can have. As `text_room`, it grows with the bytes that are read."""
+    text_room: int = TEXT_SLACK
+    """How many more characters their keys can have together."""
+    known: dict[bytes, object] = field(default_factory=dict)
+    """Values of short pickles of tensors."""
+
+
+def items_by_file(index: Sequence[Stored]) -> dict[str, list[Item]]:
+    """The items of every data file, by its name."""
+    found: dict[str, list[Item]] = {}
+    for number, entry in enumerate(index):
+        places = [entry.place] if isinstance(entry, StoredObject) else [chunk.place for chunk in entry.chunks]
+        for chunk, place in enumerate(places):
+            found.setdefault(place.file, []).append(Item(number, chunk, place))
+    return found
+
+
+def read_contents(
+    index: Sequence[Stored], items: Mapping[str, Sequence[Item]], files: Mapping[str, tuple[str, FileStat]]
+) -> Contents:
+    """The contents of all data files.
+
+    `files`: the path of each by its name, with its size and time. Raises SourceError with the keys of
+    tensors that are not what the index says, MOST_PROBLEMS at most.
+    """
+    contents = Contents()
+    problems: list[Problem] = []
+    for name, listed in items.items():
+        path, stat = files[name]
+        with opened(path, stat) as file:
+            for number, saved in read_items(file, [item.place for item in listed]):
+                item = listed[number]
+                try:
+                    _add(contents, index[item.entry], item, saved, path)
+                except SourceError as error:
+                    problems += named(index[item.entry].key, error).problems
+                if contents.leaf_room < 0 or contents.text_room < 0:
+                    raise SourceError(f"{shown(path)}: {TOO_MANY}", hint=RESAVE)
+                if len(problems) >= MOST_PROBLEMS:
+                    raise SourceError(*problems)
+    if problems:
+        raise SourceError(*problems)
+    return contents
+
+
+def _add(contents: Contents, entry: Stored, item: Item, saved: Saved, path: str) -> None:
+    if isinstance(entry, StoredTensor):
+        contents.pieces[item.entry, item.chunk] = _piece(contents, entry, item, saved, path)
+        return
+    found = _leaves(entry, saved, path)
+    contents.objects[item.entry] = found
+    leaves = found.leaves if isinstance(found, TorchLeaves) else ()
+    contents.leaf_room += len(saved.pickle) - len(leaves)
+    contents.text_room += TEXT_GAIN * len(saved.pickle) - sum(map(len, leaves))
+
+
+def _leaves(entry: StoredObject, saved: Saved, path: str) -> TorchLeaves | Opaque:
+    """The leaves of an object; an opaque one where it asks for anything but plain values and tensors."""
+    try:
+        value = load(saved.pickle)
+        return list_leaves(value, path, saved.offset_of, "", len(saved.pickle), entry.key)
+    except SourceError as error:
+        return Opaque(f"is a Python object that is not read: {told(error)[:MOST_REASON]}", RESAVE)
+
+
+def _piece(contents: Contents, entry: StoredTensor, item: Item, saved: Saved, path: str) -> Piece:
+    """The chunk of a tensor. Raises SourceError where it is not what the index says."""
+    region, value = entry.chunks[item.chunk].region, _value(contents, saved.pickle)
+    wanted = ArraySpec(region.shape, entry.spec.dtype)
+    if not isinstance(value, Tensor) or (value.shape, value.dtype) != (wanted.shape, wanted.dtype):
+        found = ArraySpec(value.shape, value.dtype) if isinstance(value, Tensor) else what_is(value)
+        raise SourceError(
+            f"its chunk of {list(region.shape)} at {list(region.starts)} is {wanted}, "
+            f"but {shown(path)} has {found} at byte {item.place.offset}",
+            hint=DAMAGED,
+        )
+    return Piece(region, stored_tensor(value, path, saved.offset_of(value.storage)))
+
+
+def _value(contents: Contents, pickle: bytes) -> object:
+    if pickle in contents.known:
+        return contents.known[pickle]
+    value = load(pickle)
+    if isinstance(value, Tensor) and len(pickle) <= REMEMBERED_BYTES and len(contents.known) < REMEMBERED:
+        contents.known[pickle] = value
+    return value

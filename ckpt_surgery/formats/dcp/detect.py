@@ -1,0 +1,38 @@
+"""Which directories are distributed checkpoints of PyTorch.
+
+Source of the conventions: torch.distributed.checkpoint.filesystem (2.2 to 2.13).
+"""
+
+import os
+
+from ckpt_surgery.core.arguments import PathLike
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.storage.listing import directory_names
+from ckpt_surgery.storage.reading import opened
+
+METADATA = ".metadata"
+"""Name of the file that says what there is and where; it is written last."""
+DATA_SUFFIX = ".distcp"
+MODULE = b"torch.distributed.checkpoint.metadata"
+"""The first name in the pickle that a metadata file is, unless its class is of another library."""
+_HEAD_BYTES = 512
+
+
+def detect(path: PathLike) -> bool:
+    """Whether a path is a directory of data files, or of a metadata file alone; damaged ones too."""
+    place = os.fspath(path)
+    try:
+        names = directory_names(place).files
+    except SourceError:
+        return False
+    if any(name.endswith(DATA_SUFFIX) for name in names):
+        return True
+    return METADATA in names and _is_metadata(os.path.join(place, METADATA))
+
+
+def _is_metadata(path: str) -> bool:
+    try:
+        with opened(path) as file:
+            return MODULE in file.read(0, min(_HEAD_BYTES, file.stat.size))
+    except SourceError:
+        return False

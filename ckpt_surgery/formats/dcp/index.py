@@ -1,0 +1,219 @@
+"""What `.metadata` says: tensors and their chunks, other objects, and the places of their bytes in files.
+
+Everything is checked but for what only the data files tell. Source of the format: the classes of
+torch.distributed.checkpoint.metadata and .filesystem (2.2 to 2.13).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
+from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.formats.dcp.tiling import check_tiling
+from ckpt_surgery.formats.dcp.vocabulary import CHUNK, INDEX, OBJECT, PLACE, PROPERTIES, ROOTS, TENSOR
+from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
+from ckpt_surgery.formats.shared.torch_globals import Record, is_number, is_numbers, what_is
+from ckpt_surgery.formats.shared.torch_tree import (
+    MOST_DEPTH,
+    MOST_PROBLEMS,
+    TEXT_GAIN,
+    TEXT_SLACK,
+    check_unicode,
+)
+from ckpt_surgery.storage.failures import DAMAGED, named
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The bytes that `torch.save` wrote for one chunk or object."""
+
+    file: str
+    """Name of the file in the checkpoint's directory."""
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A box of a tensor that has elements, and the place of its bytes."""
+
+    region: Region
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor; its chunks hold every element exactly once."""
+
+    key: Key
+    spec: ArraySpec
+    chunks: tuple[StoredChunk, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """Anything that is not a tensor."""
+
+    key: Key
+    place: Place
+
+
+MOST_NAME = 255
+"""Limit on the characters of a file's name."""
+Stored = StoredTensor | StoredObject
+Places = Mapping[tuple[str, Shape | None], Place]
+"""The places of chunks by name and offsets, and of objects by name and None."""
+
+
+def read_index(root: object, metadata_bytes: int) -> list[Stored]:
+    """What a checkpoint consists of, in its own order.
+
+    `root`: the unpickled metadata. `metadata_bytes`: length of the pickle, which bounds the length of all
+    keys. Raises SourceError with the names of what is not right, MOST_PROBLEMS at most.
+    """
+    fields = _fields(root, ROOTS, "the metadata")
+    entries = fields.get("state_dict_metadata")
+    if type(entries) is not dict or not all(type(name) is str for name in entries):
+        raise _damaged("`state_dict_metadata` is not a dictionary by names")
+    places = _places(fields.get("storage_data"))
+    paths = fields.get("planner_data")
+    found: list[Stored] = []
+    problems: list[Problem] = []
+    room = TEXT_SLACK + TEXT_GAIN * metadata_bytes
+    for name, entry in entries.items():
+        try:
+            key = _key(name, paths if type(paths) is dict else {}, room)
+            room -= len(key.text)
+            found.append(_stored(name, key, entry, places))
+        except SourceError as error:
+            problems += named(Key.of([name[:200]]), error).problems
+            if len(problems) >= MOST_PROBLEMS:
+                break
+    if problems:
+        raise SourceError(*problems)
+    return found
+
+
+def _damaged(what: str) -> SourceError:
+    return SourceError(what, hint=DAMAGED)
+
+
+def _fields(value: object, names: tuple[str, ...], what: str) -> Mapping[str | int, object]:
+    """The fields of a record of one of these classes. `what` it should be is for the error."""
+    if not isinstance(value, Record) or value.name not in names:
+        raise _damaged(f"{what} is {what_is(value)}, not an instance of `{names[0]}`")
+    return value.fields
+
+
+# --- keys -------------------------------------------------------------------------------------------------
+
+
+def _key(name: str, paths: Mapping[object, object], room: int) -> Key:
+    """The key of a name: its path in the tree that was saved, or the name split on `/` where none is told."""
+    check_unicode(name)
+    path = paths.get(name, tuple(name.split("/")))
+    parts = path if type(path) is tuple else ()
+    if not parts or not all(type(part) is str or is_number(part) for part in parts):
+        raise _damaged("its path in `planner_data` does not consist of names and indices")
+    if len(parts) > MOST_DEPTH and name in paths:
+        raise SourceError(f"is nested more than {MOST_DEPTH} deep", hint=DAMAGED)
+    if sum(len(part) + 1 for part in parts if type(part) is str) > room:
+        raise SourceError("its keys are longer together than its size allows", hint=DAMAGED)
+    key = Key(tuple(map(str, parts)), tuple(type(part) is int for part in parts))
+    check_unicode(key.text)
+    return key
+
+
+# --- places -----------------------------------------------------------------------------------------------
+
+
+def _places(storage: object) -> Places:
+    """The place of every chunk and object. Raises SourceError for files that are not in the directory."""
+    if type(storage) is not dict:
+        raise _damaged("`storage_data` is not a dictionary")
+    found = {}
+    for index, place in storage.items():
+        fields = _fields(index, (INDEX,), "a key of `storage_data`")
+        name, offset = fields.get("fqn"), fields.get("offset")
+        if type(name) is not str or not (offset is None or is_numbers(offset)):
+            raise _damaged("a key of `storage_data` does not have a name and offsets")
+        try:
+            found[name, offset] = _place(place)
+        except SourceError as error:
+            raise named(Key.of([name[:200]]), error) from error
+    return found
+
+
+def _place(value: object) -> Place:
+    fields = _fields(value, (PLACE,), "its place")
+    file, offset, length = (fields.get(name) for name in ("relative_path", "offset", "length"))
+    if type(file) is not str or not is_number(offset) or not is_number(length):
+        raise _damaged("its place is not a file, an offset and a length")
+    if file in ("", ".", "..") or set(file) & set("/\\\0") or len(file) > MOST_NAME:
+        raise _damaged(f"should be in `{shown(file[:200])}`, which is not a plain file name")
+    check_unicode(file)
+    transforms = fields.get("transform_descriptors")
+    if transforms:
+        listed = few([shown(str(name)[:50]) for name in transforms]) if type(transforms) is list else "some"
+        raise SourceError(
+            f"is stored through transforms ({listed}), which are not undone",
+            hint="Load it with torch, and save it without `_extensions`.",
+        )
+    return Place(file, offset, length)
+
+
+# --- tensors ----------------------------------------------------------------------------------------------
+
+
+def _stored(name: str, key: Key, entry: object, places: Places) -> Stored:
+    """The tensor or object of an entry. Raises SourceError without the name."""
+    if isinstance(entry, Record) and entry.name == OBJECT:
+        if (name, None) not in places:
+            raise _damaged("`storage_data` does not have its place")
+        return StoredObject(key, places[name, None])
+    fields = _fields(entry, (TENSOR,), "its description")
+    spec = _spec(fields)
+    chunks = tuple(_chunks(name, spec, fields.get("chunks"), places))
+    if spec.size:
+        check_tiling(spec.shape, [chunk.region for chunk in chunks])
+    return StoredTensor(key, spec, chunks)
+
+
+def _spec(fields: Mapping[str | int, object]) -> ArraySpec:
+    dtype = _fields(fields.get("properties"), PROPERTIES, "the record of its properties").get(0)
+    shape = fields.get("size")
+    if not isinstance(dtype, np.dtype):
+        raise _damaged(f"its dtype is {what_is(dtype)}")
+    if not is_numbers(shape):
+        raise _damaged("its size is not a shape")
+    if len(shape) > MOST_AXES:
+        raise SourceError(f"has {len(shape)} axes; {MOST_AXES} is the limit", hint=DAMAGED)
+    if beyond_memory(shape, dtype.itemsize):
+        raise _damaged(f"has a shape beyond all memory: {list(shape)}")
+    return ArraySpec(shape, dtype)
+
+
+def _chunks(name: str, spec: ArraySpec, entries: object, places: Places) -> Iterator[StoredChunk]:
+    """The chunks that have elements: ranks that have none of a tensor's are listed with empty chunks."""
+    if type(entries) is not list:
+        raise _damaged("its chunks are not a list")
+    for entry in entries:
+        fields = _fields(entry, (CHUNK,), "a chunk")
+        offsets, sizes = fields.get("offsets"), fields.get("sizes")
+        if not is_numbers(offsets) or not is_numbers(sizes):
+            raise _damaged("a chunk does not have offsets and sizes")
+        stops = tuple(map(sum, zip(offsets, sizes, strict=False)))
+        if not len(offsets) == len(sizes) == spec.ndim or any(map(int.__gt__, stops, spec.shape)):
+            raise _damaged(
+                f"its chunk of {list(sizes)[:MOST_AXES]} at {list(offsets)[:MOST_AXES]} "
+                f"is not within {list(spec.shape)}"
+            )
+        if 0 in sizes:
+            continue
+        if (name, offsets) not in places:
+            raise _damaged(f"`storage_data` does not have the place of its chunk at {list(offsets)}")
+        yield StoredChunk(Region(offsets, stops), places[name, offsets])
