@@ -12,7 +12,8 @@ from typing import Any
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.storage.failures import DAMAGED
+from ckpt_surgery.formats.hdf5.global_heaps import SIGNATURE, check_heap
+from ckpt_surgery.storage.failures import DAMAGED, about
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import opened
 
@@ -59,11 +60,20 @@ class FileView:
         self.readinto(buffer)
         return bytes(buffer)
 
+    def _bytes(self, offset: int, count: int) -> bytes:
+        buffer = bytearray(count)
+        self._fill(offset, memoryview(buffer))
+        return bytes(buffer)
+
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer with the next bytes. Raises SourceError where the range ends before."""
         view = memoryview(buffer).cast("B")
         try:
             self._fill(self._position, view)
+            if view[: len(SIGNATURE)] == SIGNATURE:
+                start = self._position
+                with about(self.path):
+                    check_heap(lambda at, count: self._bytes(start + at, count), self.size - start)
         except Exception as error:
             self.failure = self.failure or error
             raise

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import SourceError, SurgeryError, UsageError
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.storage.failures import DAMAGED
@@ -45,9 +45,11 @@ def opened_hdf5(view: FileView) -> Iterator[Any]:
     try:
         with h5py.File(view, "r") as file:
             yield file.id
-    except LIBRARY_ERRORS as error:
-        if view.failure is not None:
+    except (SurgeryError, *LIBRARY_ERRORS) as error:
+        if view.failure is not None and error is not view.failure:
             raise view.failure from error
+        if isinstance(error, SurgeryError):
+            raise
         raise SourceError(
             f"{shown(view.path)} cannot be read as an HDF5 file: {library_text(error)}", hint=DAMAGED
         ) from error

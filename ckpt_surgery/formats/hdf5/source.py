@@ -28,6 +28,9 @@ from ckpt_surgery.storage.failures import about, named
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
 
+WIDTH = 8
+"""Bytes of offsets and lengths in a file's index."""
+
 
 class Hdf5Source(RawArraysSource):
     """An HDF5 file, opened for reading. Safe to use from several threads."""
@@ -108,9 +111,20 @@ def open_hdf5(path: str, selection: Selection) -> Hdf5Source:
     view = FileView(name, file.stat, room.start, room.size)
     with opened_hdf5(view) as h5:
         with about(name):
+            _check_widths(h5)
             datasets = listed(h5, room)
         metadata = root_attributes(h5)
     return Hdf5Source(path, name, file.stat, datasets, metadata)
+
+
+def _check_widths(h5: Any) -> None:
+    """Raise SourceError where numbers in the index are not as wide as all current programs write them."""
+    widths = h5.get_create_plist().get_sizes()
+    if widths != (WIDTH, WIDTH):
+        raise SourceError(
+            f"its offsets and lengths have {widths[0]} and {widths[1]} bytes instead of {WIDTH}",
+            hint="Write it again with h5py, or with `h5repack`.",
+        )
 
 
 def _room(file: OpenFile) -> Room:
