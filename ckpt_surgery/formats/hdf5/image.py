@@ -97,16 +97,20 @@ class SparseFile(io.RawIOBase):
 
     def pieces(self) -> Iterator[tuple[int, bytes]]:
         """Every range that was written, as offset and bytes: ascending, and joined where they touch."""
-        start = stop = 0
-        for begin, end in (*sorted(self._written.items()), (self._size, self._size)):
-            if begin > stop or begin >= self._size:
-                if stop > start:
-                    self._position = start
-                    data = bytearray(min(stop, self._size) - start)
-                    self.readinto(data)
-                    yield start, bytes(data)
-                start = begin
-            stop = max(stop, end)
+        runs: list[tuple[int, int]] = []
+        for begin, end in sorted(self._written.items()):
+            stop = min(end, self._size)
+            if begin >= stop:
+                continue
+            if runs and begin <= runs[-1][1]:
+                runs[-1] = (runs[-1][0], max(stop, runs[-1][1]))
+            else:
+                runs.append((begin, stop))
+        for begin, stop in runs:
+            data = bytearray(stop - begin)
+            self.seek(begin)
+            self.readinto(data)
+            yield begin, bytes(data)
 
 
 def _split(position: int, length: int) -> Iterator[tuple[int, slice, slice]]:
