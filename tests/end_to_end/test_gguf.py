@@ -1,0 +1,233 @@
+"""Models of llama.cpp in: what plans say of quantized leaves, and what comes out in other formats."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+
+import ckpt_surgery
+from ckpt_surgery import api, restore
+from ckpt_surgery.core.errors import SourceError
+from tests.formats.gguf.files import dequantized, save, save_blocks, stored_blocks
+from tests.support.arrays import array
+from tests.support.command_line import run
+from tests.support.comparing import assert_same
+from tests.support.libraries import DESTINATIONS
+from tests.support.plans import transfers_of
+from tests.support.reading import read
+from tests.support.recipes import write_recipe
+
+PLAIN = {"norm": array((64,), "float32"), "head": array((8, 64), "float16")}
+
+
+def finite_blocks(type: Type, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Random blocks whose scales are one."""
+    blocks = stored_blocks(shape, type, seed)
+    each = blocks.reshape(-1, gguf.GGML_QUANT_SIZES[type][1])
+    for place in {Type.Q4_K: (0, 2), Type.Q6_K: (208,)}.get(type, (0,)):
+        each[:, place : place + 2] = np.array([0x3C00], "<u2").view(np.uint8)
+    return blocks
+
+
+def a_model(path: Path, *types: Type) -> tuple[Path, dict[str, np.ndarray]]:
+    """A file with a leaf of each of these types, and others; and the values of those that are read."""
+    stored = {f"blk.{i}.w": (type, finite_blocks(type, (8, 512), i)) for i, type in enumerate(types)}
+    values = {name: dequantized(*one) for name, one in stored.items()}
+    return save_blocks(stored, path, PLAIN), values | PLAIN
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    return a_model(tmp_path / "model.gguf", Type.Q8_0, Type.Q4_0, Type.Q4_K, Type.Q6_K, Type.Q4_K)
+
+
+@pytest.mark.parametrize("name", DESTINATIONS)
+def test_every_format_takes_it(name: str, model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    path, values = model
+    file, load = DESTINATIONS[name]
+    result = ckpt_surgery.convert(path, tmp_path / file)
+    assert_same(load(tmp_path / file), values)
+    told = [warning for warning in result.plan.warnings if "stored as" in warning]
+    assert told == [
+        "2 leaves are stored as Q4_K, 1 as Q8_0, 1 as Q4_0, 1 as Q6_K: they are dequantized to float32"
+    ]
+
+
+def test_plain_numbers_are_copied_and_blocks_computed(
+    model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    for name in ("out", "out.safetensors", "out.npz"):
+        plan = api.plan(None, model[0], dst=tmp_path / name)
+        transfers = transfers_of(plan)
+        assert {transfers[key] for key in transfers if key.startswith("blk")} == {"compute"}
+        assert not {transfers[key] for key in PLAIN} & {"compute"}
+
+
+def test_a_file_without_blocks_needs_no_word(tmp_path: Path) -> None:
+    path = save(PLAIN, tmp_path / "x.gguf")
+    assert ckpt_surgery.convert(path, tmp_path / "out").plan.warnings == ()
+
+
+def test_only_leaves_that_are_read_count(model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.[1-4].w', drop: true}]")
+    (told,) = api.plan(recipe, model[0], dst=tmp_path / "out").warnings
+    assert told == "1 leaf is stored as Q8_0: it is dequantized to float32"
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.*', drop: true}]")
+    assert api.plan(recipe, model[0], dst=tmp_path / "out").warnings == ()
+
+
+def test_a_leaf_that_is_read_often_counts_once(
+    model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path
+) -> None:
+    rules = (
+        "version: 1\nrules: [{match: 'blk.0.w', to: {a: x, b: x + x, c: x.T}}, {match: 'blk.*', drop: true}]"
+    )
+    (told,) = api.plan(write_recipe(tmp_path, rules), model[0], dst=tmp_path / "out").warnings
+    assert told.startswith("1 leaf is stored as Q8_0")
+
+
+def test_types_that_are_not_read_are_refused_when_they_are_used(tmp_path: Path) -> None:
+    """All of them at once, before anything is written; dropped, they are nobody's concern."""
+    path, values = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.IQ4_XS, Type.Q5_K, Type.IQ4_XS)
+    says = (
+        r"2 leaves are stored as IQ4_XS, which cannot be read: `blk\.1\.w`, `blk\.3\.w`\n"
+        r"  Drop them, or take the model that this one was made from\.\n\n"
+        r"1 leaf is stored as Q5_K, which cannot be read: `blk\.2\.w`\n  Drop it, or"
+    )
+    for run_it in (
+        lambda: api.plan(None, path, dst=tmp_path / "out"),
+        lambda: ckpt_surgery.convert(path, tmp_path / "out"),
+        lambda: restore(None, path),
+    ):
+        with pytest.raises(SourceError) as caught:
+            run_it()
+        told = re.sub(r"blk\.\{1,3\}\.w", "blk.1.w`, `blk.3.w", str(caught.value))
+        assert re.match(says, told), told
+    assert not (tmp_path / "out").exists()
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: 'blk.[123].w', drop: true}]")
+    api.apply(recipe, path, dst=tmp_path / "out")
+    assert_same(read(tmp_path / "out"), {"blk.0.w": values["blk.0.w"], **PLAIN})
+
+
+def test_what_inspect_says(tmp_path: Path) -> None:
+    path, _ = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.IQ4_XS, Type.Q8_0)
+    assert "stored as Q8_0 in 2 leaves, IQ4_XS in 1 leaf (cannot be read)" in run("inspect", str(path)).stdout
+    assert "[8,512] C IQ4_XS" in run("inspect", "-v", str(path)).stdout
+    found: dict[str, Any] = json.loads(run("inspect", str(path), "--json", "-", "--stats").stdout)
+    leaves = {leaf["key"]: leaf for leaf in found["leaves"]}
+    assert [leaves[key].get("stored_as") for key in ("blk.0.w", "blk.1.w", "norm")] == [
+        "Q8_0",
+        "IQ4_XS",
+        None,
+    ]
+    assert leaves["blk.1.w"]["unread"] == "it is stored as IQ4_XS, which cannot be read"
+    assert "mean" in leaves["blk.0.w"]
+    assert found["metadata"] == {"general.architecture": "llama"}
+
+
+def test_what_diff_says(tmp_path: Path) -> None:
+    path, _ = a_model(tmp_path / "m.gguf", Type.Q8_0, Type.IQ4_XS)
+    difference = ckpt_surgery.diff(path, path, values=True)
+    assert difference.uncompared is not None
+    assert [(one.key, one.why) for one in difference.uncompared] == [
+        ("blk.1.w", "it is stored as IQ4_XS, which cannot be read")
+    ]
+
+
+def test_the_metadata_is_the_config_of_recipes(tmp_path: Path) -> None:
+    """Where no config.json lies beside the file."""
+
+    def about(writer: gguf.GGUFWriter) -> None:
+        writer.add_block_count(2)
+        writer.add_array("llama.feed_forward_length", [64, 32])
+        writer.add_array("tokenizer.ggml.tokens", ["w"] * 1000)
+
+    (tmp_path / "in").mkdir()
+    path = save({"x": np.ones(4, np.float32)}, tmp_path / "in" / "m.gguf", about)
+    recipe = write_recipe(
+        tmp_path,
+        "version: 1\nparams: {n: {default: 7, config: llama.block_count}}\n"
+        "rules: [{match: x, value: \"x * n + config['llama.feed_forward_length'][1]\"}]",
+    )
+    api.apply(recipe, path, dst=tmp_path / "out")
+    assert read(tmp_path / "out")["x"].tolist() == [34.0] * 4
+    kept = ckpt_surgery.inspect(tmp_path / "out").metadata
+    assert kept["llama.block_count"] == 2
+    assert kept["tokenizer.ggml.tokens"] == {"type": "string", "length": 1000}
+    (path.parent / "config.json").write_text('{"llama.block_count": 3, "llama.feed_forward_length": [0, 0]}')
+    api.apply(recipe, path, dst=tmp_path / "again")
+    assert read(tmp_path / "again")["x"].tolist() == [3.0] * 4
+
+
+def test_a_saved_plan(model: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    api.plan(None, model[0], dst=tmp_path / "out", out=saved)
+    api.apply(saved)
+    assert_same(read(tmp_path / "out"), model[1])
+
+
+def test_little_memory_is_enough(tmp_path: Path) -> None:
+    """A leaf of 32 MiB in float32, in chunks of 8; transposed, so that each region takes some of all rows."""
+    shape = (2048, 4096)
+    blocks = finite_blocks(Type.Q4_K, shape, 0)
+    path = save_blocks({"w": (Type.Q4_K, blocks)}, tmp_path / "m.gguf")
+    recipe = write_recipe(tmp_path, "version: 1\nrules: [{match: w, value: \"cast(x.T, 'bfloat16')\"}]")
+    result = api.apply(recipe, path, dst=tmp_path / "out", memory="32MiB", workers=1)
+    assert result.plan.costs.peak_memory <= 32 * 2**20
+    found = read(tmp_path / "out")["w"]
+    assert_same({"w": found}, {"w": dequantized(Type.Q4_K, blocks).T.astype(found.dtype)})
+
+
+# --- the recipe of the cookbook ---------------------------------------------------------------------------
+
+PAGE = Path(__file__).parents[2] / "docs/cookbook/gguf.md"
+
+
+@pytest.mark.slow
+def test_transformers_reads_the_same_from_a_llama(tmp_path: Path) -> None:
+    """Which has a reader of its own: both undo what the converter does to query and key."""
+    from transformers import AutoModelForCausalLM
+
+    sizes = {"heads": 4, "kv_heads": 2, "width": 64, "inner": 96, "words": 50}
+    layer = {
+        **{f"attn_{name}": (64,) for name in ("norm",)},
+        "attn_q": (64, 64),
+        "attn_k": (32, 64),
+        "attn_v": (32, 64),
+        "attn_output": (64, 64),
+        "ffn_norm": (64,),
+        "ffn_gate": (96, 64),
+        "ffn_up": (96, 64),
+        "ffn_down": (64, 96),
+    }
+    shapes = {"token_embd": (50, 64), "output_norm": (64,), "output": (50, 64)} | {
+        f"blk.{i}.{name}": shape for i in range(2) for name, shape in layer.items()
+    }
+
+    def about(writer: gguf.GGUFWriter) -> None:
+        writer.add_block_count(2)
+        writer.add_context_length(64)
+        writer.add_embedding_length(sizes["width"])
+        writer.add_feed_forward_length(sizes["inner"])
+        writer.add_head_count(sizes["heads"])
+        writer.add_head_count_kv(sizes["kv_heads"])
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_rope_freq_base(10_000.0)
+        writer.add_vocab_size(sizes["words"])
+
+    arrays = {f"{name}.weight": array(shape, "float32", i) for i, (name, shape) in enumerate(shapes.items())}
+    (tmp_path / "model").mkdir()
+    path = save(arrays, tmp_path / "model" / "m.gguf", about)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "model", gguf_file="m.gguf").state_dict()
+    shown = re.search(r"```yaml\n# gguf-llama\.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert shown
+    (tmp_path / "recipe.yaml").write_text(shown[1])
+    api.apply(tmp_path / "recipe.yaml", path, dst=tmp_path / "out.safetensors")
+    ours = read(tmp_path / "out.safetensors")
+    assert_same(ours, {name: theirs[name].float().numpy() for name in ours})
+    assert ours.keys() == theirs.keys()
