@@ -5,8 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core import blocks
-from ckpt_surgery.core.arrays import ArraySpec
 from ckpt_surgery.core.blocks import read_regions
 from tests.support.leaves import array_leaf
 from tests.support.memory import MemorySource
@@ -46,19 +44,3 @@ def test_read_regions_cover_everything_once(axes, memory, codec):
         assert all(start % c == 0 for start, c in zip(region.starts, chunks, strict=True)) or codec == "raw"
         seen[region.slices] += 1
     assert (seen == 1).all()
-
-
-VALUES = [
-    ((8, 8), 8 * 8 * 8, (8, 8), "all of it fits"),
-    ((8, 8), 200, (3, 8), "rows"),
-    ((8, 8), 40, (1, 5), "a part of a row"),
-    ((8, 8), 1, (1, 1), "one element at least"),
-    ((2, 0, 3), 16, (1, 1, 2), "without elements"),
-    ((), 16, (), "a scalar"),
-]
-
-
-@pytest.mark.parametrize(("shape", "nbytes", "wanted", "what"), VALUES, ids=[row[-1] for row in VALUES])
-def test_blocks_of_what_is_computed(shape, nbytes, wanted, what, monkeypatch):
-    monkeypatch.setattr(blocks, "READ_BYTES", nbytes)
-    assert blocks.value_block(ArraySpec(shape, np.dtype(np.float64))) == wanted

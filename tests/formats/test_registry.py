@@ -169,8 +169,8 @@ def test_the_wrong_format_is_told_with_the_right_one(car: Format, tmp_path: Path
 
 
 def test_the_wrong_format_for_what_nobody_reads(car: Format, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"GGUF\x03\0\0\0")
-    with pytest.raises(SourceError, match=r"x was to be read as car, but looks like a GGUF file.*no wheels"):
+    (tmp_path / "x").write_bytes(b"<!doctype html>")
+    with pytest.raises(SourceError, match=r"x was to be read as car, but looks like a web page.*no wheels"):
         formats.open_source(str(tmp_path / "x"), "car")
 
 
