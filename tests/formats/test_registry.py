@@ -170,7 +170,9 @@ def test_the_wrong_format_is_told_with_the_right_one(car: Format, tmp_path: Path
 
 def test_the_wrong_format_for_what_nobody_reads(car: Format, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"<!doctype html>")
-    with pytest.raises(SourceError, match=r"x was to be read as car, but looks like a web page.*no wheels"):
+    with pytest.raises(
+        SourceError, match=r"x cannot be read as car; it looks like a web page: x has no wheels"
+    ):
         formats.open_source(str(tmp_path / "x"), "car")
 
 
