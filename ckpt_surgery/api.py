@@ -13,7 +13,7 @@ from typing import Unpack
 from ckpt_surgery import document_paths, sharing
 from ckpt_surgery.companions import Wanted, companions_of, may_have
 from ckpt_surgery.completing import completed
-from ckpt_surgery.core.arguments import CheckpointLike, PathLike, RecipeLike
+from ckpt_surgery.core.arguments import Assignments, CheckpointLike, PathLike, RecipeLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
@@ -162,6 +162,8 @@ def convert(
     src: PathLike,
     dst: PathLike,
     *,
+    to: str | None = None,
+    set: Assignments = (),
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
@@ -174,10 +176,20 @@ def convert(
 ) -> Result:
     """Write a checkpoint in another format, all its leaves as they are: `apply` without a recipe.
 
+    With `to`, the name of a layout such as `maxtext` or `hf`, it is `apply` with the packaged recipe for the
+    model and this layout: the model is what `model_type` in the `config.json` beside `src` says, or the
+    record of an earlier conversion. `set` gives values to the recipe's other params.
+
     Raises SurgeryError; then nothing is published.
     """
+    if to is None and set:
+        raise UsageError(
+            "`set` is for the params of a recipe, and nothing says which recipe",
+            hint='Name a layout, as in `to="maxtext"`, or use `apply`.',
+        )
+    recipe, given = (None, ()) if to is None else _recipe_to(src, to, set, options)
     return apply(
-        None,
+        recipe,
         src,
         dst=dst,
         overwrite=overwrite,
@@ -188,8 +200,20 @@ def convert(
         scheduler=scheduler,
         progress=progress,
         on_plan=on_plan,
+        set=given,
         **options,
     )
+
+
+def _recipe_to(
+    src: PathLike, to: str, set: Assignments, options: ConvertOptions
+) -> tuple[str, tuple[str, ...]]:
+    """The recipe that converts to a layout, and the values of its params."""
+    from ckpt_surgery import choosing  # imports what only layouts need
+
+    which = {name: options.get(name) for name in ("step", "item", "src_format")}
+    choice = choosing.chosen(src, to, set, **which)  # type: ignore[arg-type]
+    return choice.recipe, choice.set
 
 
 def on_cluster(engine: str, scheduler: str | None) -> bool:

@@ -50,7 +50,17 @@ OF_API = {
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
     *("clusters", "completing", "inferring", "shard_jobs", "shard_places", "sharded", "stages"),
-    *("backwards", "companions", "merges", "reporting", "results", "url_destinations", "wholeness"),
+    *(
+        "backwards",
+        "choosing",
+        "companions",
+        "merges",
+        "models",
+        "reporting",
+        "results",
+        "url_destinations",
+        "wholeness",
+    ),
 }
 """Modules of the package itself: the functions of the commands, where all wings meet."""
 PUBLIC = set(ckpt_surgery.__all__)

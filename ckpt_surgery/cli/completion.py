@@ -43,6 +43,15 @@ def _packaged(incomplete: str, left_out: str = "") -> "list[CompletionItem]":
     ]
 
 
+def complete_layout(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Layouts that models can be converted to."""
+    from click.shell_completion import CompletionItem
+
+    from ckpt_surgery.models import layouts
+
+    return [CompletionItem(name) for name in layouts() if name.startswith(incomplete)]
+
+
 def complete_code(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
     """Codes of problems."""
     return _beginning(Code, incomplete.upper())

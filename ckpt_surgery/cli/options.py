@@ -190,6 +190,15 @@ def selection_options(function: F) -> F:
     return _all(options, function)
 
 
+set_option = click.option(
+    "--set",
+    multiple=True,
+    callback=_assignments,
+    metavar="NAME=VALUE",
+    help="Set a parameter of the recipe.",
+)
+
+
 def recipe_options(function: F) -> F:
     """Options of `apply`, `plan` and `explain` that concern the recipe."""
     options = (
@@ -207,13 +216,7 @@ def recipe_options(function: F) -> F:
             shell_complete=complete_path,
             help="Checkpoint or listing whose structure the result must have.",
         ),
-        click.option(
-            "--set",
-            multiple=True,
-            callback=_assignments,
-            metavar="NAME=VALUE",
-            help="Set a parameter of the recipe.",
-        ),
+        set_option,
         click.option("--allow-hooks", is_flag=True, help="Run the recipe's hooks: Python code beside it."),
     )
     return _all(options, function)

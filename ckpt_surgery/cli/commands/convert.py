@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING
 import click
 
 from ckpt_surgery.cli.command import Command
-from ckpt_surgery.cli.completion import complete_path
-from ckpt_surgery.cli.console import open_terminal
-from ckpt_surgery.cli.options import check_documents, global_options, plan_options, run_options
+from ckpt_surgery.cli.completion import complete_layout, complete_path
+from ckpt_surgery.cli.console import Terminal, open_terminal
+from ckpt_surgery.cli.options import (
+    check_documents,
+    global_options,
+    plan_options,
+    run_options,
+    set_option,
+)
 from ckpt_surgery.cli.reports import Report
+from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing import Any, Unpack
 
     from ckpt_surgery.requests import ConvertOptions
 
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "convert old new.safetensors": "From any format into a file of safetensors.",
     "convert old new --format safetensors --shard-size 5GB": "Into a directory of files of 5 GB at most.",
+    "convert Llama-3.1-8B new --to maxtext": "A model of Hugging Face as MaxText loads it.",
     "convert run new --step 1000": "A step of a CheckpointManager's directory.",
 }
 
@@ -27,6 +35,14 @@ EXAMPLES = {
 @click.command("convert", cls=Command, short_help="Write SRC in another format.", examples=EXAMPLES)
 @click.argument("src", metavar="SRC", shell_complete=complete_path)
 @click.argument("dst", metavar="DST", shell_complete=complete_path)
+@click.option(
+    "--to",
+    metavar="LAYOUT",
+    shell_complete=complete_layout,
+    help="Also to another layout, by the packaged recipe for the model that SRC's config.json names: "
+    "maxtext, tunix, jax, t5x, or back to hf.",
+)
+@set_option
 @plan_options
 @run_options
 @global_options
@@ -35,6 +51,8 @@ def command(
     ctx: click.Context,
     src: str,
     dst: str,
+    to: str | None,
+    set: tuple[str, ...],
     json_to: str | None,
     report_to: str | None,
     full: bool,
@@ -53,15 +71,48 @@ def command(
     The format is --format, or follows from DST's name: new.safetensors, new.msgpack, new.npz, new.zarr,
     new.h5; a directory of any other name becomes an Orbax checkpoint. Leaves that DST cannot hold are
     refused by key.
+
+    With --to, keys and values change to those of another layout, and the recipe that does it is printed:
+    `apply` would take it too.
     """
     from ckpt_surgery import api
 
-    check_documents([json_to, report_to], None, (src,), dst, options)
     terminal = open_terminal(ctx.find_root().obj, json_to)
-    report = Report(terminal, full, json_to, detailed_exitcode, report_to)
+    recipe = _recipe(src, to, set, options, terminal)
+    check_documents([json_to, report_to], recipe, (src,), dst, options)
+    report = Report(terminal, full, json_to, detailed_exitcode, report_to, recipe)
     if dry_run:
-        return report.planned(api.plan(None, src, dst=dst, overwrite=overwrite, **options))
+        return report.planned(api.plan(recipe, src, dst=dst, overwrite=overwrite, **options))
     run = partial(
-        api.convert, src, dst, engine=engine, scheduler=scheduler, copy_config=copy_config, **options
+        api.apply,
+        recipe,
+        src,
+        dst=dst,
+        engine=engine,
+        scheduler=scheduler,
+        copy_config=copy_config,
+        **options,
     )
     return report.carried_out(partial(run, overwrite=overwrite, resume=resume, verify=verify))
+
+
+def _recipe(
+    src: str, to: str | None, set: tuple[str, ...], options: "ConvertOptions", terminal: Terminal
+) -> "Any":
+    """The recipe that converts to the layout `to`, which is printed; None without a layout."""
+    if to is None:
+        if set:
+            raise UsageError(
+                "--set is for the params of a recipe, and nothing says which recipe",
+                hint="Name a layout with --to, or use `apply RECIPE SRC DST`.",
+            )
+        return None
+    from rich.text import Text
+
+    from ckpt_surgery import choosing
+    from ckpt_surgery.checking import read_recipe
+
+    which = {name: options.get(name) for name in ("step", "item", "src_format")}
+    choice = choosing.chosen(src, to, set, **which)  # type: ignore[arg-type]
+    terminal.show([Text(choice.text)])
+    return read_recipe(choice.recipe, choice.set)

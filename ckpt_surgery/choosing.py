@@ -1,0 +1,161 @@
+"""Which packaged recipe converts a checkpoint to a layout: what `convert --to` asks."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpt_surgery import models
+from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.models import HF, Layout, Model, Run
+from ckpt_surgery.opening import opened
+from ckpt_surgery.provenance import RECIPES, configs_of, recorded
+from ckpt_surgery.requests import place
+
+BY_NAME = "`ckpt-surgery recipes` lists the recipes, for `apply @NAME SRC DST`."
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The recipe that was chosen."""
+
+    model: Model
+    layout: Layout
+    """The layout that is converted to, or from where that is the one of Hugging Face."""
+    recipe: str
+    """Its name, with the `@`."""
+    set: tuple[str, ...]
+    """Values of its params, `NAME=VALUE`: those of the layout, then the caller's."""
+    recorded: bool = False
+    """Whether the record of the conversion before says the rest of the params."""
+
+    @property
+    def text(self) -> str:
+        """What was chosen, for people, in one line."""
+        there = self.recipe == self.layout.there.recipe
+        direction = f"to {self.layout.name}" if there else f"from {self.layout.name} to {HF}"
+        params = "".join(f" --set {text}" for text in self.set)
+        rest = ", the rest as recorded" if self.recorded else ""
+        return f"{self.model.title} {direction}: {self.recipe}{params}{rest}"
+
+
+def chosen(
+    src: PathLike,
+    to: str,
+    set: Assignments = (),
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+) -> Choice:
+    """The packaged recipe that converts the checkpoint `src` to the layout `to`, and its params.
+
+    Of a model of Hugging Face, `model_type` in the config says which. To `hf`, it is the record that the
+    conversion from there left; without one, the config beside `src` and its keys. `set` gives values to other
+    params. `step`, `item` and `src_format` are those of `plan`.
+
+    Raises UsageError for an unknown layout or model, a model that has not this layout, and a checkpoint that
+    does not say what it is; SourceError where it cannot be read.
+    """
+    if to not in models.layouts():
+        known = models.layouts()
+        raise UsageError(
+            f"`to`: there is no layout `{shown(to)}`{did_you_mean(to, known)}",
+            hint=f"There are {', '.join(known)}.",
+            code=Code.WRONG_VALUE,
+        )
+    path, given = place(src), assignments_of(set)
+    source = opened(path, src_format, step, item)
+    if to == HF:
+        return _to_hf(path, source, given)
+    model = _model(path, source)
+    layout = model.layout(to)
+    if layout is None:
+        raise UsageError(
+            f"there is no recipe for {model.title} to the layout {to}",
+            hint=f"It has {', '.join([one.name for one in model.layouts])}.",
+        )
+    if not _holds(source, model.key):
+        raise UsageError(
+            f"{shown(path)} has not the names of Hugging Face: there is no `{model.key}`",
+            hint=f"Layouts are converted from there and to there: try `--to {HF}` first.",
+        )
+    return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
+
+
+def _to_hf(path: str, source: Source, given: tuple[str, ...]) -> Choice:
+    record = recorded(source.metadata).get(RECIPES, {})
+    for name in reversed(list(record)):
+        found = _recorded(name, record[name], source)
+        if found is not None:
+            return Choice(*found, found[1].back.recipe, given, recorded=True)
+    model = _model(path, source)
+    layout = next((one for one in model.layouts if _holds(source, one.key)), None)
+    if layout is None:
+        if _holds(source, model.key):
+            raise UsageError(
+                f"{shown(path)} has the names of Hugging Face already: there is `{model.key}`",
+                hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
+            )
+        told = ", ".join(f"{one.name} (`{one.key}`)" for one in model.layouts)
+        raise UsageError(
+            f"{shown(path)} is in none of the layouts of {model.title} that can be converted to {HF}",
+            hint=f"There are {told}. {BY_NAME}",
+        )
+    return Choice(model, layout, layout.back.recipe, _set(layout.back, given))
+
+
+def _recorded(name: str, entry: Any, source: Source) -> tuple[Model, Layout] | None:
+    """The model and the layout that a recorded conversion was for; None for other recipes."""
+    params = entry.get("params", {}) if isinstance(entry, Mapping) else {}
+    fits = [
+        (model, layout)
+        for model in models.MODELS
+        for layout in model.layouts
+        if layout.there.recipe == name
+        and all(params.get(param, value) == value for param, value in layout.there.params.items())
+    ]
+    kind = configs_of({"source": source}).first.found("model_type")
+    of_kind = [one for one in fits if kind is not None and kind.value in one[0].model_types]
+    return next(iter(of_kind or fits), None)
+
+
+def _model(path: str, source: Source) -> Model:
+    """The model that the config describes. Raises UsageError."""
+    config = configs_of({"source": source}).first
+    kind = config.found("model_type")
+    if kind is None:
+        raise UsageError(
+            f"it is not known what model {shown(path)} is: {config.without(['model_type'])}",
+            hint=f"Put the model's config.json beside it, or name the recipe. {BY_NAME}",
+        )
+    model = models.model_of(str(kind.value))
+    if model is None:
+        known = [one for model in models.MODELS for one in model.model_types]
+        raise UsageError(
+            f"there is no recipe for the model_type `{shown(str(kind.value))}`, as {kind.origin} says"
+            f"{did_you_mean(str(kind.value), known)}",
+            hint=f"There are recipes for {', '.join(known)}.",
+        )
+    return model
+
+
+def _holds(source: Source, key: str) -> bool:
+    keys: Collection[str] = source.leaves()
+    return key in keys
+
+
+def _set(run: Run, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The params of a run, and the caller's. Raises UsageError where these contradict."""
+    for text in given:
+        name, _, value = text.partition("=")
+        if run.params.get(name, value) != value:
+            raise UsageError(
+                f"`{shown(text)}` contradicts the layout, which has {name}={run.params[name]}",
+                hint=f"Leave one of them out: the value of {name}, or `to`.",
+            )
+    own = (f"{name}={value}" for name, value in run.params.items())
+    return tuple(dict.fromkeys([*own, *given]))
