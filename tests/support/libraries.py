@@ -1,8 +1,10 @@
 """Every format as its own library writes and reads it."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import flax.serialization
 import ml_dtypes
@@ -82,13 +84,34 @@ def save_zarr(arrays: Arrays, path: Path, version: int = 3) -> Path:
     return path
 
 
-def save_torch(arrays: Arrays, path: Path) -> Path:
+def tensors(arrays: Arrays) -> dict[str, Any]:
+    """A tree of tensors."""
+
     def tensor(value: np.ndarray) -> torch.Tensor:
         if value.dtype == ml_dtypes.bfloat16:
             return torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(value.copy())
 
-    torch.save(nested({key: tensor(value) for key, value in arrays.items()}), path)
+    tree: dict[str, Any] = nested({key: tensor(value) for key, value in arrays.items()})
+    return tree
+
+
+def save_torch(arrays: Arrays, path: Path) -> Path:
+    torch.save(tensors(arrays), path)
+    return path
+
+
+def save_dcp(arrays: Arrays, path: Path) -> Path:
+    return save_state(tensors(arrays), path)
+
+
+def save_state(state: Any, path: Path) -> Path:
+    """A distributed checkpoint that this process writes alone."""
+    import torch.distributed.checkpoint as dcp
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(path, sync_files=False), no_dist=True)
     return path
 
 
@@ -124,6 +147,7 @@ ORIGINS = {
     "zarr3": Origin("zarr", save_zarr, ARRAYS),
     "zarr2": Origin("zarr", lambda arrays, path: save_zarr(arrays, path, 2), ARRAYS),
     "torch": Origin("torch", save_torch, EVERYTHING, ".pt"),
+    "dcp": Origin("dcp", save_dcp, EVERYTHING),
     "tensorflow": Origin("tensorflow", save_tensorflow, EVERYTHING),
     "gguf": Origin("gguf", save_gguf, IN_GGUF, ".gguf"),
     "hdf5": Origin("hdf5", save_hdf5, EVERYTHING, ".h5"),

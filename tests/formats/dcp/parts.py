@@ -1,7 +1,7 @@
 """Distributed checkpoints of PyTorch made by hand: any metadata, around archives that torch writes."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class Parts:
         self.entries[name] = described(value.dtype.name, value.shape, chunks)
         for number, box in enumerate(boxes):
             if box.size:
-                self.put(name, tensor(value[box.slices]), box.starts, files[number % len(files)])
+                self.put(name, tensor(np.asarray(value[box.slices])), box.starts, files[number % len(files)])
 
     def pickled(self) -> bytes:
         places = b"".join(
@@ -132,6 +132,3 @@ def usual() -> Parts:
     parts.entries["step"] = OBJECT
     parts.put("step", 5)
     return parts
-
-
-Values = Mapping[str, np.ndarray]

@@ -1,24 +1,42 @@
 """PyTorch's distributed checkpoints, against torch; and directories that want more than tensors."""
 
-import warnings
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from ckpt_surgery import api
+from ckpt_surgery.core.arrays import ArraySpec, Region
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import LeafKind
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.dcp import FORMAT
+from ckpt_surgery.formats.registry import detect_format, open_source
+from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.dcp.lies import LIES
-from tests.formats.torch.test_torch import DTYPES, nested
+from tests.formats.dcp.parts import DATA, METADATA, VALUE, Parts, described, rows, usual
+from tests.formats.torch.pickles import Name, code
+from tests.formats.torch.test_torch import DTYPES, nested, tensor
 from tests.support import conformance
-from tests.support.conformance import Arrays
-
-
-def saved(state: dict[str, Any], path: Path, **options: Any) -> Path:
-    """A checkpoint that this process writes alone."""
-    import torch.distributed.checkpoint as dcp
-
-    writer = dcp.FileSystemWriter(path, sync_files=False, **options)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        dcp.save(state, storage_writer=writer, no_dist=True)
-    return path
+from tests.support.arrays import array
+from tests.support.checkpoints import restored
+from tests.support.comparing import assert_same, same
+from tests.support.conformance import Arrays, random_regions
+from tests.support.libraries import save_state
+from tests.support.reading import values
 
 
 class TestDcp(conformance.Reading):
@@ -29,4 +47,314 @@ class TestDcp(conformance.Reading):
     lies = LIES
 
     def save(self, arrays: Arrays, path: Path) -> Path:
-        return saved(nested(arrays), path)
+        return save_state(nested(arrays), path)
+
+
+STORED = Path(__file__).parents[2] / "data" / "dcp"
+
+
+def opened(path: Path) -> Source:
+    return open_source(os.fspath(path), "dcp")
+
+
+def read(source: Source, keys: Iterable[str]) -> Arrays:
+    """Whole tensors, by their keys."""
+    specs = {key: source.leaves()[key].spec for key in keys}
+    return {k: source.read(source.leaves()[k], Region.whole(spec.shape)) for k, spec in specs.items() if spec}
+
+
+def stored(path: Path) -> Arrays:
+    """The arrays in an npz file."""
+    with np.load(path) as archive:
+        return {key: archive[key] for key in archive}
+
+
+def element(source: Source, key: str) -> Any:
+    """A number, or a text, that is a leaf."""
+    leaf = source.leaves()[key]
+    return leaf.string if leaf.spec is None else source.read(leaf, Region((), ())).item()
+
+
+# --- what people save -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["2.2.2", "2.4.1"])
+def test_what_older_versions_have_written(version: str) -> None:
+    """Values as `tests/data/dcp/write.py` makes them. Up to 2.3, lists without tensors were objects."""
+    source = opened(STORED / version)
+    assert list(source.leaves()) == [
+        *(
+            "model/layers.0.weight",
+            "model/bias",
+            "model/count",
+            "model/none",
+            "model/transposed",
+            "model/part",
+        ),
+        *("optim/state/0/step", "optim/state/0/exp_avg"),
+        *("optim/param_groups/0/lr", "optim/param_groups/0/betas/0", "optim/param_groups/0/betas/1"),
+        *("optim/param_groups/0/params/0", "optim/param_groups/0/name", "step", "name", "kinds"),
+    ]
+    tensors = {
+        "model/layers.0.weight": np.arange(14, dtype=np.float32).reshape(7, 2),
+        "model/bias": np.arange(3).astype(ml_dtypes.bfloat16),
+        "model/count": np.array(3),
+        "model/none": np.zeros((0, 3), np.float32),
+        "model/transposed": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "model/part": np.arange(24, dtype=np.float32).reshape(4, 6)[::2, 1:3],
+        "optim/state/0/step": np.array(2, np.float32),
+        "optim/state/0/exp_avg": np.arange(2, dtype=np.float32),
+    }
+    assert_same(read(source, tensors), tensors)
+    assert {key: element(source, key) for key in ("optim/param_groups/0/lr", "step", "name")} == {
+        "optim/param_groups/0/lr": 0.1,
+        "step": 5,
+        "name": "run 7",
+    }
+    assert source.leaves()["optim/param_groups/0/name"].empty == "None"
+    assert source.leaves()["optim/param_groups/0/lr"].key.sequences == (False, False, True, False)
+    transposed = source.leaves()["model/transposed"].manifest
+    assert transposed is not None
+    assert transposed.codec.order == "F"
+
+
+def test_what_four_ranks_have_written() -> None:
+    """Rows, columns, squares, replicas, uneven shares, and FSDP's module and optimizer."""
+    source = opened(STORED / "2.13.0-ranks")
+    expected = stored(STORED / "2.13.0-ranks.npz")
+    arrays = [leaf for leaf in source.leaves().values() if leaf.kind is LeafKind.ARRAY]
+    assert_same(read(source, [leaf.key.text for leaf in arrays]), expected)
+    assert len(expected) == 20
+    chunks = {leaf.key.text: leaf.manifest and leaf.manifest.chunk_shape for leaf in arrays}
+    assert {key: found for key, found in chunks.items() if key.startswith("divided/")} == {
+        "divided/rows": (2, 3),
+        "divided/columns": (3, 2),
+        "divided/replicated": (2, 3),
+        "divided/last row short": None,
+        "divided/last rank empty": None,
+        "divided/square": (2, 3),
+        "divided/uneven square": None,
+        "divided/half replicated": (2, 2),
+    }
+    for leaf in arrays:
+        assert leaf.spec is not None
+        for region in random_regions(leaf.spec.shape, 12):
+            assert same(source.read(leaf, region), expected[leaf.key.text][region.slices]), (leaf.key, region)
+    assert element(source, "optim/param_groups/0/lr") == 0.5
+    assert element(source, "optim/param_groups/0/params/2") == "2.weight"
+    assert element(source, "step") == 5
+
+
+@pytest.mark.slow
+def test_ranks_of_the_installed_torch(tmp_path: Path) -> None:
+    """The processes of `tests/data/dcp/write.py`, with the version of torch that is installed."""
+    script = STORED / "write.py"
+    subprocess.run([sys.executable, script, "ranks", "now"], cwd=tmp_path, check=True, capture_output=True)
+    expected = stored(tmp_path / "now.npz")
+    source = opened(tmp_path / "now")
+    assert_same(read(source, expected), expected)
+
+
+def test_objects_are_leaves_where_they_are_plain_values(tmp_path: Path) -> None:
+    state = {
+        "betas": (0.9, 0.95),
+        "nested": {"texts": ["a", "λ"], "empty": {}},
+        "pair": (torch.arange(4), torch.arange(6).reshape(2, 3)[:, ::2], 7),
+        "size": torch.Size([2, 3]),
+        "list": [],
+        "flag": True,
+    }
+    source = opened(save_state(state, tmp_path / "saved"))
+    leaves = source.leaves()
+    assert {key: element(source, key) for key in leaves if leaves[key].kind is LeafKind.SCALAR} == {
+        "betas/0": 0.9,
+        "betas/1": 0.95,
+        "pair/2": 7,
+        "size/0": 2,
+        "size/1": 3,
+        "flag": True,
+    }
+    assert {key: leaf.string for key, leaf in leaves.items() if leaf.string} == {
+        "nested/texts/0": "a",
+        "nested/texts/1": "λ",
+    }
+    assert {key: leaf.empty for key, leaf in leaves.items() if leaf.empty} == {"list": "List"}
+    assert same(source.read(leaves["pair/0"], Region((1,), (3,))), np.array([1, 2]))
+    assert same(source.read(leaves["pair/1"], Region((0, 0), (2, 2))), np.array([[0, 2], [3, 5]]))
+    assert leaves["pair/1"].key.sequences == (False, True)
+
+
+class Trap:
+    """An object that runs something when Python loads it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("ran",)
+
+
+def test_other_objects_are_listed_and_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = {"w": torch.ones(2), "trap": Trap(), "set": {1}, "bytes": b"x"}
+    source = opened(save_state(state, tmp_path / "saved"))
+    opaque = ("trap", "set", "bytes")
+    for key in opaque:
+        assert source.leaves()[key].spec == ArraySpec((), np.dtype(object))
+        with pytest.raises(SourceError, match=f"^`{key}`: it is a Python object that is not read: "):
+            source.read(source.leaves()[key], Region((), ()))
+    with pytest.raises(SourceError, match=r"asks for `posix.mkdir`, .*\n.*None of it was run"):
+        source.read(source.leaves()["trap"], Region((), ()))
+    assert same(source.read(source.leaves()["w"], Region((0,), (2,))), np.ones(2, np.float32))
+    assert os.listdir(tmp_path) == ["saved"]
+
+
+def test_keys_without_paths_are_names(tmp_path: Path) -> None:
+    """As Megatron-LM saves: names alone, in metadata of its own class."""
+    parts = Parts(more={"mcore_data": {"model.w": {"shape": (4, 6)}}})
+    parts.add("model.w", VALUE, rows(4))
+    parts.add("optimizer/model.w", VALUE, rows(4))
+    parts.paths = {"optimizer/model.w": ("optimizer", 0, "a/b")}
+    path = parts.write(tmp_path / "saved")
+    ours = (path / ".metadata").read_bytes()
+    root = code(Name(METADATA, "Metadata"))
+    theirs = code(Name("megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"))
+    assert ours.count(root) == 1
+    (path / ".metadata").write_bytes(ours.replace(root, theirs))
+    leaves = opened(path).leaves()
+    assert [leaf.key for leaf in leaves.values()] == [
+        Key(("model.w",), (False,)),
+        Key(("optimizer", "0", "a/b"), (False, True, False)),
+    ]
+
+
+def test_a_step_is_refused(tmp_path: Path) -> None:
+    path = usual().write(tmp_path / "saved")
+    with pytest.raises(UsageError, match="is a distributed checkpoint, which has no steps or items"):
+        open_source(os.fspath(path), step=3)
+
+
+def test_a_file_is_not_a_checkpoint(tmp_path: Path) -> None:
+    path = usual().write(tmp_path / "saved")
+    for name in (DATA, ".metadata"):
+        with pytest.raises(
+            SourceError, match=r"looks like a part of a distributed checkpoint.*\n.*its directory"
+        ):
+            open_source(os.fspath(path / name))
+
+
+def test_unfinished_saves_are_recognized(tmp_path: Path) -> None:
+    """`.metadata` is written last; a directory without data files can be damaged too."""
+    path = usual().write(tmp_path / "saved")
+    (path / DATA).rename(tmp_path / DATA)
+    assert detect_format(os.fspath(path)).name == "dcp"
+    (path / ".metadata").unlink()
+    (tmp_path / DATA).rename(path / DATA)
+    with pytest.raises(SourceError, match=r"\.metadata does not exist\n.*the save was not finished"):
+        open_source(os.fspath(path))
+
+
+def test_links_within_the_directory_are_followed(tmp_path: Path) -> None:
+    path = usual().write(tmp_path / "saved")
+    (path / DATA).rename(path / "data")
+    (path / DATA).symlink_to("data")
+    assert same(opened(path).read(opened(path).leaves()["w"], Region((1, 0), (3, 6))), VALUE[1:3])
+
+
+def test_it_is_only_read() -> None:
+    assert not FORMAT.writable
+
+
+# --- chunks -----------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+@settings(max_examples=15, deadline=None)
+def test_any_region_of_any_division(data: st.DataObject) -> None:
+    """Boxes of any sizes, in any files, of any dtype."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 7), max_size=3), label="shape"))
+    dtype = data.draw(st.sampled_from(DTYPES), label="dtype")
+    value, boxes = array(shape, dtype), data.draw(divisions(Region.whole(shape)), label="boxes")
+    parts = Parts()
+    parts.add("w", value, data.draw(st.permutations(boxes)), [f"__{i}_0.distcp" for i in range(3)])
+    with tempfile.TemporaryDirectory() as directory:
+        source = opened(parts.write(Path(directory) / "saved"))
+        for region in random_regions(shape, 5):
+            assert same(source.read(source.leaves()["w"], region), value[region.slices])
+
+
+def test_chunks_stored_in_any_order_of_axes(tmp_path: Path) -> None:
+    """Of one order they are a grid; of several, or with gaps, they are read one by one."""
+    parts, boxes = Parts(), rows(2, 4)
+    for name, layouts in {
+        "columns": (lambda x: x.t().contiguous().t(),) * 2,
+        "mixed": (lambda x: x, lambda x: x.t().contiguous().t()),
+        "gaps": (lambda x: torch.stack([x, x], -1)[..., 0], lambda x: x),
+    }.items():
+        parts.entries[name] = described("int32", (4, 6), [(box.starts, box.shape) for box in boxes])
+        for box, layout in zip(boxes, layouts, strict=True):
+            parts.put(name, layout(tensor(VALUE[box.slices])), box.starts)
+    source = opened(parts.write(tmp_path / "saved"))
+    assert_same(values(source), dict.fromkeys(("columns", "mixed", "gaps"), VALUE))
+    orders = {key: leaf.manifest and leaf.manifest.codec.order for key, leaf in source.leaves().items()}
+    assert orders == {"columns": "F", "mixed": None, "gaps": None}
+
+
+def test_a_large_checkpoint_is_listed_in_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends of chunks that lie beside each other are read together, and no chunk is read whole."""
+    parts, value = Parts(), np.zeros((64, 2**14), np.uint8)
+    parts.add("w", value, rows(*range(1, 65), columns=2**14))
+    path, read = parts.write(tmp_path / "saved"), []
+    fill = OpenFile.read_into
+
+    def counted(self: OpenFile, offset: int, buffer: memoryview) -> None:
+        if self.path.endswith(DATA):
+            read.append(len(buffer))
+        fill(self, offset, buffer)
+
+    monkeypatch.setattr(OpenFile, "read_into", counted)
+    assert opened(path).leaves()["w"].manifest is not None
+    assert len(read) == 65
+    assert sum(read) == 64 * 2048
+
+
+@st.composite
+def divisions(draw: st.DrawFn, region: Region) -> list[Region]:
+    """Boxes that fill a region: it is cut in two, and so are the parts, or not."""
+    axes = [axis for axis, n in enumerate(region.shape) if n > 1]
+    if not axes or draw(st.integers(0, 3)) == 0:
+        return [region]
+    axis = draw(st.sampled_from(axes))
+    cut = draw(st.integers(region.starts[axis] + 1, region.stops[axis] - 1))
+    before = tuple(cut if i == axis else n for i, n in enumerate(region.stops))
+    after = tuple(cut if i == axis else n for i, n in enumerate(region.starts))
+    return [*draw(divisions(Region(region.starts, before))), *draw(divisions(Region(after, region.stops)))]
+
+
+# --- with the commands ------------------------------------------------------------------------------------
+
+
+def test_a_state_of_four_ranks_becomes_one_file(tmp_path: Path) -> None:
+    recipe = "version: 1\nrules: [{match: '(?!(model|divided)/).*', drop: true}]\n"
+    tensors = stored(STORED / "2.13.0-ranks.npz")
+    expected = {key: value for key, value in tensors.items() if not key.startswith("optim/")}
+    api.apply(recipe, STORED / "2.13.0-ranks", dst=tmp_path / "out.safetensors")
+    assert_same(load_file(tmp_path / "out.safetensors"), expected)
+
+
+def test_orbax_links_the_files_of_the_ranks(tmp_path: Path) -> None:
+    """Chunks of one shape are where they were, whatever the key; the others are computed."""
+    parts, value = Parts(), array((96, 4096), "float32")
+    parts.add("even", value, rows(24, 48, 72, 96, columns=4096), ["__0_0.distcp", "__1_0.distcp"])
+    parts.add("uneven", value[:7], rows(2, 4, 6, 7, columns=4096))
+    recipe = "version: 1\nrules: [{match: '(.*)', to: 'renamed/\\1'}]\n"
+    source = parts.write(tmp_path / "saved")
+    result = api.apply(recipe, source, dst=tmp_path / "out", link_mode="hardlink")
+    transfers = {step.leaf.key.text: step.stored is not None for step in result.plan.steps}
+    assert transfers == {"renamed/even": True, "renamed/uneven": False}
+    assert result.plan.costs.bytes_linked == value.nbytes
+    shutil.rmtree(source)
+    assert_same(restored(tmp_path / "out"), {"renamed/even": value, "renamed/uneven": value[:7]})
+
+
+def test_objects_that_no_format_holds_are_refused_by_name(tmp_path: Path) -> None:
+    source = save_state({"w": torch.ones(2), "rng": {"state": {1, 2}}}, tmp_path / "saved")
+    with pytest.raises(PlanError, match="`rng/state` is object, which NumPy cannot store; drop it"):
+        api.convert(source, tmp_path / "out.npz")
