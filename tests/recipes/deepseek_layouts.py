@@ -298,8 +298,19 @@ def jax_arrays(d: DeepSeek, layout: Layout, hf: Mapping[str, np.ndarray]) -> Arr
             for k in layers[0]:
                 stacked = np.stack([layer[k] for layer in layers], axis=layout.axis)
                 made[f"decoder/{kind}_layers/{k}"] = stacked
-    root = "params/params" if layout.layout == "maxtext" else "params"
-    return {f"{root}/{k}": v for k, v in made.items()}
+    return {_rooted(layout, k): _turned(layout, k, v) for k, v in made.items()}
+
+
+def _rooted(layout: Layout, key: str) -> str:
+    """The whole key; MaxText has the bias of the gate in a collection of its own."""
+    if layout.layout != "maxtext":
+        return f"params/{key}"
+    return f"params/MoEBiasVar/{key}" if key.endswith("/gate/bias") else f"params/params/{key}"
+
+
+def _turned(layout: Layout, key: str, array: np.ndarray) -> np.ndarray:
+    """MaxText's bias of the gate has its layers first."""
+    return array.T if layout.layout == "maxtext" and key.endswith("/gate/bias") else array
 
 
 def jax_shapes(d: DeepSeek, layout: Layout) -> Shapes:
@@ -331,5 +342,5 @@ def jax_shapes(d: DeepSeek, layout: Layout) -> Shapes:
             made |= {f"decoder/{kind}_layers/{k}": (*s[:at], count, *s[at:]) for k, s in layer.items()}
         elif not layout.scan:
             made |= {f"decoder/{kind}_layers_{i}/{k}": s for i in range(count) for k, s in layer.items()}
-    root = "params/params" if layout.layout == "maxtext" else "params"
-    return {f"{root}/{k}": shape for k, shape in made.items()}
+    tables = {_rooted(layout, k): _turned(layout, k, np.broadcast_to(0, s)) for k, s in made.items()}
+    return {key: table.shape for key, table in tables.items()}

@@ -91,9 +91,18 @@ def _experts(model: Model, p: Any, x: jax.Array) -> jax.Array:
     return jnp.einsum("blnm,nme,bln->ble", inner, block["wo"], weights) + _mlp(p["shared_experts"], x)
 
 
+def _bias(layout: Layout, decoder: Any, i: int) -> jax.Array:
+    """The bias of a layer's gate, which MaxText has apart, with the layers first."""
+    layers = decoder["moe_layers" if layout.scan else f"moe_layers_{i}"]
+    bias = layers["DeepSeekMoeBlock_0"]["MoeBlock_0"]["gate"]["bias"]
+    return bias[i] if layout.scan else bias
+
+
 def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
     """The logits of tokens (batch, length), from the tree in a layout of the JAX side."""
-    params = params["params"] if layout.layout == "maxtext" else params
+    biases = {}
+    if layout.layout == "maxtext":
+        biases, params = params.get("MoEBiasVar", {}), params["params"]
     decoder = params["decoder"]
     x = params["token_embedder"]["embedding"][tokens]
     for kind, count in (("dense", model.d.dense), ("moe", model.d.layers - model.d.dense)):
@@ -103,6 +112,9 @@ def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: 
                 p = jax.tree.map(take, decoder[f"{kind}_layers"])
             else:
                 p = decoder[f"{kind}_layers_{i}"]
+            if biases and kind == "moe":
+                gate = p["DeepSeekMoeBlock_0"]["MoeBlock_0"]["gate"]
+                gate["bias"] = _bias(layout, biases["decoder"], i)
             x += _attend(model, p["self_attention"], _norm(model, p["pre_self_attention_layer_norm"], x))
             y = _norm(model, p["post_self_attention_layer_norm"], x)
             x += _mlp(p["mlp"], y) if kind == "dense" else _experts(model, p["DeepSeekMoeBlock_0"], y)

@@ -158,3 +158,14 @@ def test_what_else_maxtext_writes_is_left_out() -> None:
     assert {step.leaf.key.text: step.leaf.spec.shape for step in plan.steps if step.leaf.spec} == hf_shapes(
         SMALL
     )
+
+
+def test_the_bias_of_the_gate_comes_back_from_where_older_versions_of_maxtext_had_it() -> None:
+    layout = Layout("maxtext")
+    newer = jax_shapes(SMALL, layout)
+    older = {
+        key.replace("MoEBiasVar", "params"): (s[::-1] if "Var" in key else s) for key, s in newer.items()
+    }
+    assert older != newer
+    plan = planned(BACK, listed(older), config=recorded(CONFIG, layout))
+    assert {step.leaf.key.text for step in plan.steps} == set(hf_shapes(SMALL))
