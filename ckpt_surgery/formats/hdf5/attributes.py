@@ -6,33 +6,34 @@ from typing import Any
 
 from ckpt_surgery.core.text import is_unicode
 from ckpt_surgery.formats.hdf5.element_types import DTYPE_ATTRIBUTE
+from ckpt_surgery.formats.hdf5.texts import Texts
 
 MOST_METADATA_BYTES = 64 << 20
 """Total size of the texts that are taken as custom metadata; the attributes after that are left out."""
 
 
-def dtype_name(dataset: Any) -> str | None:
+def dtype_name(dataset: Any, texts: Texts) -> str | None:
     """The attribute `dtype` of a dataset of opaque bytes, where it is a text; else None."""
     from h5py import Dataset, h5a, h5t
 
     if dataset.get_type().get_class() != h5t.OPAQUE or DTYPE_ATTRIBUTE not in Dataset(dataset).attrs:
         return None
-    value = _value(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()))
+    value = _value(h5a.open(dataset, DTYPE_ATTRIBUTE.encode()), dataset, texts)
     return value if isinstance(value, str) else None
 
 
-def root_attributes(file: Any) -> dict[str, Any]:
+def root_attributes(file: Any, texts: Texts) -> dict[str, Any]:
     """The attributes of the root of h5py's `FileID` that are a text, a number or a truth value, by name."""
     from h5py import h5a, h5g
 
     root = h5g.open(file, b"/")
-    return dict(_attributes(h5a.open(root, index=i) for i in range(h5a.get_num_attrs(root))))
+    return dict(_attributes(root, (h5a.open(root, index=i) for i in range(h5a.get_num_attrs(root))), texts))
 
 
-def _attributes(opened: Iterator[Any]) -> Iterator[tuple[str, Any]]:
+def _attributes(root: Any, opened: Iterator[Any], texts: Texts) -> Iterator[tuple[str, Any]]:
     left = MOST_METADATA_BYTES
     for attribute in opened:
-        name, value = _decoded(attribute.name), _value(attribute)
+        name, value = _decoded(attribute.name), _value(attribute, root, texts)
         left -= len(value) if isinstance(value, str) else 0
         if left < 0:
             return
@@ -40,7 +41,7 @@ def _attributes(opened: Iterator[Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _value(attribute: Any) -> Any:
+def _value(attribute: Any, owner: Any, texts: Texts) -> Any:
     """The value of an attribute without axes, as Python's; None for what is not a text, number or truth."""
     import h5py
     import numpy as np
@@ -50,6 +51,8 @@ def _value(attribute: Any) -> Any:
         return None
     if stored.get_class() not in (h5py.h5t.STRING, h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.ENUM):
         return None
+    if stored.get_class() == h5py.h5t.STRING and stored.is_variable_str():
+        return _decoded(texts.text_of(owner, attribute.name))
     read = np.zeros((), attribute.dtype)
     attribute.read(read)
     value = read.item()

@@ -27,6 +27,7 @@ from ckpt_surgery.formats.hdf5.filters import (
     Filter,
     short_name,
 )
+from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.shared.limits import MOST_AXES, beyond_memory
 from ckpt_surgery.formats.shared.raw_arrays import BIG
 from ckpt_surgery.storage.failures import DAMAGED
@@ -61,11 +62,11 @@ class StoredDataset:
     """What missing chunks hold, without axes, in the manifest's dtype; None where none is missing."""
 
 
-def described(dataset: Any, room: Room) -> StoredDataset:
+def described(dataset: Any, room: Room, texts: Texts) -> StoredDataset:
     """What h5py's `DatasetID` is. Raises SourceError where it cannot be, and what h5py raises."""
     from h5py import h5d, h5s
 
-    element = element_type(dataset.get_type(), dtype_name(dataset))
+    element = element_type(dataset.get_type(), dtype_name(dataset, texts))
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:
         return StoredDataset(element, None)
     shape = tuple(dataset.shape)

@@ -60,7 +60,8 @@ class FileView:
         self.readinto(buffer)
         return bytes(buffer)
 
-    def _bytes(self, offset: int, count: int) -> bytes:
+    def bytes_at(self, offset: int, count: int) -> bytes:
+        """The bytes from an offset on. Raises SourceError where they are not in the range."""
         buffer = bytearray(count)
         self._fill(offset, memoryview(buffer))
         return bytes(buffer)
@@ -73,7 +74,7 @@ class FileView:
             if view[: len(SIGNATURE)] == SIGNATURE:
                 start = self._position
                 with about(self.path):
-                    check_heap(lambda at, count: self._bytes(start + at, count), self.size - start)
+                    check_heap(lambda at, count: self.bytes_at(start + at, count), self.size - start)
         except Exception as error:
             self.failure = self.failure or error
             raise

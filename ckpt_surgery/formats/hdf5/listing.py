@@ -10,6 +10,7 @@ from ckpt_surgery.core.keys import SEPARATOR, natural_order
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset, described
 from ckpt_surgery.formats.hdf5.library import LIBRARY_ERRORS, library_text
+from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.storage.failures import DAMAGED
 
 MOST_LEVELS = 256
@@ -31,7 +32,7 @@ class _Found:
     """The groups by their addresses in the file."""
 
 
-def listed(file: Any, room: Room) -> dict[str, StoredDataset]:
+def listed(file: Any, room: Room, texts: Texts) -> dict[str, StoredDataset]:
     """Every dataset of h5py's `FileID` by the text of its key, numbers in names by value.
 
     Raises SourceError with the key where something cannot be, and what h5py raises.
@@ -42,7 +43,7 @@ def listed(file: Any, room: Room) -> dict[str, StoredDataset]:
     stack: list[tuple[Any, Names]] = [(h5g.open(file, b"/"), ())]
     while stack:
         group, names = stack.pop()
-        for inner, below in _walk(group, names, found, room):
+        for inner, below in _walk(group, names, found, room, texts):
             _check_group(inner, below, found)
             stack.append((inner, below))
     for link in found.links:
@@ -51,7 +52,7 @@ def listed(file: Any, room: Room) -> dict[str, StoredDataset]:
     return {text: texts[text] for text in sorted(texts, key=natural_order)}
 
 
-def _walk(group: Any, names: Names, found: _Found, room: Room) -> Iterator[tuple[Any, Names]]:
+def _walk(group: Any, names: Names, found: _Found, room: Room, texts: Texts) -> Iterator[tuple[Any, Names]]:
     """Take in the links of one group; what is yielded are the groups in it."""
     from h5py import h5d, h5g, h5l, h5o
 
@@ -68,7 +69,7 @@ def _walk(group: Any, names: Names, found: _Found, room: Room) -> Iterator[tuple
             with _about(below):
                 inner = h5o.open(group, raw)
                 if isinstance(inner, h5d.DatasetID):
-                    found.datasets[below] = described(inner, room)
+                    found.datasets[below] = described(inner, room, texts)
             if isinstance(inner, h5g.GroupID):
                 yield inner, below
 

@@ -19,6 +19,7 @@ from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.filters import decoded
 from ckpt_surgery.formats.hdf5.library import import_h5py, opened_hdf5
 from ckpt_surgery.formats.hdf5.listing import listed
+from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks, read_raw
 from ckpt_surgery.formats.shared.single_file import file_of
@@ -109,11 +110,11 @@ def open_hdf5(path: str, selection: Selection) -> Hdf5Source:
     with opened(name) as file:
         room = _room(file)
     view = FileView(name, file.stat, room.start, room.size)
-    with opened_hdf5(view) as h5:
-        with about(name):
-            _check_widths(h5)
-            datasets = listed(h5, room)
-        metadata = root_attributes(h5)
+    with opened_hdf5(view) as h5, about(name):
+        _check_widths(h5)
+        texts = Texts(view, h5.get_create_plist().get_userblock())
+        datasets = listed(h5, room, texts)
+        metadata = root_attributes(h5, texts)
     return Hdf5Source(path, name, file.stat, datasets, metadata)
 
 
