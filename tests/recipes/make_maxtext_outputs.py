@@ -1,0 +1,111 @@
+"""Make what MaxText's conversion makes of small models of Gemma 3 and gpt-oss; the tests compare with that.
+
+    python -m tests.recipes.make_maxtext_outputs
+
+Run it in an environment with MaxText 0.2.5 and what that imports; the tests do not need it. It writes
+tests/data/maxtext/FAMILY.npz: models in bfloat16 (`hf/…`, by Hugging Face's names), what MaxText makes of them
+(`maxtext/…`, by keys), and what it makes of that on the way back (`back/…`). All are stored as uint16, since
+NumPy's files do not have bfloat16.
+
+Names come from its PARAM_MAPPING and values from its HOOK_FNS; layers that it scans are stacked along its
+param_scan_axis, 1.
+"""
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.recipes import gemma3_layout, gpt_oss_layout
+from tests.recipes.decoder_layouts import Arrays, Shapes
+
+BF16 = np.dtype(ml_dtypes.bfloat16)
+DATA = Path(__file__).parents[1] / "data" / "maxtext"
+
+
+class Peer:
+    """MaxText's mapping and functions for a model, and our names for what it calls otherwise."""
+
+    def __init__(self, name: str, config: dict[str, Any], shapes: Shapes, theirs: str = "", ours: str = ""):
+        param_mapping = importlib.import_module("maxtext.checkpoint_conversion.utils.param_mapping")
+        told = SimpleNamespace(inhomogeneous_layer_cycle_interval=2)
+        self.mapping = param_mapping.PARAM_MAPPING[name](config, told, True)
+        self.hooks = [param_mapping.HOOK_FNS[name](config, told, True, back) for back in (False, True)]
+        self.shapes, self.theirs, self.ours = shapes, theirs, ours
+
+    def entries(self) -> Iterator[tuple[Any, list[str], bool]]:
+        """(what MaxText names the leaf, or two leaves; Hugging Face's names; whether layers are stacked)."""
+        for leaf, names in self.mapping.items():
+            if "vision" not in str(leaf):
+                listed = names if isinstance(names, list) else [names]
+                yield leaf, [name.replace(self.theirs, self.ours) for name in listed], names is listed
+
+    def hook(self, leaf: Any, back: bool) -> Callable[..., np.ndarray]:
+        return self.hooks[back].get(leaf, lambda array, shape: array)
+
+    def there(self, hf: Arrays) -> Arrays:
+        made: Arrays = {}
+        for leaf, names, stacked in self.entries():
+            keys = [
+                f"params/{one.replace('-', '/')}" for one in (leaf if isinstance(leaf, tuple) else (leaf,))
+            ]
+            layers = [self.hook(leaf, False)(hf[name], self.slice_of(keys[0], stacked)) for name in names]
+            whole = np.stack(layers, axis=1) if stacked else layers[0]
+            parts = [whole[..., k] for k in range(2)] if isinstance(leaf, tuple) else [whole]
+            made |= {key: np.asarray(part).astype(BF16) for key, part in zip(keys, parts, strict=True)}
+        return made
+
+    def back(self, maxtext: Arrays, hf_shapes: Shapes) -> Arrays:
+        made: Arrays = {}
+        for leaf, names, stacked in self.entries():
+            whole = [
+                maxtext[f"params/{one.replace('-', '/')}"]
+                for one in (leaf if isinstance(leaf, tuple) else (leaf,))
+            ]
+            for at, name in enumerate(names):
+                one = [array[:, at] if stacked else array for array in whole]
+                value = self.hook(leaf, True)(one if isinstance(leaf, tuple) else one[0], hf_shapes[name])
+                made[name] = np.asarray(value).astype(BF16)
+        return made
+
+    def slice_of(self, key: str, stacked: bool) -> tuple[int, ...]:
+        """The shape of one layer's part of a leaf."""
+        shape = self.shapes[key]
+        return (shape[0], *shape[2:]) if stacked else shape
+
+
+def write(family: str, peer: Peer, hf: Arrays) -> None:
+    there = peer.there(hf)
+    back = peer.back(there, {name: array.shape for name, array in hf.items()})
+    parts = {"hf": hf, "maxtext": there, "back": back}
+    DATA.mkdir(exist_ok=True)
+    np.savez_compressed(
+        DATA / f"{family}.npz",
+        **{f"{part}/{key}": a.view(np.uint16) for part, arrays in parts.items() for key, a in arrays.items()},
+    )
+
+
+def main() -> None:
+    gemma = gemma3_layout.NARROW
+    config = {
+        "text_config": {"num_hidden_layers": gemma.layers, "hidden_size": gemma.embed},
+        "vision_config": {"num_hidden_layers": 0},
+    }
+    shapes = gemma3_layout.jax_shapes(gemma, gemma3_layout.Layout(layout="maxtext"))
+    peer = Peer("gemma3-4b", config, shapes, "model.language_model.", "model.")
+    write("gemma3", peer, gemma3_layout.hf_arrays(gemma, BF16))
+    oss = gpt_oss_layout.SMALL
+    shapes = gpt_oss_layout.jax_shapes(oss, gpt_oss_layout.Layout(layout="maxtext"))
+    write(
+        "gpt_oss",
+        Peer("gpt-oss-20b", {"num_hidden_layers": oss.layers}, shapes),
+        gpt_oss_layout.hf_arrays(oss, BF16),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""`layout=maxtext` of Gemma 3 and gpt-oss is bit for bit what MaxText's own conversion makes, both ways.
+
+What it makes was stored by `make_maxtext_outputs`, with MaxText 0.2.5.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.recipes.decoder_layouts import Arrays
+from tests.recipes.running import RECIPES
+from tests.recipes.test_layouts import BF16, converted
+from tests.support.comparing import assert_same
+
+DATA = Path(__file__).parents[1] / "data" / "maxtext"
+GIVEN = {
+    "gemma3": ["layout=maxtext", "num_layers=14", "model_type=gemma3_text"],
+    "gpt_oss": ["layout=maxtext", "num_layers=4"],
+}
+
+
+def stored(family: str, part: str) -> Arrays:
+    with np.load(DATA / f"{family}.npz") as file:
+        return {
+            key.removeprefix(f"{part}/"): file[key].view(BF16)
+            for key in file.files
+            if key.startswith(f"{part}/")
+        }
+
+
+@pytest.mark.parametrize("family", GIVEN)
+def test_the_way_there(family: str) -> None:
+    recipe = RECIPES / f"hf-{family.replace('_', '-')}-to-jax.yaml"
+    assert_same(converted(recipe, stored(family, "hf"), GIVEN[family]), stored(family, "maxtext"))
+
+
+@pytest.mark.parametrize("family", GIVEN)
+def test_the_way_back(family: str) -> None:
+    recipe = RECIPES / f"jax-to-hf-{family.replace('_', '-')}.yaml"
+    assert_same(converted(recipe, stored(family, "maxtext"), GIVEN[family]), stored(family, "back"))
