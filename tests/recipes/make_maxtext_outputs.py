@@ -3,8 +3,8 @@
     python -m tests.recipes.make_maxtext_outputs
 
 Run it in an environment with MaxText 0.2.5 and what that imports; the tests do not need it. It writes
-tests/data/maxtext/FAMILY.npz: models in bfloat16 (`hf/…`, by Hugging Face's names), what MaxText makes of them
-(`maxtext/…`, by keys), and what it makes of that on the way back (`back/…`). All are stored as uint16, since
+tests/data/maxtext/FAMILY.npz, models in bfloat16: `hf/…` by Hugging Face's names, `maxtext/…` what MaxText
+makes of them, by keys, and `back/…` what it makes of that on the way back. All are stored as uint16, since
 NumPy's files do not have bfloat16.
 
 Names come from its PARAM_MAPPING and values from its HOOK_FNS; layers that it scans are stacked along its
