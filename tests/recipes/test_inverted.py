@@ -10,8 +10,10 @@ import pytest
 from tests.inference.going_back import described, random_arrays, reasons, there_and_back
 from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Layout, hf_arrays, jax_arrays
+from tests.recipes.flax_weights import weights
 from tests.recipes.running import RECIPES
 from tests.recipes.t5_layouts import Size
+from tests.recipes.test_flax_classes import recorded
 from tests.recipes.test_layouts import BF16, EXACT, converted, params, recipe_names
 from tests.recipes.test_t5 import filled
 from tests.support.comparing import assert_same
@@ -112,6 +114,26 @@ def test_of_t5x_to_transformers_and_back(version: Any, biases: Any) -> None:
     again, inversion = there_and_back(text_of("hf-t5-to-t5x"), weights)
     assert reasons(inversion) == {}
     assert_same(again, weights)
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "model_type"),
+    [
+        ("gpt2", "GPT2LMHeadModel", "gpt2"),
+        ("vit", "ViTForImageClassification", "vit"),
+        ("opt", "OPTForCausalLM", "opt"),
+    ],
+)
+def test_of_transformers_to_its_flax_classes(case: str, name: str, model_type: str) -> None:
+    arrays = weights(recorded(case, name)["weights"])
+    given = ["tied=false", f"model_type={model_type}"]
+    back, inversion = there_and_back(text_of("hf-to-flax"), arrays, overrides=given)
+    assert reasons(inversion) == {}
+    assert_same(back, arrays)
+    tree = converted(RECIPES / "hf-to-flax.yaml", arrays, given)
+    again, inversion = there_and_back(text_of("flax-to-hf"), tree)
+    assert reasons(inversion) == {}
+    assert_same(again, tree)
 
 
 LINEN = {

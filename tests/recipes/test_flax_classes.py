@@ -1,0 +1,312 @@
+"""`@hf-to-flax` makes the trees of the Flax classes of Transformers, and `@flax-to-hf` the weights again.
+
+What the Flax classes have was recorded by tests/recipes/peers/flax_classes.py, with weights that are known
+from their names.
+"""
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flax.serialization import msgpack_restore
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import load_file, save_file
+
+from ckpt_surgery import api
+from tests.recipes.flax_weights import told, weights
+from tests.recipes.peers.flax_cases import CASES, names
+from tests.recipes.running import Save, fails
+
+DATA = Path(__file__).parent.parent / "data" / "flax_classes"
+NO_METADATA = "the custom metadata (`format`) is left out: flax checkpoints have no place for it"
+Arrays = Mapping[str, np.ndarray]
+
+
+def recorded(case: str, name: str) -> dict[str, Any]:
+    return read(DATA / f"{case}.json.gz")[name]
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def hf_model(directory: Path, arrays: Arrays, config: Mapping[str, Any] | None) -> Path:
+    """A model as Hugging Face's library saves it; gives the path of its weights."""
+    directory.mkdir()
+    save_file(dict(arrays), directory / "model.safetensors", {"format": "pt"})
+    if config is not None:
+        (directory / "config.json").write_text(json.dumps(config))
+    return directory / "model.safetensors"
+
+
+def tree(path: Path) -> dict[str, np.ndarray]:
+    flat = flatten_dict(msgpack_restore(path.read_bytes()))
+    return {"/".join(key): np.asarray(array) for key, array in flat.items()}
+
+
+def descriptions(arrays: Arrays) -> dict[str, list[Any]]:
+    return {key: told(array) for key, array in arrays.items()}
+
+
+def check(tmp_path: Path, case: str, name: str) -> None:
+    model = recorded(case, name)
+    arrays = weights(model["weights"])
+    source = hf_model(tmp_path / "hf", arrays, model["config"])
+    made = source.with_name("flax_model.msgpack")
+    plan = api.apply("@hf-to-flax", source, dst=made).plan
+    assert plan.warnings == (NO_METADATA,)
+    assert descriptions(tree(made)) == model["tree"]
+    plan = api.apply("@flax-to-hf", made, dst=tmp_path / "back").plan
+    assert plan.warnings == ()
+    assert descriptions(load_file(tmp_path / "back" / "model.safetensors")) == descriptions(arrays)
+    assert (tmp_path / "back" / "config.json").read_text() == json.dumps(model["config"])
+
+
+CLASSES = [(case, name.removeprefix("Flax")) for case in CASES for name in names(CASES[case])]
+QUICK = {(case, names(CASES[case])[0].removeprefix("Flax")) for case in CASES}
+
+
+def test_every_class_is_recorded() -> None:
+    found = {(path.name.removesuffix(".json.gz"), name) for path in DATA.iterdir() for name in read(path)}
+    assert found == set(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in CLASSES],
+)
+def test_there_and_back(tmp_path: Path, case: str, name: str) -> None:
+    check(tmp_path, case, name)
+
+
+# --- files as they are found ---------------------------------------------------------------------------
+
+
+def old_names(arrays: Arrays) -> dict[str, np.ndarray]:
+    """As TensorFlow's BERT was converted: norms have gamma and beta."""
+    renamed = {}
+    for key, array in arrays.items():
+        norm = "LayerNorm." in key
+        name = key.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta") if norm else key
+        renamed[name] = array
+    assert len(renamed.keys() - arrays.keys()) == 12
+    return renamed
+
+
+def some(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+EXTRA = {
+    ("gpt2", "GPT2LMHeadModel"): {
+        "lm_head.weight": some(97, 12),
+        "transformer.h.0.attn.bias": some(1, 1, 30, 30),
+        "transformer.h.0.attn.masked_bias": some(),
+        "transformer.h.1.attn.bias": some(1, 1, 30, 30),
+    },
+    ("bert", "BertForPreTraining"): {
+        "bert.embeddings.position_ids": np.arange(30)[None],
+        "cls.predictions.decoder.weight": some(97, 12),
+        "cls.predictions.decoder.bias": some(97),
+    },
+    ("roberta", "RobertaForMaskedLM"): {
+        "roberta.embeddings.token_type_ids": np.arange(30)[None],
+        "lm_head.decoder.weight": some(97, 12),
+        "lm_head.decoder.bias": some(97),
+    },
+    ("t5", "T5ForConditionalGeneration"): {
+        "encoder.embed_tokens.weight": some(97, 12),
+        "decoder.embed_tokens.weight": some(97, 12),
+        "lm_head.weight": some(97, 12),
+        "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": some(8, 3),
+    },
+    ("bart", "BartForConditionalGeneration"): {
+        "model.encoder.embed_tokens.weight": some(97, 12),
+        "lm_head.weight": some(97, 12),
+    },
+    ("marian", "MarianMTModel"): {"model.encoder.embed_positions.weight": some(30, 12)},
+    ("whisper", "WhisperForConditionalGeneration"): {"proj_out.weight": some(97, 12)},
+    ("distilbert", "DistilBertForMaskedLM"): {"vocab_projector.weight": some(97, 12)},
+    ("electra", "ElectraForMaskedLM"): {"generator_lm_head.weight": some(97, 10)},
+    ("llama", "LlamaForCausalLM"): {"model.layers.1.self_attn.rotary_emb.inv_freq": some(3)},
+    ("clip", "CLIPModel"): {
+        "text_model.embeddings.position_ids": np.arange(14)[None],
+        "vision_model.embeddings.position_ids": np.arange(5)[None],
+    },
+}
+
+
+@pytest.mark.parametrize(("case", "name"), EXTRA)
+def test_copies_and_what_flax_computes_are_dropped(tmp_path: Path, case: str, name: str) -> None:
+    model = recorded(case, name)
+    arrays = weights(model["weights"])
+    extra = EXTRA[case, name]
+    assert not arrays.keys() & extra.keys()
+    plan = api.plan("@hf-to-flax", hf_model(tmp_path / "hf", arrays | extra, model["config"]))
+    assert {drop.leaf.key.text for drop in plan.dropped} == extra.keys()
+    found = {step.leaf.key.text: [str(step.leaf.spec.dtype), *step.leaf.spec.shape] for step in plan.steps}
+    assert found == {key: told[:-1] for key, told in model["tree"].items()}
+
+
+def test_old_names_of_norms(tmp_path: Path) -> None:
+    model = recorded("bert", "BertForPreTraining")
+    source = hf_model(tmp_path / "hf", old_names(weights(model["weights"])), model["config"])
+    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    assert descriptions(tree(tmp_path / "flax_model.msgpack")) == model["tree"]
+
+
+def test_an_untied_head_stays(tmp_path: Path) -> None:
+    """The config is believed, and `tied` before it."""
+    model = recorded("gpt2", "GPT2LMHeadModel")
+    arrays = weights(model["weights"]) | {"lm_head.weight": some(97, 12)}
+    source = hf_model(tmp_path / "hf", arrays, model["config"] | {"tie_word_embeddings": False})
+    api.apply("@hf-to-flax", source, dst=tmp_path / "untied.msgpack")
+    assert tree(tmp_path / "untied.msgpack")["lm_head/kernel"].shape == (12, 97)
+    api.apply("@hf-to-flax", source, dst=tmp_path / "tied.msgpack", set=["tied=true"])
+    assert descriptions(tree(tmp_path / "tied.msgpack")) == model["tree"]
+
+
+def test_a_head_that_is_called_tied_by_transformers_5(tmp_path: Path) -> None:
+    model = recorded("mt5", "MT5ForConditionalGeneration")
+    arrays = weights(model["weights"])
+    source = hf_model(tmp_path / "mt5", arrays, model["config"] | {"tie_word_embeddings": True})
+    api.apply("@hf-to-flax", source, dst=tmp_path / "mt5.msgpack")
+    assert descriptions(tree(tmp_path / "mt5.msgpack")) == model["tree"]
+    model = recorded("t5_gated", "T5ForConditionalGeneration")
+    config = model["config"] | {"tie_word_embeddings": True, "scale_decoder_outputs": False}
+    source = hf_model(tmp_path / "t5", weights(model["weights"]), config)
+    api.apply("@hf-to-flax", source, dst=tmp_path / "t5.msgpack")
+    assert descriptions(tree(tmp_path / "t5.msgpack")) == model["tree"]
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [("clip_vision_model", "CLIPVisionModel"), ("clip_text_model", "CLIPTextModel")],
+)
+def test_a_tower_of_clip_without_its_name(tmp_path: Path, case: str, name: str) -> None:
+    """As Transformers 5 saves it."""
+    model = recorded(case, name)
+    arrays = weights(model["weights"])
+    bare = {key.split(".", 1)[1]: array for key, array in arrays.items()}
+    source = hf_model(tmp_path / "hf", bare, model["config"])
+    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    assert descriptions(tree(tmp_path / "flax_model.msgpack")) == model["tree"]
+
+
+def test_without_a_config_by_what_is_given(tmp_path: Path) -> None:
+    model = recorded("llama", "LlamaForCausalLM")
+    source = hf_model(tmp_path / "hf", weights(model["weights"]), None)
+    given = ["model_type=llama", "num_layers=2"]
+    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack", set=given)
+    found = tree(tmp_path / "flax_model.msgpack")
+    assert descriptions(found) == model["tree"], "an untied head, as is usual for a Llama"
+    fails(
+        "layers are missing",
+        lambda: api.plan("@hf-to-flax", source, set=["model_type=llama", "num_layers=3"]),
+    )
+
+
+def test_types_stay(tmp_path: Path) -> None:
+    model = recorded("vit", "ViTForImageClassification")
+    described = {key: ["bfloat16", *shape] for key, (_, *shape) in model["weights"].items()}
+    source = hf_model(tmp_path / "hf", weights(described), model["config"])
+    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    assert {str(array.dtype) for array in tree(tmp_path / "flax_model.msgpack").values()} == {"bfloat16"}
+    api.apply("@flax-to-hf", tmp_path / "flax_model.msgpack", dst=tmp_path / "back")
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert descriptions(back) == descriptions(weights(described))
+
+
+def test_the_way_back_from_a_train_state(tmp_path: Path, save: Save) -> None:
+    """Weights below `params/`, in another format."""
+    model = recorded("gpt2", "GPT2LMHeadModel")
+    arrays = weights(model["weights"])
+    source = hf_model(tmp_path / "hf", arrays, model["config"])
+    api.apply("@hf-to-flax", source, dst=tmp_path / "flax_model.msgpack")
+    params = msgpack_restore((tmp_path / "flax_model.msgpack").read_bytes())
+    api.apply("@flax-to-hf", save("state", {"params": params}), dst=tmp_path / "back")
+    assert descriptions(load_file(tmp_path / "back" / "model.safetensors")) == descriptions(arrays)
+
+
+# --- mistakes ------------------------------------------------------------------------------------------
+
+GPT2: tuple[str, str] = ("gpt2", "GPT2LMHeadModel")
+BERT = ("bert", "BertForPreTraining")
+T5 = ("t5", "T5ForConditionalGeneration")
+CLIP = ("clip", "CLIPModel")
+
+
+def config_with(**entries: Any) -> Callable[[Any, dict[str, Any]], None]:
+    return lambda arrays, config: config.update(entries)
+
+
+def without(*keys: str) -> Callable[[dict[str, Any], Any], None]:
+    return lambda arrays, config: [arrays.pop(key) for key in keys] and None
+
+
+def no_layer(text: str) -> Callable[[dict[str, Any], Any], None]:
+    return lambda arrays, config: [arrays.pop(key) for key in sorted(arrays) if text in key] and None
+
+
+def plus(key: str) -> Callable[[dict[str, Any], Any], None]:
+    return lambda arrays, config: arrays.update({key: some(3, 12)})
+
+
+MISTAKES = [
+    (
+        GPT2,
+        config_with(model_type="mamba"),
+        "the model is mamba; this recipe is for models with Flax classes: gpt2,",
+    ),
+    (GPT2, config_with(model_type=None), "put its config.json, which has a model_type, beside SRC"),
+    (GPT2, config_with(quantization_config={"bits": 4}), "dequantize them first"),
+    (GPT2, config_with(model_type="bert"), "no Flax class of bert has transformer"),
+    (GPT2, plus("score.weight"), "no Flax class of gpt2 has score"),
+    (BERT, plus("bert.adapter.weight"), "no Flax class of bert has adapter"),
+    (GPT2, config_with(n_layer=3), "layers below transformer.h with attn.c_attn.bias: 2; layers are missing"),
+    (GPT2, config_with(n_layer=1), "or they are not as many as config.json says"),
+    (GPT2, no_layer(".h.0."), "layers below transformer.h with attn.c_attn.bias: 1; layers are missing"),
+    (GPT2, without("transformer.h.1.mlp.c_fc.bias"), "layers below transformer.h with mlp.c_fc.bias: 1;"),
+    (T5, no_layer("decoder.block.1."), "layers below decoder.block with layer.0.SelfAttention.k.weight: 2;"),
+    (
+        T5,
+        config_with(num_decoder_layers=4),
+        "layers below decoder.block with layer.0.SelfAttention.k.weight: 3;",
+    ),
+    (T5, config_with(num_layers=3), "layers below encoder.block with layer.0.SelfAttention.k.weight: 2;"),
+    (
+        CLIP,
+        no_layer("vision_model.encoder.layers.2."),
+        "layers below vision_model.encoder.layers with layer_norm1.bias: 2;",
+    ),
+    (
+        CLIP,
+        no_layer("text_model.encoder.layers.1."),
+        "layers below text_model.encoder.layers with layer_norm1.bias: 1;",
+    ),
+    (GPT2, plus("transformer.h.0.attn.rot"), "transformer.h.0.attn.rot"),
+]
+
+
+@pytest.mark.parametrize(("model", "mistake", "says"), MISTAKES)
+def test_mistakes_are_refused(tmp_path: Path, model: tuple[str, str], mistake: Any, says: str) -> None:
+    record = recorded(*model)
+    arrays, config = weights(record["weights"]), dict(record["config"])
+    mistake(arrays, config)
+    source = hf_model(tmp_path / "hf", arrays, config)
+    fails(says, lambda: api.plan("@hf-to-flax", source))
+
+
+def test_a_weight_that_no_class_has_is_refused_on_the_way_back(save: Save) -> None:
+    source = save("state", {"params": {"a": {"kernel": some(2, 3)}}, "opt_state": {"mu": some(2)}})
+    fails("opt_state/mu", lambda: api.plan("@flax-to-hf", source))
+
+
+def test_no_config_says_what_to_do(tmp_path: Path) -> None:
+    source = hf_model(tmp_path / "hf", weights(recorded(*GPT2)["weights"]), None)
+    fails("beside SRC, or say --set model_type=gpt2", lambda: api.plan("@hf-to-flax", source))
+    fails("tied is 'auto'", lambda: api.plan("@hf-to-flax", source, set=["model_type=gpt2", "tied=no"]))
