@@ -14,8 +14,6 @@ from ckpt_surgery.storage.reading import Readable, read_region
 
 PIECE = 2**17
 """Elements that are decoded at once, which bounds the memory that decoding takes besides its result."""
-CHUNK = 2**21
-"""Elements of a chunk at most: arrays are planned and read in pieces of 8 MiB."""
 
 
 # --- decoders ---------------------------------------------------------------------------------------------
@@ -109,22 +107,6 @@ def dequantized(name: str, blocks: np.ndarray) -> np.ndarray:
 
 
 # --- arrays of blocks -------------------------------------------------------------------------------------
-
-
-def grid_of(shape: Shape, length: int) -> Shape:
-    """A chunk shape whose chunks are whole blocks, one after another in the file, of CHUNK elements at most.
-
-    `length`: elements of a block, which divides the last axis.
-    """
-    grid, room = [1] * len(shape), CHUNK
-    for axis in reversed(range(len(shape))):
-        unit = length if axis == len(shape) - 1 else 1
-        whole = max(1, shape[axis])
-        grid[axis] = whole if whole <= room else max(unit, room // unit * unit)
-        if grid[axis] < whole:
-            break
-        room //= whole
-    return tuple(grid)
 
 
 def read_blocks(

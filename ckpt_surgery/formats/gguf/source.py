@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.arrays import Region, chunk_regions
+from ckpt_surgery.core.arrays import Region
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, encoding_of
+from ckpt_surgery.core.manifests import Codec, Manifest, encoding_of
 from ckpt_surgery.core.protocols import StoredType
 from ckpt_surgery.core.text import shown
-from ckpt_surgery.formats.gguf.blocks import grid_of, read_blocks
+from ckpt_surgery.formats.gguf.blocks import read_blocks
+from ckpt_surgery.formats.gguf.chunks import BlockChunks, grid_of
 from ckpt_surgery.formats.gguf.detect import Part, chosen, part_of
 from ckpt_surgery.formats.gguf.header import Header, Tensor, read_header
 from ckpt_surgery.formats.registry import Selection
@@ -108,12 +109,8 @@ def _of_numbers(path: str, tensor: Tensor) -> Manifest:
 def _of_blocks(path: str, tensor: Tensor) -> Manifest:
     """The manifest of an array of blocks: chunks of whole blocks, one after another."""
     spec, type = tensor.spec, tensor.type
-    grid, chunks, at = grid_of(spec.shape, type.length), {}, tensor.offset
-    for region in chunk_regions(spec.shape, grid) if spec.size else ():
-        index = tuple(start // length for start, length in zip(region.starts, grid, strict=True))
-        length = region.size // type.length * type.nbytes
-        chunks[index] = Chunk(path, at, length)
-        at += length
+    grid = grid_of(spec.shape, type.length)
+    chunks = BlockChunks(path, tensor.offset, spec.shape, grid, type.length, type.nbytes)
     return Manifest(spec, grid, _codec(type.name, spec.ndim), chunks)
 
 

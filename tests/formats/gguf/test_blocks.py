@@ -11,10 +11,10 @@ from gguf import GGMLQuantizationType as Type
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import Region, Shape, chunk_regions
+from ckpt_surgery.core.arrays import Region, Shape
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.core.protocols import ConvertingSource, StoredType
-from ckpt_surgery.formats.gguf.blocks import CHUNK, DECODERS, PIECE, grid_of, read_blocks
+from ckpt_surgery.formats.gguf.blocks import DECODERS, PIECE, read_blocks
 from ckpt_surgery.formats.gguf.blocks import dequantized as decoded
 from ckpt_surgery.formats.gguf.types import TYPES
 from tests.formats.bounds import bounded
@@ -179,48 +179,6 @@ def test_one_long_row_is_decoded_in_pieces() -> None:
     region = Region((5,), (16 * PIECE - 7,))
     found = read_blocks(Counted(blocks.tobytes()), 0, shape, region, "Q8_0", 32, 34)
     assert same_bits(found, dequantized(Type.Q8_0, blocks)[region.slices])
-
-
-# --- chunks -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shape", "length", "grid"),
-    [
-        ((32,), 32, (32,)),
-        ((3, 5, 768), 256, (3, 5, 768)),  # small: one chunk
-        ((128_256, 4096), 256, (512, 4096)),  # an embedding: some rows in each
-        ((8, 14_336, 4096), 256, (1, 512, 4096)),  # experts
-        ((128, 2048, 768), 256, (1, 2048, 768)),
-        ((2**27,), 256, (2**21,)),  # one row, cut into whole blocks
-        ((3, 2**21 + 256), 256, (1, 2**21)),
-        ((4, 5, 0), 32, (4, 5, 1)),
-        ((0, 256), 256, (1, 256)),
-    ],
-)
-def test_chunks_are_whole_blocks_and_not_large(shape: Shape, length: int, grid: Shape) -> None:
-    assert grid_of(shape, length) == grid
-    assert np.prod(grid) <= CHUNK
-    assert grid[-1] % length == 0 or grid[-1] == max(1, shape[-1])
-
-
-@pytest.mark.parametrize("shape", [(700, 4096), (3, 2**21 + 256), (2, 700, 4096)])
-def test_chunks_follow_each_other_in_the_file(shape: Shape, tmp_path: Path) -> None:
-    """The bytes of each are those of the region that it stands for."""
-    size = int(np.prod(shape)) // 256 * 144
-    path = made(tmp_path / "x.gguf", [tensor("w", shape[::-1], int(Type.Q4_K))], data=b"")
-    begin = path.stat().st_size
-    os.truncate(path, begin + size)
-    manifest = opened(path).leaves()["w"].manifest
-    assert manifest is not None
-    assert (manifest.complete, manifest.codec.name, manifest.codec.raw) == (True, "Q4_K", False)
-    chunks = list(manifest.chunks.values())
-    assert [chunk.offset for chunk in chunks] == list(
-        begin + np.cumsum([0, *(c.length for c in chunks[:-1])])
-    )
-    assert sum(chunk.length for chunk in chunks) == size
-    sizes = [region.size for region in chunk_regions(shape, manifest.chunk_shape)]
-    assert [chunk.length for chunk in chunks] == [n // 256 * 144 for n in sizes]
 
 
 # --- types that are not read ------------------------------------------------------------------------------
