@@ -1,34 +1,63 @@
 """Prints docs/models.md: the models that packaged recipes convert, from `ckpt_surgery.models`."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ckpt_surgery.models import MODELS, Layout, Model, Run
 
-HEAD = """# Models
+HEAD = """\
+# Models
 
-Recipes for these models come with the package, in both directions. `convert` chooses one by `model_type` in `config.json` and says which:
+Recipes for these models come with the package, in both directions. `convert` chooses one by `model_type` in
+`config.json` and says which:
 
 ```text
 ckpt-surgery convert llama out --to maxtext
+ckpt-surgery convert out llama-again --to hf
 ```
 
-Sizes come from `config.json`, too, so that nothing has to be set. `hf` is the layout of Hugging Face transformers, from which and to which all others are converted;
-`jax` is that of JAX decoders with stacked layers, `maxtext` what [MaxText](coming-from/maxtext.md) loads, `tunix` what google-tunix loads, `flax` the trees of the Flax classes of
-transformers 4.53, `t5x` that of T5X. A recipe's head has all names, shapes and params: `ckpt-surgery recipes NAME` prints it.
+Sizes come from `config.json`, too, so that nothing has to be set. `hf` is the layout of Hugging Face
+Transformers, from which and to which all others are converted; `jax` is that of JAX decoders with stacked
+layers, `maxtext` what [MaxText](coming-from/maxtext.md) loads, `tunix` what google-tunix loads, `flax` the
+trees of the [Flax classes](cookbook/hugging-face.md#flax-classes) of Transformers 4.53, `t5x` that of
+[T5X](cookbook/t5.md). The head of a recipe has all names, shapes and params: `ckpt-surgery recipes NAME`
+prints it.
 
-"Exact" says that every bit of every weight comes back by the way back. Where a layout wants values that are computed, they are rounded once; the column says which. The
-last column names the tests that prove it; beside them, `tests/recipes/test_published.py` plans every size below, in every layout, there and back, on the names and shapes
-of its published files.
+"Exact" says that every bit of every weight comes back by the way back. What a layout wants computed is
+rounded once; the column says what that is. The last column names the tests that prove it; beside them,
+[test_published.py](../tests/recipes/test_published.py) plans every size below in every layout, there and
+back, on the names, shapes and dtypes of the files. These come from [Transformers
+itself](../tests/recipes/make_keytables.py), made of the published sizes without weights; nobody ran the
+recipes on the published weights.
+
+Generated from the package by `make docs`; a test checks that it is current.
 """
 
 
 def main() -> None:
     """Print the page."""
     print(HEAD)
+    sized = [model for model in MODELS if model.sizes]
     print("| model | layouts |\n|---|---|")
-    for model in MODELS:
+    for model in sized:
         names = ", ".join(f"`{layout.name}`" for layout in model.layouts)
         print(f"| [{model.title}](#{_anchor(model.title)}) | {names} |")
-    for model in MODELS:
+    print("| [Others](#other-flax-classes) | `flax` |")
+    for model in sized:
         print(_section(model), end="")
+    print(_others([model for model in MODELS if not model.sizes]), end="")
+
+
+def _others(models: Sequence[Model]) -> str:
+    """Models of which no published size is planned, and which have one layout, the same for all."""
+    [layout] = {replace(layout, key="") for model in models for layout in model.layouts}
+    rows = "\n".join(f"| {model.title} | {', '.join(model.model_types)} |" for model in models)
+    return (
+        "\n## Other Flax classes\n\n"
+        "These were tried with small models of all their classes, not with the published sizes.\n\n"
+        f"| `--to` | there | back | exact | proved by |\n|---|---|---|---|---|\n{_row(layout)}\n\n"
+        f"| model | `model_type` |\n|---|---|\n{rows}\n"
+    )
 
 
 def _section(model: Model) -> str:

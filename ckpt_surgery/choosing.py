@@ -1,6 +1,7 @@
 """Which packaged recipe converts a checkpoint to a layout: what `convert --to` asks."""
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +81,7 @@ def chosen(
         )
     if not _holds(source, model.key):
         raise UsageError(
-            f"{shown(path)} has not the names of Hugging Face: there is no `{model.key}`",
+            f"{shown(path)} has not the names of Hugging Face: no key matches `{model.key}`",
             hint=f"Layouts are converted from there and to there: try `--to {HF}` first.",
         )
     return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
@@ -97,7 +98,7 @@ def _to_hf(path: str, source: Source, given: tuple[str, ...]) -> Choice:
     if layout is None:
         if _holds(source, model.key):
             raise UsageError(
-                f"{shown(path)} has the names of Hugging Face already: there is `{model.key}`",
+                f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
                 hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
             )
         told = ", ".join(f"{one.name} (`{one.key}`)" for one in model.layouts)
@@ -144,8 +145,8 @@ def _model(path: str, source: Source) -> Model:
 
 
 def _holds(source: Source, key: str) -> bool:
-    keys: Collection[str] = source.leaves()
-    return key in keys
+    pattern = re.compile(key)
+    return any(pattern.fullmatch(text) for text in source.leaves())
 
 
 def _set(run: Run, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ class Layout:
     back: Run
     """To the layout of Hugging Face, from a checkpoint without a record of a conversion."""
     key: str
-    """A key that every checkpoint of this layout holds, and none of the model's other layouts."""
+    """A regular expression that a key matches in every checkpoint of this layout, and in none of the model's
+    other layouts."""
     computed: str = ""
     """What is computed and rounded once; empty: nothing, everything is exact to the bit."""
     proofs: tuple[str, ...] = ()
@@ -45,9 +46,9 @@ class Model:
     model_types: tuple[str, ...]
     """What `model_type` in its config.json may be."""
     sizes: tuple[str, ...]
-    """Names of published sizes."""
+    """Names of the published sizes whose names and shapes the tests plan."""
     key: str
-    """A key that every checkpoint of it holds in the layout of Hugging Face."""
+    """A regular expression that a key matches in every checkpoint that has the layout of Hugging Face."""
     layouts: tuple[Layout, ...]
 
     def layout(self, name: str) -> Layout | None:
@@ -59,32 +60,54 @@ _LAYOUTS = "tests/recipes/test_layouts.py"
 _LOGITS = "tests/recipes/test_logits.py"
 _MAXTEXT = "tests/recipes/test_maxtext.py"
 _TUNIX = "tests/recipes/test_tunix.py"
+_FLAX = ("tests/recipes/test_flax_classes.py", "tests/recipes/test_flax_logits.py")
 _QUERY = "the scale of queries"
+_NORMS = "the 1 that norms add"
 _EMBEDDING = "params/token_embedder/embedding"
+_KEYS = {"jax": _EMBEDDING, "maxtext": f"params/{_EMBEDDING}", "tunix": "embedder/input_embedding/value"}
 
 
-def _decoder(recipe: str, names: str, computed: str = "", jax: str = "", **back: str) -> tuple[Layout, ...]:
+def _decoder(
+    recipe: str,
+    names: str,
+    computed: str = "",
+    jax: str = "",
+    proofs: tuple[str, ...] = (_LAYOUTS, _LOGITS),
+    maxtext: tuple[str, ...] = (_MAXTEXT,),
+    **back: str,
+) -> tuple[Layout, ...]:
     """The layouts `names` of a decoder. `recipe`: the middle of the names of its two recipes; `computed`: see
-    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `back`: params of the recipe back.
+    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs` and `maxtext`: tests of these two;
+    `back`: params of the recipe back.
     """
-    keys = {"jax": _EMBEDDING, "maxtext": f"params/{_EMBEDDING}", "tunix": "embedder/input_embedding/value"}
-    proofs = {"jax": (_LAYOUTS, _LOGITS), "maxtext": (_MAXTEXT,), "tunix": (_TUNIX,)}
+    proved = {"jax": proofs, "maxtext": maxtext, "tunix": (_TUNIX,)}
     rounded = {"jax": jax, "maxtext": computed}
     return tuple(
         Layout(
             name,
             Run(f"@hf-{recipe}-to-jax", {"layout": name}),
             Run(f"@jax-to-hf-{recipe}", {"layout": name, **back}),
-            keys[name],
+            _KEYS[name],
             rounded.get(name, ""),
-            proofs[name],
+            proved[name],
         )
         for name in names.split()
     )
 
 
-_DECODER_KEY = "model.embed_tokens.weight"
+def _flax(key: str = r".*/kernel") -> Layout:
+    """The trees of the Flax classes of Transformers."""
+    return Layout("flax", Run("@hf-to-flax"), Run("@flax-to-hf"), key, proofs=_FLAX)
+
+
+def _tests(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/recipes/test_{name}.py" for name in names)
+
+
+_DECODER_KEY = r"model\.embed_tokens\.weight"
+_TEXT_KEY = r"(language_model\.)?model\.(language_model\.)?embed_tokens\.weight"
 _ALL = "jax maxtext tunix"
+_FLAX_DECODER = _flax(r"(model/)?layers/\d+/.*/kernel")
 
 MODELS = (
     Model(
@@ -95,9 +118,29 @@ MODELS = (
             *("Llama 3.1 70B", "Llama 3.1 405B", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.3 70B"),
         ),
         _DECODER_KEY,
-        _decoder("llama3", _ALL, _QUERY),
+        (*_decoder("llama3", _ALL, _QUERY), _FLAX_DECODER),
     ),
-    Model("Mistral", ("mistral",), ("Mistral 7B",), _DECODER_KEY, _decoder("llama3", "jax maxtext", _QUERY)),
+    Model(
+        "Llama 4",
+        ("llama4", "llama4_text"),
+        ("Llama 4 Scout", "Llama 4 Maverick"),
+        _TEXT_KEY,
+        _decoder("llama4", "jax maxtext", proofs=_tests("llama4"), maxtext=_tests("llama4")),
+    ),
+    Model(
+        "Mistral",
+        ("mistral",),
+        ("Mistral 7B v0.1", "Mistral 7B v0.3", "Mistral Nemo 12B", "Mistral Small 24B"),
+        _DECODER_KEY,
+        (*_decoder("llama3", "jax maxtext", _QUERY), _FLAX_DECODER),
+    ),
+    Model(
+        "Mixtral",
+        ("mixtral",),
+        ("Mixtral 8x7B", "Mixtral 8x22B"),
+        _DECODER_KEY,
+        _decoder("moe", "jax maxtext", _QUERY, family="mixtral"),
+    ),
     Model(
         "Qwen2",
         ("qwen2",),
@@ -122,6 +165,7 @@ MODELS = (
         _DECODER_KEY,
         _decoder("moe", _ALL, family="qwen3_moe"),
     ),
+    Model("Gemma", ("gemma",), ("Gemma 2B", "Gemma 7B"), _DECODER_KEY, (_FLAX_DECODER,)),
     Model(
         "Gemma 2",
         ("gemma2",),
@@ -130,16 +174,86 @@ MODELS = (
         _decoder(
             "gemma2",
             _ALL,
-            f"{_QUERY}, that of the embedding, and the 1 that norms add",
-            "the 1 that norms add, unless norm_plus_one=false",
+            f"{_QUERY}, that of the embedding, and {_NORMS}",
+            f"{_NORMS}, unless norm_plus_one=false",
         ),
     ),
     Model(
-        "Mixtral",
-        ("mixtral",),
-        ("Mixtral 8x7B", "Mixtral 8x22B"),
+        "Gemma 3",
+        ("gemma3", "gemma3_text"),
+        ("Gemma 3 1B", "Gemma 3 4B", "Gemma 3 12B", "Gemma 3 27B"),
+        _TEXT_KEY,
+        _decoder(
+            "gemma3",
+            "jax maxtext",
+            f"the scale of the embedding, and {_NORMS}",
+            f"{_NORMS}, unless norm_plus_one=false",
+            proofs=_tests("gemma3", "gemma3_logits"),
+            maxtext=_tests("maxtext_outputs"),
+        ),
+    ),
+    Model(
+        "gpt-oss",
+        ("gpt_oss",),
+        ("gpt-oss 20B", "gpt-oss 120B", "gpt-oss 20B bf16"),
         _DECODER_KEY,
-        _decoder("moe", "jax maxtext", _QUERY, family="mixtral"),
+        _decoder(
+            "gpt-oss",
+            "jax maxtext",
+            "experts in MXFP4, which become bfloat16 and stay it on the way back",
+            "experts in MXFP4, which become bfloat16 and stay it on the way back",
+            proofs=_tests("gpt_oss", "gpt_oss_logits"),
+            maxtext=_tests("maxtext_outputs"),
+        ),
+    ),
+    Model(
+        "DeepSeek-V3",
+        ("deepseek_v3", "deepseek_v2", "kimi_k2"),
+        ("DeepSeek V3",),
+        _DECODER_KEY,
+        _decoder(
+            "deepseek-v3",
+            "jax maxtext",
+            "float8 weights, which become bfloat16 and stay it on the way back",
+            "float8 weights, which become bfloat16 and stay it on the way back",
+            proofs=_tests("deepseek"),
+            maxtext=_tests("deepseek"),
+        ),
+    ),
+    Model("GPT-2", ("gpt2",), ("GPT2", "GPT2 medium", "GPT2 large", "GPT2 XL"), r".*\.weight", (_flax(),)),
+    Model(
+        "BERT",
+        ("bert",),
+        ("BERT base uncased", "BERT base cased", "BERT large uncased"),
+        r".*\.(weight|gamma)",
+        (_flax(),),
+    ),
+    Model(
+        "ViT",
+        ("vit",),
+        ("ViT base patch16 224", "ViT large patch16 224", "ViT huge patch14 224 in21k"),
+        r".*\.weight",
+        (_flax(),),
+    ),
+    Model(
+        "CLIP",
+        ("clip", "clip_text_model", "clip_vision_model"),
+        (
+            *("CLIP ViT base patch32", "CLIP ViT base patch16", "CLIP ViT large patch14"),
+            "CLIP ViT large patch14 336",
+        ),
+        r".*\.weight",
+        (_flax(),),
+    ),
+    Model(
+        "Whisper",
+        ("whisper",),
+        (
+            *("Whisper tiny", "Whisper base", "Whisper small", "Whisper medium", "Whisper large v2"),
+            *("Whisper large v3", "Whisper large v3 turbo"),
+        ),
+        r".*\.weight",
+        (_flax(),),
     ),
     Model(
         "T5",
@@ -148,7 +262,7 @@ MODELS = (
             *("T5 small", "T5 base", "T5 large", "T5 3B", "T5 11B", "T5 1.1 small", "T5 1.1 base"),
             *("T5 1.1 large", "T5 1.1 XL", "T5 1.1 XXL"),
         ),
-        "shared.weight",
+        r"shared\.weight",
         (
             Layout(
                 "t5x",
@@ -157,7 +271,39 @@ MODELS = (
                 "target/token_embedder/embedding",
                 proofs=("tests/recipes/test_t5.py",),
             ),
+            _flax("shared/embedding"),
         ),
+    ),
+    *(
+        Model(title, (kind,), (), r".*\.weight", (_flax(),))
+        for title, kind in {
+            "ALBERT": "albert",
+            "BART": "bart",
+            "BEiT": "beit",
+            "BigBird": "big_bird",
+            "Blenderbot": "blenderbot",
+            "Blenderbot small": "blenderbot-small",
+            "BLOOM": "bloom",
+            "DINOv2": "dinov2",
+            "DistilBERT": "distilbert",
+            "ELECTRA": "electra",
+            "GPT-J": "gptj",
+            "GPT-Neo": "gpt_neo",
+            "LongT5": "longt5",
+            "Marian": "marian",
+            "mBART": "mbart",
+            "mT5": "mt5",
+            "OPT": "opt",
+            "Pegasus": "pegasus",
+            "RegNet": "regnet",
+            "ResNet": "resnet",
+            "RoBERTa": "roberta",
+            "RoBERTa-PreLayerNorm": "roberta-prelayernorm",
+            "RoFormer": "roformer",
+            "Wav2Vec2": "wav2vec2",
+            "XGLM": "xglm",
+            "XLM-RoBERTa": "xlm-roberta",
+        }.items()
     ),
 )
 """All of them."""

@@ -1,5 +1,7 @@
 """The registry names recipes, params, tests and keys that are there."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,6 @@ def test_names_are_told_apart() -> None:
     kinds = [kind for model in MODELS for kind in model.model_types]
     assert len(kinds) == len(set(kinds))
     for model in MODELS:
-        assert model.sizes
         keys = [model.key, *(layout.key for layout in model.layouts)]
         assert len(keys) == len(set(keys))
         names = [layout.name for layout in model.layouts]
@@ -42,6 +43,12 @@ def test_every_recipe_between_hugging_face_and_jax_is_of_a_model() -> None:
 
 
 def test_what_to_can_be() -> None:
-    assert models.layouts() == ("jax", "maxtext", "tunix", "t5x", "hf")
-    assert models.model_of("qwen2") is MODELS[2]
-    assert models.model_of("bert") is None
+    assert models.layouts() == ("jax", "maxtext", "tunix", "flax", "t5x", "hf")
+    assert models.model_of("qwen2") is MODELS[4]
+    assert models.model_of("qwen1") is None
+
+
+def test_the_page_is_current() -> None:
+    command = [sys.executable, "-W", "error", str(ROOT / ".ci/models.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == (ROOT / "docs/models.md").read_text(), "run `make docs`"

@@ -62,6 +62,10 @@ def _llama(*sizes: int, scaled: bool = True, **more: Any) -> Published:
     return Published("Llama", "LlamaForCausalLM", given)
 
 
+def _llama2(*sizes: int) -> Published:
+    return Published("Llama", "LlamaForCausalLM", _decoder(*sizes, 32000))
+
+
 def _of(family: str) -> Any:
     def made(*sizes: int, **more: Any) -> Published:
         return Published(family, f"{family}ForCausalLM", _decoder(*sizes, **more))
@@ -69,8 +73,8 @@ def _of(family: str) -> Any:
     return made
 
 
-_mistral, _mixtral, _qwen2, _qwen3, _qwen3_moe, _gemma2 = map(
-    _of, ("Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Gemma2")
+_mistral, _mixtral, _qwen2, _qwen3, _qwen3_moe, _gemma, _gemma2 = map(
+    _of, ("Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2")
 )
 
 
@@ -217,6 +221,9 @@ GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 LARGE_WHISPER = {"vocab_size": 51866, "num_mel_bins": 128}
 
 PUBLISHED: Mapping[str, Published] = {
+    "llama2-7b": _llama2(32, 4096, 32, 32, 11008),
+    "llama2-13b": _llama2(40, 5120, 40, 40, 13824),
+    "llama2-70b": _llama2(80, 8192, 64, 8, 28672),
     "llama3-8b": _llama(32, 4096, 32, 8, 14336, scaled=False),
     "llama3-70b": _llama(80, 8192, 64, 8, 28672, scaled=False),
     "llama3.1-8b": _llama(32, 4096, 32, 8, 14336),
@@ -237,6 +244,9 @@ PUBLISHED: Mapping[str, Published] = {
     "qwen2-1.5b": _qwen2(28, 1536, 12, 2, 8960, 151936, tie_word_embeddings=True),
     "qwen2-7b": _qwen2(28, 3584, 28, 4, 18944, 152064),
     "qwen2-72b": _qwen2(80, 8192, 64, 8, 29568, 152064),
+    "qwen2.5-0.5b": _qwen2(24, 896, 14, 2, 4864, 151936, tie_word_embeddings=True),
+    "qwen2.5-1.5b": _qwen2(28, 1536, 12, 2, 8960, 151936, tie_word_embeddings=True),
+    "qwen2.5-7b": _qwen2(28, 3584, 28, 4, 18944, 152064),
     "qwen2.5-3b": _qwen2(36, 2048, 16, 2, 11008, 151936, tie_word_embeddings=True),
     "qwen2.5-14b": _qwen2(48, 5120, 40, 8, 13824, 152064),
     "qwen2.5-32b": _qwen2(64, 5120, 40, 8, 27648, 152064),
@@ -253,6 +263,8 @@ PUBLISHED: Mapping[str, Published] = {
     "qwen3-235b-a22b": _qwen3_moe(
         94, 4096, 64, 4, 12288, 151936, head_dim=128, num_experts=128, moe_intermediate_size=1536
     ),
+    "gemma-2b": _gemma(18, 2048, 8, 1, 16384, 256000, head_dim=256, tie_word_embeddings=True),
+    "gemma-7b": _gemma(28, 3072, 16, 16, 24576, 256000, head_dim=256, tie_word_embeddings=True),
     "gemma2-2b": _gemma2(26, 2304, 8, 4, 9216, 256000, head_dim=256, tie_word_embeddings=True),
     "gemma2-9b": _gemma2(42, 3584, 16, 8, 14336, 256000, head_dim=256, tie_word_embeddings=True),
     "gemma2-27b": _gemma2(
@@ -296,9 +308,9 @@ PUBLISHED: Mapping[str, Published] = {
     "t5-large": _t5(24, 1024, 16, 64, 4096),
     "t5-3b": _t5(24, 1024, 32, 128, 16384),
     "t5-11b": _t5(24, 1024, 128, 128, 65536),
-    "t5-v1.1-small": _t5(8, 512, 6, 64, 1024, **GATED),
-    "t5-v1.1-base": _t5(12, 768, 12, 64, 2048, **GATED),
-    "t5-v1.1-large": _t5(24, 1024, 16, 64, 2816, **GATED),
-    "t5-v1.1-xl": _t5(24, 2048, 32, 64, 5120, **GATED),
-    "t5-v1.1-xxl": _t5(24, 4096, 64, 64, 10240, **GATED),
+    "t5-1.1-small": _t5(8, 512, 6, 64, 1024, **GATED),
+    "t5-1.1-base": _t5(12, 768, 12, 64, 2048, **GATED),
+    "t5-1.1-large": _t5(24, 1024, 16, 64, 2816, **GATED),
+    "t5-1.1-xl": _t5(24, 2048, 32, 64, 5120, **GATED),
+    "t5-1.1-xxl": _t5(24, 4096, 64, 64, 10240, **GATED),
 }
