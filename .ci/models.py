@@ -1,7 +1,6 @@
 """Prints docs/models.md: the models that packaged recipes convert, from `ckpt_surgery.models`."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ckpt_surgery.models import MODELS, Layout, Model, Run
 
@@ -50,7 +49,8 @@ def main() -> None:
 
 def _others(models: Sequence[Model]) -> str:
     """Models of which no published size is planned, and which have one layout, the same for all."""
-    [layout] = {replace(layout, key="") for model in models for layout in model.layouts}
+    [layout] = models[0].layouts
+    assert all(model.layouts == models[0].layouts for model in models), "one table is for all"
     rows = "\n".join(f"| {model.title} | {', '.join(model.model_types)} |" for model in models)
     return (
         "\n## Other Flax classes\n\n"
