@@ -42,6 +42,7 @@ class Layout:
     vocab_size_padded: int = 0
 
 
+GEMMA_270M = Gemma3(18, 4, 1, 256, 640, 2048, 262144, "model")
 GEMMA_1B = Gemma3(26, 4, 1, 256, 1152, 6912, 262144, "model")
 GEMMA_4B = Gemma3(34, 8, 4, 256, 2560, 10240, 262208)
 GEMMA_12B = Gemma3(48, 16, 8, 256, 3840, 15360, 262208)
@@ -60,6 +61,20 @@ NORMS = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 MLP = {"gate_proj": "wi_0", "up_proj": "wi_1", "down_proj": "wo"}
+
+TUNIX = {
+    "self_attention/out/kernel": "attn/attn_vec_einsum/w",
+    "self_attention/query_norm/scale": "attn/_query_norm/scale",
+    "self_attention/key_norm/scale": "attn/_key_norm/scale",
+    "pre_self_attention_norm/scale": "pre_attention_norm/scale",
+    "post_self_attention_norm/scale": "post_attention_norm/scale",
+    "pre_ffw_norm/scale": "pre_ffw_norm/scale",
+    "post_ffw_norm/scale": "post_ffw_norm/scale",
+    "mlp/wi_0/kernel": "mlp/gate_proj/kernel",
+    "mlp/wi_1/kernel": "mlp/up_proj/kernel",
+    "mlp/wo/kernel": "mlp/down_proj/kernel",
+}
+"""Names within a layer, and what tunix calls them."""
 
 
 def hf_config(d: Gemma3) -> dict[str, Any]:
@@ -193,6 +208,24 @@ def jax_arrays(d: Gemma3, layout: Layout, hf: Mapping[str, np.ndarray]) -> Array
         for j, one in enumerate(layers[whole:]):
             made[f"params/decoder/layers_remainder/layers_{j}/{name}"] = one[name]
     return made
+
+
+def tunix_arrays(d: Gemma3, hf: Mapping[str, np.ndarray]) -> Arrays:
+    """What tunix holds for a Hugging Face model, by key: norms as they are, heads first, keys with values."""
+    by_head = lambda kernel: np.stack([kernel[:, h] for h in range(kernel.shape[1])])  # noqa: E731
+    made = {
+        "embedder/input_embedding": hf[f"{d.root}.embed_tokens.weight"],
+        "final_norm/scale": hf[f"{d.root}.norm.weight"],
+    }
+    for i in range(d.layers):
+        layer = jax_layer(d, Layout(norm_plus_one=False), hf, i)
+        query, key, value = (
+            by_head(layer.pop(f"self_attention/{n}/kernel")) for n in ("query", "key", "value")
+        )
+        made[f"layers/{i}/attn/q_einsum/w"] = query
+        made[f"layers/{i}/attn/kv_einsum/w"] = np.stack([key, value])
+        made |= {f"layers/{i}/{TUNIX[name]}": array for name, array in layer.items()}
+    return {f"{key}/value": array for key, array in made.items()}
 
 
 def jax_shapes(d: Gemma3, layout: Layout) -> Shapes:

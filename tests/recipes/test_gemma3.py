@@ -16,6 +16,7 @@ from tests.recipes.gemma3_layout import (
     GEMMA_4B,
     GEMMA_12B,
     GEMMA_27B,
+    GEMMA_270M,
     NARROW,
     NORMS,
     Gemma3,
@@ -28,6 +29,7 @@ from tests.recipes.gemma3_layout import (
     published_config,
     recorded_config,
     text_shapes,
+    tunix_arrays,
     vision_shapes,
 )
 from tests.recipes.running import RECIPES, planned
@@ -68,6 +70,7 @@ def told(warnings: tuple[str, ...]) -> list[str]:
     [
         (GEMMA_1B, Layout()),
         (GEMMA_4B, MAXTEXT),
+        pytest.param(GEMMA_270M, MAXTEXT, marks=SLOW),
         pytest.param(GEMMA_1B, MAXTEXT, marks=SLOW),
         pytest.param(GEMMA_4B, Layout(), marks=SLOW),
         *(pytest.param(d, one, marks=SLOW) for d in (GEMMA_12B, GEMMA_27B) for one in (Layout(), MAXTEXT)),
@@ -141,6 +144,19 @@ def test_blocks_with_and_without_layers_after_them(layers: int) -> None:
     jax = converted(RECIPES / f"{THERE}.yaml", hf, params(d, layout))
     assert_same(jax, jax_arrays(d, layout, hf))
     assert_same(converted(RECIPES / f"{BACK}.yaml", jax, params(d, layout, back=True)), hf)
+
+
+def test_the_layout_that_tunix_loads_and_back() -> None:
+    hf, given = hf_arrays(SMALL, BF16), ["layout=tunix", f"num_layers={SMALL.layers}"]
+    found = converted(RECIPES / f"{THERE}.yaml", hf, given)
+    assert_same(found, tunix_arrays(SMALL, hf))
+    assert_same(converted(RECIPES / f"{BACK}.yaml", found, given), hf)
+
+
+def test_tunix_joins_heads_where_there_are_as_many_of_each() -> None:
+    d = replace(SMALL, kv_heads=SMALL.heads)
+    with pytest.raises(PlanError, match="tunix joins queries, keys and values"):
+        planned(THERE, listed(text_shapes(d)), overrides=["layout=tunix"], config=hf_config(d))
 
 
 @DTYPES
@@ -217,8 +233,9 @@ WRONG_THERE: list[tuple[list[str], Mapping[str, Any], str]] = [
     (["head_dim=12"], {}, "24 rows are not those of the heads and the head_dim that are known"),
     (["num_kv_heads=4"], {}, "12 rows are not those of the heads of keys that are known"),
     (["layer_axis=2"], {}, "layer_axis is 0 or 1"),
-    (["layout=tunix"], {}, "layout is jax or maxtext"),
+    (["layout=max"], {}, "layout is jax, maxtext or tunix"),
     (["vision=keep"], {}, "vision is drop or error"),
+    (["layout=tunix", "rope=interleaved"], {}, "tunix has its own: leave out rope and scale_embedding"),
     (["rope=halves"], {}, "table `rope_order` has no entry 'halves'; did you mean `half`?"),
     (["vocab_size_padded=32"], {}, "axis 0 of float32[33,10] is already longer than 32"),
     ([], {"model.layers.7.input_layernorm.weight": None}, GONE),
@@ -255,7 +272,7 @@ WRONG_BACK = [
     (Layout(), "layer_axis=2", "layer_axis is 0 or 1"),
     (Layout(scan=False), "num_layers=9", GONE),
     (Layout(), "layout=maxtext", "the rule claims nothing"),
-    (Layout(), "layout=tunix", "layout is jax or maxtext"),
+    (Layout(), "layout=max", "layout is jax, maxtext or tunix"),
     (Layout(), "num_heads=8", "there are 4 heads of 6, which is not what is known of them"),
     (Layout(), "num_kv_heads=4", "there are 2 heads of keys, which is not what is known of them"),
     (Layout(), "vocab_size=34", "slice :34 is out of bounds for axis 0 of length 33"),
