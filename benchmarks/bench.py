@@ -5,12 +5,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.cases import CASES, Bench
+from benchmarks import cases, merging
+from benchmarks.cases import Bench
 from benchmarks.machine import machine
 from benchmarks.plot import save
 from benchmarks.tables import Line, document, report, sized
 
 RESULTS = Path(__file__).parent / "results"
+CASES = {**cases.CASES, "merge": merging.merge}
 UNITS = {"MB": 10**6, "GB": 10**9, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -37,6 +39,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", choices=CASES, action="append", help="run only this case; may be repeated")
     where = "directory to work in, on the disk that counts; about three times the size must be free"
     parser.add_argument("--scratch", type=Path, help=where)
+    peer = "directory of a virtual environment with mergekit, which is made where it is not there"
+    parser.add_argument("--mergekit", type=Path, help=peer)
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the tables and the plot")
     return parser.parse_args(arguments)
 
@@ -45,7 +49,8 @@ def run_case(name: str, options: argparse.Namespace) -> list[Line]:
     """Runs one case in a directory of its own, and removes the directory."""
     with tempfile.TemporaryDirectory(prefix="ckpt-surgery-bench-", dir=options.scratch) as scratch:
         lines = []
-        for line in CASES[name](Bench(Path(scratch), options.size, options.leaves, options.runs)):
+        bench = Bench(Path(scratch), options.size, options.leaves, options.runs, options.mergekit)
+        for line in CASES[name](bench):
             seconds = "killed" if line.measured is None else f"{line.measured.seconds:.2f} s"
             print(f"{line.work}{sized(line)}: {line.who}: {seconds}", file=sys.stderr, flush=True)
             lines.append(line)

@@ -56,6 +56,8 @@ class Bench:
     """Size of the large checkpoints, in bytes."""
     leaf_counts: tuple[int, ...]
     runs: int
+    mergekit: Path | None = None
+    """Directory of a virtual environment with mergekit."""
 
     def sizes(self) -> list[int]:
         """A quarter of a GB, doubled up to the size that was asked for."""

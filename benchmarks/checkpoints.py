@@ -85,12 +85,12 @@ def write_tensors(path: Path, tensors: dict[str, Shape]) -> None:
         write_random(stream, sum(map(prod, tensors.values())), np.dtype(np.float32), generator)
 
 
-def write_llama(directory: Path, nbytes: int) -> None:
+def write_llama(directory: Path, nbytes: int, seed: int) -> None:
     """Llama 3.1 8B in bfloat16, at a width at which it has about `nbytes`."""
     model = shrunken(LLAMA_8B, nbytes, "BF16")
     shards = files(model, "BF16")
     write_sparse(directory, shards)
-    generator, table = np.random.default_rng(0), shapes(model)
+    generator, table = np.random.default_rng(seed), shapes(model)
     for shard in shards:
         with open(directory / shard.name, "r+b") as stream:
             stream.seek(len(shard.header))
@@ -114,7 +114,7 @@ def build(kind: str, path: Path, size: int, seed: int = 0) -> None:
     elif kind == "matrices":
         save_orbax(path, matrices(size, seed))
     elif kind == "llama":
-        write_llama(path, size)
+        write_llama(path, size, seed)
     elif kind in ("safetensors", "flax"):
         write_holes(path, kind, size)
     elif kind == "tensor":

@@ -27,6 +27,8 @@ class Run:
     """Largest resident set of the process and of those that it waited for, in bytes."""
     output: str = ""
     """What the process printed."""
+    processor: float = 0.0
+    """Seconds of processor time, in all its threads."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Measured:
     peak: int
     """Largest resident set of any run, in bytes."""
     runs: int
+    processor: float = 0.0
+    """Median processor time, in seconds."""
 
 
 def run_once(command: Sequence[str]) -> Run:
@@ -58,7 +62,8 @@ def run_once(command: Sequence[str]) -> Run:
     if process.returncode != 0:
         sys.stderr.write(output.decode(errors="replace"))
         raise subprocess.CalledProcessError(process.returncode, command)
-    return Run(seconds, usage.ru_maxrss << 10, output.decode(errors="replace"))
+    processor = usage.ru_utime + usage.ru_stime
+    return Run(seconds, usage.ru_maxrss << 10, output.decode(errors="replace"), processor)
 
 
 def measure(command: Sequence[str], runs: int, before: Callable[[], None] = lambda: None) -> Measured:
@@ -70,6 +75,24 @@ def measure(command: Sequence[str], runs: int, before: Callable[[], None] = lamb
         return run_once(command)
 
     return summary(_repeated(once, runs))
+
+
+def measure_in_turns(
+    commands: Sequence[Sequence[str]], runs: int, before: Callable[[], None] = lambda: None
+) -> list[Measured]:
+    """A warm-up run and `runs` more of each command, in turns, so that what else the machine does is shared.
+
+    `before` runs before each, unmeasured.
+    """
+    found: list[list[Run]] = [[] for _ in commands]
+    for number in range(1 + runs):
+        for command, told in zip(commands, found, strict=True):
+            before()
+            os.sync()
+            one = run_once(command)
+            if number:
+                told.append(one)
+    return [summary(told) for told in found]
 
 
 def measure_inside(command: Sequence[str], runs: int) -> tuple[Measured, list[dict[str, Any]]]:
@@ -99,7 +122,8 @@ def _repeated(once: Callable[[], Run], runs: int) -> list[Run]:
 def summary(found: Sequence[Run]) -> Measured:
     """Median and range of the times, maximum of the peaks."""
     seconds = [run.seconds for run in found]
-    return Measured(median(seconds), min(seconds), max(seconds), max(run.peak for run in found), len(found))
+    peak, processor = max(run.peak for run in found), median(run.processor for run in found)
+    return Measured(median(seconds), min(seconds), max(seconds), peak, len(found), processor)
 
 
 def was_killed(error: subprocess.CalledProcessError) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import ckpt_surgery
 from ckpt_surgery.core.errors import Interrupted, PlanError
 from ckpt_surgery.engine import worker
+from ckpt_surgery.graph import evaluating
 from tests.support.merging import Arrays, arrays, loaded, save_config, save_model
 
 CONFIG: dict[str, Any] = {
@@ -72,7 +73,7 @@ def test_a_merge_that_was_interrupted_goes_on_with_the_rest(
     workers: int, config: Path, whole: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = interrupted_merge(config, monkeypatch, workers)
-    real, computed = worker.evaluate, []
+    real, computed = evaluating.evaluate, []
 
     def counted(value: Any, *others: Any) -> np.ndarray:
         computed.append(value)
