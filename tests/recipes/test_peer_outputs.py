@@ -1,6 +1,6 @@
-"""`layout=maxtext` of Gemma 3 and gpt-oss is bit for bit what MaxText's own conversion makes, both ways.
+"""Gemma 3 and gpt-oss in other projects' layouts are bit for bit what these projects' own conversions make.
 
-What it makes was stored by `make_maxtext_outputs`, with MaxText 0.2.5.
+What MaxText 0.2.5 and google-tunix 0.1.7 make was stored by `make_peer_outputs`.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.recipes.running import RECIPES
 from tests.recipes.test_layouts import BF16, converted
 from tests.support.comparing import assert_same
 
-DATA = Path(__file__).parents[1] / "data" / "maxtext"
+DATA = Path(__file__).parents[1] / "data" / "peers"
 GIVEN = {
     "gemma3": ["layout=maxtext", "num_layers=14", "model_type=gemma3_text"],
     "gpt_oss": ["layout=maxtext", "num_layers=4"],
@@ -30,12 +30,18 @@ def stored(family: str, part: str) -> Arrays:
 
 
 @pytest.mark.parametrize("family", GIVEN)
-def test_the_way_there(family: str) -> None:
+def test_the_way_to_maxtext(family: str) -> None:
     recipe = RECIPES / f"hf-{family.replace('_', '-')}-to-jax.yaml"
     assert_same(converted(recipe, stored(family, "hf"), GIVEN[family]), stored(family, "maxtext"))
 
 
 @pytest.mark.parametrize("family", GIVEN)
-def test_the_way_back(family: str) -> None:
+def test_the_way_back_from_maxtext(family: str) -> None:
     recipe = RECIPES / f"jax-to-hf-{family.replace('_', '-')}.yaml"
     assert_same(converted(recipe, stored(family, "maxtext"), GIVEN[family]), stored(family, "back"))
+
+
+def test_the_way_to_tunix() -> None:
+    given = ["layout=tunix", "num_layers=14"]
+    made = converted(RECIPES / "hf-gemma3-to-jax.yaml", stored("gemma3", "hf"), given)
+    assert_same(made, stored("gemma3", "tunix"))

@@ -1,17 +1,18 @@
-"""Make what MaxText's conversion makes of small models of Gemma 3 and gpt-oss; the tests compare with that.
+"""Make what MaxText and tunix make of small models of Gemma 3 and gpt-oss; the tests compare with that.
 
-    python -m tests.recipes.make_maxtext_outputs
+    python -m tests.recipes.make_peer_outputs
 
-Run it in an environment with MaxText 0.2.5 and what that imports; the tests do not need it. It writes
-tests/data/maxtext/FAMILY.npz, models in bfloat16: `hf/…` by Hugging Face's names, `maxtext/…` what MaxText
-makes of them, by keys, and `back/…` what it makes of that on the way back. All are stored as uint16, since
-NumPy's files do not have bfloat16.
+Run it in an environment with MaxText 0.2.5, google-tunix 0.1.7 and what these import; the tests do not need
+it. It writes tests/data/peers/FAMILY.npz, models in bfloat16: `hf/…` by Hugging Face's names, `maxtext/…` what
+MaxText makes of them, by keys, `back/…` what it makes of that on the way back, and of Gemma 3 `tunix/…`.
+All are stored as uint16, since NumPy's files do not have bfloat16.
 
-Names come from its PARAM_MAPPING and values from its HOOK_FNS; layers that it scans are stacked along its
-param_scan_axis, 1.
+Names come from MaxText's PARAM_MAPPING and values from its HOOK_FNS; layers that it scans are stacked along
+its param_scan_axis, 1. tunix loads a file of safetensors.
 """
 
 import importlib
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,15 +20,16 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from safetensors.numpy import save_file
 
 from tests.recipes import gemma3_layout, gpt_oss_layout
 from tests.recipes.decoder_layouts import Arrays, Shapes
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
-DATA = Path(__file__).parents[1] / "data" / "maxtext"
+DATA = Path(__file__).parents[1] / "data" / "peers"
 
 
-class Peer:
+class MaxText:
     """MaxText's mapping and functions for a model, and our names for what it calls otherwise."""
 
     def __init__(self, name: str, config: dict[str, Any], shapes: Shapes, theirs: str = "", ours: str = ""):
@@ -78,10 +80,32 @@ class Peer:
         return (shape[0], *shape[2:]) if stacked else shape
 
 
-def write(family: str, peer: Peer, hf: Arrays) -> None:
+def tunix_gemma3(d: gemma3_layout.Gemma3, hf: Arrays) -> Arrays:
+    """The parameters of the model that tunix loads, by key."""
+    nnx = importlib.import_module("flax.nnx")
+    model = importlib.import_module("tunix.models.gemma3.model")
+    loader = importlib.import_module("tunix.models.gemma3.params_safetensors")
+    sizes = {
+        "num_layers": d.layers,
+        "num_embed": d.vocab,
+        "embed_dim": d.embed,
+        "hidden_dim": d.mlp,
+        "num_heads": d.heads,
+        "head_dim": d.head_dim,
+        "num_kv_heads": d.kv_heads,
+        "sliding_window_size": 4,
+    }
+    with tempfile.TemporaryDirectory() as place:
+        save_file(hf, f"{place}/model.safetensors")
+        loaded = loader.create_model_from_safe_tensors(place, model.ModelConfig(**sizes), dtype=BF16)
+    leaves = nnx.state(loaded, nnx.Param).flat_state()
+    return {"/".join(map(str, (*path, "value"))): np.asarray(leaf.get_value()) for path, leaf in leaves}
+
+
+def write(family: str, peer: MaxText, hf: Arrays, **more: Arrays) -> None:
     there = peer.there(hf)
     back = peer.back(there, {name: array.shape for name, array in hf.items()})
-    parts = {"hf": hf, "maxtext": there, "back": back}
+    parts = {"hf": hf, "maxtext": there, "back": back, **more}
     DATA.mkdir(exist_ok=True)
     np.savez_compressed(
         DATA / f"{family}.npz",
@@ -96,13 +120,14 @@ def main() -> None:
         "vision_config": {"num_hidden_layers": 0},
     }
     shapes = gemma3_layout.jax_shapes(gemma, gemma3_layout.Layout(layout="maxtext"))
-    peer = Peer("gemma3-4b", config, shapes, "model.language_model.", "model.")
-    write("gemma3", peer, gemma3_layout.hf_arrays(gemma, BF16))
+    peer = MaxText("gemma3-4b", config, shapes, "model.language_model.", "model.")
+    hf = gemma3_layout.hf_arrays(gemma, BF16)
+    write("gemma3", peer, hf, tunix=tunix_gemma3(gemma, hf))
     oss = gpt_oss_layout.SMALL
     shapes = gpt_oss_layout.jax_shapes(oss, gpt_oss_layout.Layout(layout="maxtext"))
     write(
         "gpt_oss",
-        Peer("gpt-oss-20b", {"num_hidden_layers": oss.layers}, shapes),
+        MaxText("gpt-oss-20b", {"num_hidden_layers": oss.layers}, shapes),
         gpt_oss_layout.hf_arrays(oss, BF16),
     )
 
