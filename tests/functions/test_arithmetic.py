@@ -22,6 +22,7 @@ from ckpt_surgery.functions.arithmetic import (
     Sin,
     Sqrt,
     Where,
+    selected,
 )
 from ckpt_surgery.functions.base import Function
 from ckpt_surgery.functions.operators import Binary, Unary
@@ -124,3 +125,22 @@ def test_calls_without_arrays_give_numbers() -> None:
 def test_clip_needs_a_bound() -> None:
     with pytest.raises(FunctionError, match="`clip` needs `min`, `max` or both"):
         Clip()
+
+
+@pytest.mark.parametrize(
+    "name", ["bool", "int8", "bfloat16", "float16", "float32", "float64", "int64", "complex64", "complex128"]
+)
+@pytest.mark.parametrize("shapes", [((5, 6), (5, 6), ()), ((5, 6), (6,), (5, 1)), ((5, 1), (6,), (5, 6))])
+def test_elements_are_selected_bit_for_bit(name: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Signs of zeros and the bits of NaN too, and from arrays in any order of storage."""
+    rng = np.random.default_rng(0)
+    dtype = dtype_named(name)
+    condition = rng.integers(0, 2, shapes[0]).astype(bool)
+    values = []
+    for shape in shapes[1:]:
+        bits = rng.integers(0, 2 if name == "bool" else 256, (*shape, dtype.itemsize), np.uint8)
+        values.append(np.ascontiguousarray(bits).view(dtype).reshape(shape))
+    wanted = np.where(condition, *values)
+    assert same(selected(condition, *values), wanted)
+    transposed = [np.asfortranarray(one) if one.ndim > 1 else one for one in (condition, *values)]
+    assert same(selected(*transposed), wanted)
