@@ -74,13 +74,14 @@ def _decoder(
     jax: str = "",
     proofs: tuple[str, ...] = (_LAYOUTS, _LOGITS),
     maxtext: tuple[str, ...] = (_MAXTEXT,),
+    tunix: tuple[str, ...] = (_TUNIX,),
     **back: str,
 ) -> tuple[Layout, ...]:
     """The layouts `names` of a decoder. `recipe`: the middle of the names of its two recipes; `computed`: see
-    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs` and `maxtext`: tests of these two;
+    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs`, `maxtext` and `tunix`: tests of the three;
     `back`: params of the recipe back.
     """
-    proved = {"jax": proofs, "maxtext": maxtext, "tunix": (_TUNIX,)}
+    proved = {"jax": proofs, "maxtext": maxtext, "tunix": tunix}
     rounded = {"jax": jax, "maxtext": computed}
     return tuple(
         Layout(
@@ -181,15 +182,16 @@ MODELS = (
     Model(
         "Gemma 3",
         ("gemma3", "gemma3_text"),
-        ("Gemma 3 1B", "Gemma 3 4B", "Gemma 3 12B", "Gemma 3 27B"),
+        ("Gemma 3 270M", "Gemma 3 1B", "Gemma 3 4B", "Gemma 3 12B", "Gemma 3 27B"),
         _TEXT_KEY,
         _decoder(
             "gemma3",
-            "jax maxtext",
+            _ALL,
             f"the scale of the embedding, and {_NORMS}",
             f"{_NORMS}, unless norm_plus_one=false",
             proofs=_tests("gemma3", "gemma3_logits"),
             maxtext=_tests("maxtext_outputs"),
+            tunix=_tests("gemma3"),
         ),
     ),
     Model(

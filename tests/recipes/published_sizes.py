@@ -270,6 +270,11 @@ PUBLISHED: Mapping[str, Published] = {
     "gemma2-27b": _gemma2(
         46, 4608, 32, 16, 36864, 256000, head_dim=128, query_pre_attn_scalar=144, tie_word_embeddings=True
     ),
+    "gemma3-270m": Published(
+        "Gemma3Text",
+        "Gemma3ForCausalLM",
+        {**_gemma3_text(18, 640, 4, 1, 2048, head_dim=256), "vocab_size": 262144},
+    ),
     "gemma3-1b": Published(
         "Gemma3Text",
         "Gemma3ForCausalLM",
