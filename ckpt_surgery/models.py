@@ -78,8 +78,8 @@ def _decoder(
     **back: str,
 ) -> tuple[Layout, ...]:
     """The layouts `names` of a decoder. `recipe`: the middle of the names of its two recipes; `computed`: see
-    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs`, `maxtext` and `tunix`: tests of the three;
-    `back`: params of the recipe back.
+    `Layout`, for MaxText; `jax`: the same for the layout `jax`; `proofs`, `maxtext` and `tunix`: tests of the
+    three; `back`: params of the recipe back.
     """
     proved = {"jax": proofs, "maxtext": maxtext, "tunix": tunix}
     rounded = {"jax": jax, "maxtext": computed}
@@ -190,8 +190,8 @@ MODELS = (
             f"the scale of the embedding, and {_NORMS}",
             f"{_NORMS}, unless norm_plus_one=false",
             proofs=_tests("gemma3", "gemma3_logits"),
-            maxtext=_tests("maxtext_outputs"),
-            tunix=_tests("gemma3"),
+            maxtext=_tests("peer_outputs"),
+            tunix=_tests("gemma3", "peer_outputs"),
         ),
     ),
     Model(
@@ -205,7 +205,7 @@ MODELS = (
             "experts in MXFP4, which become bfloat16 and stay it on the way back",
             "experts in MXFP4, which become bfloat16 and stay it on the way back",
             proofs=_tests("gpt_oss", "gpt_oss_logits"),
-            maxtext=_tests("maxtext_outputs"),
+            maxtext=_tests("peer_outputs"),
         ),
     ),
     Model(

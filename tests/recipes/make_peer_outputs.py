@@ -3,8 +3,8 @@
     python -m tests.recipes.make_peer_outputs
 
 Run it in an environment with MaxText 0.2.5, google-tunix 0.1.7 and what these import; the tests do not need
-it. It writes tests/data/peers/FAMILY.npz, models in bfloat16: `hf/…` by Hugging Face's names, `maxtext/…` what
-MaxText makes of them, by keys, `back/…` what it makes of that on the way back, and of Gemma 3 `tunix/…`.
+it. It writes tests/data/peers/FAMILY.npz, models in bfloat16: `hf/…` by Hugging Face's names, `maxtext/…`
+what MaxText makes of them, by keys, `back/…` what it makes of that on the way back, and of Gemma 3 `tunix/…`.
 All are stored as uint16, since NumPy's files do not have bfloat16.
 
 Names come from MaxText's PARAM_MAPPING and values from its HOOK_FNS; layers that it scans are stacked along
