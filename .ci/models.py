@@ -23,11 +23,10 @@ trees of the [Flax classes](cookbook/hugging-face.md#flax-classes) of Transforme
 prints it.
 
 "Exact" says that every bit of every weight comes back by the way back. What a layout wants computed is
-rounded once; the column says what that is. The last column names the tests that prove it; beside them,
-[test_published.py](../tests/recipes/test_published.py) plans every size below in every layout, there and
-back, on the names, shapes and dtypes of the files. These come from [Transformers
-itself](../tests/recipes/make_keytables.py), made of the published sizes without weights; nobody ran the
-recipes on the published weights.
+rounded once; the column says what that is. The last column names the tests in `tests/recipes` that prove it;
+beside them, `test_published.py` plans every size below in every layout, there and back, on the names, shapes
+and dtypes of the files. These come from Transformers itself (`make_keytables.py`), made of published sizes
+without weights; nobody ran the recipes on the published weights.
 
 Generated from the package by `make docs`; a test checks that it is current.
 """
@@ -51,7 +50,7 @@ def _others(models: Sequence[Model]) -> str:
     """Models of which no published size is planned, and which have one layout, the same for all."""
     [layout] = models[0].layouts
     assert all(model.layouts == models[0].layouts for model in models), "one table is for all"
-    rows = "\n".join(f"| {model.title} | {', '.join(model.model_types)} |" for model in models)
+    rows = "\n".join(f"| {model.title} | `{'`, `'.join(model.model_types)}` |" for model in models)
     return (
         "\n## Other Flax classes\n\n"
         "These were tried with small models of all their classes, not with the published sizes.\n\n"
@@ -73,7 +72,7 @@ def _section(model: Model) -> str:
 
 def _row(layout: Layout) -> str:
     exact = f"but for {layout.computed}" if layout.computed else "yes"
-    proofs = ", ".join(f"[{path.rpartition('/')[2]}](../{path})" for path in layout.proofs)
+    proofs = ", ".join(f"`{path.removeprefix('tests/recipes/')}`" for path in layout.proofs)
     return f"| `{layout.name}` | {_run(layout.there)} | {_run(layout.back)} | {exact} | {proofs} |"
 
 
