@@ -24,6 +24,7 @@ from tests.formats.tensorflow.bundles import Piece, save_pieces
 from tests.support import checkpoints, directories
 from tests.support.checkpoints import LAYOUTS
 from tests.support.directories import names
+from tests.support.libraries import save_state
 from tests.support.models import ARRAYS
 
 Checkpoint = Callable[[str], Path]
@@ -92,6 +93,12 @@ def of_tensorflow(path: Path) -> None:
     (path / "model.ckpt-3.meta").touch()
 
 
+def of_dcp(path: Path) -> None:
+    """Of two ranks, the second of which has nothing to write."""
+    save_state({"a": torch.ones(3)}, path)
+    (path / "__1_0.distcp").touch()
+
+
 WRITTEN: dict[str, Callable[[Path], None]] = {
     "x.safetensors": lambda path: save_file(ARRAYS_TO_SAVE, path),
     "x.npz": lambda path: np.savez(path, **ARRAYS_TO_SAVE),
@@ -102,6 +109,7 @@ WRITTEN: dict[str, Callable[[Path], None]] = {
     "x.zarr": lambda path: of_zarr(3, path),
     "v2.zarr": lambda path: of_zarr(2, path),
     "tf": of_tensorflow,
+    "dcp": of_dcp,
 }
 
 
@@ -249,6 +257,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "zarr": (with_file("layers/a.txt", WRITTEN["x.zarr"]), f"{BESIDES} zarr checkpoint (layers/a.txt)"),
     "chunks": (with_file("layers/0/w/c/x", WRITTEN["x.zarr"]), f"{BESIDES} zarr checkpoint (layers/0/w/c/x)"),
     "deep": (with_file("a/b/c", of_tensorflow), f"{BESIDES} tensorflow checkpoint (a/b/c)"),
+    "ranks": (with_file("common.pt", of_dcp), f"{BESIDES} dcp checkpoint (common.pt)"),
     "hidden": (with_file(".git/HEAD", of_t5x), f"{BESIDES} t5x checkpoint (.git/HEAD)"),
     "two files": (
         two_of_npz,

@@ -12,6 +12,7 @@ import torch
 
 from tests.formats.tensorflow.bundles import bundle, crc, entry
 from tests.support.command_line import run
+from tests.support.libraries import save_state
 from tests.support.models import save_model
 from tests.support.slow import some
 from tests.support.unprivileged import Case, Outcome, run_all
@@ -63,6 +64,10 @@ def save_torch(path: Path) -> Path:
     return path / "x.pt"
 
 
+def save_dcp(path: Path) -> Path:
+    return save_state({"w": torch.arange(9)}, path / "x")
+
+
 def save_tensorflow(path: Path) -> Path:
     return bundle(path, [(b"w", entry(checksum=crc(b"ab")))])
 
@@ -78,6 +83,7 @@ LAYOUTS: Mapping[str, Callable[[Path], Path]] = {
     "t5x": save_t5x,
     "npy": save_npy,
     "torch": save_torch,
+    "dcp": save_dcp,
     "tensorflow": save_tensorflow,
 }
 

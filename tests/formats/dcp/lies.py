@@ -12,7 +12,6 @@ from tests.formats.dcp.lying import (
     damage,
     deflated,
     entry,
-    laughing,
     lie,
     link_metadata_out,
     link_out,
@@ -294,6 +293,5 @@ KEYS = (
         lambda parts: parts.paths.update(w=("a", "b"), step=("a/b",)),
     ),
     lie("one path of a megabyte, three hundred times", "keys are longer together", long_paths),
-    lie("objects of more leaves than bytes", "all objects up to here have more leaves", laughing),
 )
 LIES = (*PICKLES, *TENSORS, *PLACES, *ARCHIVES, *KEYS)

@@ -132,10 +132,3 @@ def long_paths(parts: Parts) -> None:
     parts.places = {(name, None): parts.places["step", None] for name in parts.entries}
     shared = Raw(code(("x" * 2**20,)) + b"q\x01")
     parts.paths = {name: Raw(b"h\x01") if name != "0" else shared for name in parts.entries}
-
-
-def laughing(parts: Parts) -> None:
-    """Objects of many leaves, each fewer than what is too much for one."""
-    for i in range(300):
-        parts.entries[f"l{i}"] = OBJECT
-        parts.put(f"l{i}", [[0] * 30] * 30)

@@ -27,7 +27,7 @@ from ckpt_surgery.formats.dcp import FORMAT
 from ckpt_surgery.formats.registry import detect_format, open_source
 from ckpt_surgery.storage.reading import OpenFile
 from tests.formats.dcp.lies import LIES
-from tests.formats.dcp.parts import DATA, METADATA, VALUE, Parts, described, rows, usual
+from tests.formats.dcp.parts import DATA, METADATA, OBJECT, VALUE, Parts, described, rows, usual
 from tests.formats.torch.pickles import Name, code
 from tests.formats.torch.test_torch import DTYPES, nested, tensor
 from tests.support import conformance
@@ -204,6 +204,16 @@ def test_other_objects_are_listed_and_never_loaded(tmp_path: Path, monkeypatch: 
         source.read(source.leaves()["trap"], Region((), ()))
     assert same(source.read(source.leaves()["w"], Region((0,), (2,))), np.ones(2, np.float32))
     assert os.listdir(tmp_path) == ["saved"]
+
+
+def test_objects_of_more_leaves_than_bytes_are_refused(tmp_path: Path) -> None:
+    """Each has fewer than what is too much for one."""
+    parts = Parts()
+    for i in range(10):
+        parts.entries[f"many{i}"] = OBJECT
+        parts.put(f"many{i}", [[0] * 30] * 30)
+    with pytest.raises(SourceError, match="all objects up to here have more leaves together than their size"):
+        opened(parts.write(tmp_path / "saved"))
 
 
 def test_keys_without_paths_are_names(tmp_path: Path) -> None:
