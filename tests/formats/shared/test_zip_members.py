@@ -123,6 +123,14 @@ def with_wide_records(monkeypatch: pytest.MonkeyPatch) -> bytes:
     return archive()
 
 
+def test_comments_longer_than_expected_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.zip", archive(comment=b"two words"))
+    with opened(str(path)) as file:
+        assert read_archive(file, most_comment=9).comment == b"two words"
+        with pytest.raises(SourceError, match="it has no end of a zip archive"):
+            read_archive(file, most_comment=8)
+
+
 @pytest.mark.parametrize("comment", [b"", b"a comment", b"x" * 0xFFFF])
 @pytest.mark.parametrize("method", [STORED, DEFLATED])
 def test_members_are_what_zipfile_wrote(method: int, comment: bytes, tmp_path: Path) -> None:
