@@ -7,7 +7,7 @@ import os
 
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.storage.listing import directory_names
+from ckpt_surgery.storage.listing import directory_names, is_directory
 from ckpt_surgery.storage.reading import opened
 
 METADATA = ".metadata"
@@ -22,6 +22,8 @@ def detect(path: PathLike) -> bool:
     """Whether a path is a directory of data files, or of a metadata file alone; damaged ones too."""
     place = os.fspath(path)
     try:
+        if not is_directory(place):
+            return False
         names = directory_names(place).files
     except SourceError:
         return False
