@@ -19,6 +19,7 @@ from ckpt_surgery.formats.hdf5.file_view import FileView
 from ckpt_surgery.formats.hdf5.filters import decoded
 from ckpt_surgery.formats.hdf5.library import import_h5py, opened_hdf5
 from ckpt_surgery.formats.hdf5.listing import listed
+from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.hdf5.texts import Texts
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.raw_arrays import BIG, Opaque, RawArraysSource, parts_of_chunks, read_raw
@@ -28,9 +29,6 @@ from ckpt_surgery.formats.shared.zip_members import read_archive, wrong
 from ckpt_surgery.storage.failures import about, named
 from ckpt_surgery.storage.listing import FileStat
 from ckpt_surgery.storage.reading import OpenFile, opened
-
-WIDTH = 8
-"""Bytes of offsets and lengths in a file's index."""
 
 
 class Hdf5Source(RawArraysSource):
@@ -110,22 +108,12 @@ def open_hdf5(path: str, selection: Selection) -> Hdf5Source:
     with opened(name) as file:
         room = _room(file)
     view = FileView(name, file.stat, room.start, room.size)
+    base = base_of(view)
     with opened_hdf5(view) as h5, about(name):
-        _check_widths(h5)
-        texts = Texts(view, h5.get_create_plist().get_userblock())
+        texts = Texts(view, base)
         datasets = listed(h5, room, texts)
         metadata = root_attributes(h5, texts)
     return Hdf5Source(path, name, file.stat, datasets, metadata)
-
-
-def _check_widths(h5: Any) -> None:
-    """Raise SourceError where numbers in the index are not as wide as all current programs write them."""
-    widths = h5.get_create_plist().get_sizes()
-    if widths != (WIDTH, WIDTH):
-        raise SourceError(
-            f"its offsets and lengths have {widths[0]} and {widths[1]} bytes instead of {WIDTH}",
-            hint="Write it again with h5py, or with `h5repack`.",
-        )
 
 
 def _room(file: OpenFile) -> Room:
