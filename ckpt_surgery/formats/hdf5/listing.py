@@ -48,8 +48,8 @@ def listed(file: Any, room: Room, texts: Texts) -> dict[str, StoredDataset]:
             stack.append((inner, below))
     for link in found.links:
         found.datasets[link] = found.datasets[_target(link, found)]
-    texts = {SEPARATOR.join(names): dataset for names, dataset in found.datasets.items()}
-    return {text: texts[text] for text in sorted(texts, key=natural_order)}
+    by_text = {SEPARATOR.join(names): dataset for names, dataset in found.datasets.items()}
+    return {text: by_text[text] for text in sorted(by_text, key=natural_order)}
 
 
 def _walk(group: Any, names: Names, found: _Found, room: Room, texts: Texts) -> Iterator[tuple[Any, Names]]:

@@ -86,4 +86,4 @@ def main(directory: Path, weights: str | None) -> None:
 
 if __name__ == "__main__":
     place, *given = sys.argv[1:] or [str(DATA)]
-    main(Path(place), *given or [None])
+    main(Path(place), given[0] if given else None)

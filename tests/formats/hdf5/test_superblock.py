@@ -13,7 +13,7 @@ from ckpt_surgery.formats.hdf5.superblock import base_of
 from ckpt_surgery.formats.registry import open_source
 from ckpt_surgery.storage.reading import stat_file
 
-VERSIONS: dict[int, dict[str, Any]] = {0: {}, 2: {"track_order": True}, 3: {"libver": "latest"}}
+VERSIONS: dict[int, dict[str, Any]] = {0: {}, 2: {"libver": ("v108", "v108")}, 3: {"libver": "latest"}}
 
 
 def written(path: Path, **how: Any) -> bytes:
