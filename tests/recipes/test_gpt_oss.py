@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from ckpt_surgery.core.errors import PlanError
+from tests.inference.going_back import reasons, there_and_back
 from tests.recipes.gpt_oss_layout import (
     NARROW,
     OSS_20B,
@@ -78,6 +79,7 @@ def test_names_and_shapes_are_those_of_the_library(d: GptOss) -> None:
     assert found == hf_shapes(d)
 
 
+@SLOW
 def test_without_a_config_the_plan_says_what_it_relied_on() -> None:
     source = dtypes(hf_shapes(OSS_20B, quantized=True))
     plan = planned(THERE, source, memory=FULL_WIDTH)
@@ -156,6 +158,18 @@ def test_of_a_checkpoint_that_maxtext_wrote_the_state_is_left_out() -> None:
     plan = planned(BACK, listed(shapes), overrides=params(SMALL, MAXTEXT, back=True))
     assert shapes_of(plan) == hf_shapes(SMALL)
     assert len(plan.dropped) == 2
+
+
+@SLOW
+@pytest.mark.parametrize("quantized", [False, True])
+def test_of_the_inverse_that_invert_drafts(quantized: bool) -> None:
+    """All but packed experts comes back, to the bit."""
+    hf = hf_arrays(PACKED, BF16, quantized)
+    recipe = (RECIPES / f"{THERE}.yaml").read_text()
+    found, inversion = there_and_back(recipe, hf, overrides=params(PACKED, MAXTEXT))
+    packed = {key for key in hf if key.endswith(("_blocks", "_scales"))}
+    assert set(reasons(inversion)) == packed
+    assert_same(found, {key: array for key, array in hf.items() if key not in packed})
 
 
 # --- mistakes -----------------------------------------------------------------------------------------
