@@ -1,11 +1,13 @@
-"""DeepSeek-V3 and DeepSeek-V2 in JAX, from their papers: what converted weights have to compute."""
+"""DeepSeek-V3 and DeepSeek-V2 from their papers: what converted weights have to compute.
+
+In NumPy, which has nothing to compile; their logits are also compared with MaxText's, which are JAX's.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.recipes.deepseek_layouts import DeepSeek, Layout
@@ -28,70 +30,83 @@ class Model:
     theta: float = 10000.0
 
 
-def _norm(model: Model, p: Any, x: jax.Array) -> jax.Array:
-    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + model.eps) * p["scale"]
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray((1 + np.tanh(x / 2)) / 2)
 
 
-def _rotated(model: Model, x: jax.Array) -> jax.Array:
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x * _sigmoid(x)
+
+
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(e / e.sum(axis, keepdims=True))
+
+
+def _norm(model: Model, p: Any, x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + model.eps) * p["scale"]
+
+
+def _rotated(model: Model, x: np.ndarray) -> np.ndarray:
     """(batch, length, heads, rope) with rotary position embeddings (Su et al., 2021)."""
     half = x.shape[-1] // 2
-    angles = jnp.arange(x.shape[1])[:, None] * model.theta ** (-jnp.arange(half) / half)
-    cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
+    angles = np.arange(x.shape[1])[:, None] * model.theta ** (-np.arange(half) / half)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
     a, b = (x[..., ::2], x[..., 1::2]) if model.rope == "interleaved" else (x[..., :half], x[..., half:])
     # Queries and keys come out in the same order, which is all that their products depend on.
-    return jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
+    return np.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
 
 
-def _attend(model: Model, p: Any, x: jax.Array) -> jax.Array:
+def _attend(model: Model, p: Any, x: np.ndarray) -> np.ndarray:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
     d = model.d
     if "wq_a" in p:
         compressed = _norm(model, p["q_norm"], x @ p["wq_a"]["kernel"])
-        q = jnp.einsum("blr,rhd->blhd", compressed, p["wq_b"]["kernel"])
+        q = np.einsum("blr,rhd->blhd", compressed, p["wq_b"]["kernel"])
     else:
-        q = jnp.einsum("ble,ehd->blhd", x, p["query"]["kernel"])
+        q = np.einsum("ble,ehd->blhd", x, p["query"]["kernel"])
     latent = x @ p["wkv_a"]["kernel"]
-    kv = jnp.einsum(
+    kv = np.einsum(
         "blr,rhd->blhd", _norm(model, p["kv_norm"], latent[..., : d.kv_rank]), p["wkv_b"]["kernel"]
     )
     turned = _rotated(model, latent[:, :, None, d.kv_rank :])
-    scores = jnp.einsum("blhd,bmhd->bhlm", q[..., : d.nope], kv[..., : d.nope])
-    scores += jnp.einsum("blhd,bmd->bhlm", _rotated(model, q[..., d.nope :]), turned[:, :, 0])
-    causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
-    scores = jnp.where(causal, scores * (d.nope + d.rope) ** -0.5, -jnp.inf)
-    out = jnp.einsum("bhlm,bmhd->blhd", jax.nn.softmax(scores, -1), kv[..., d.nope :])
-    return jnp.einsum("blhd,hde->ble", out, p["out"]["kernel"])
+    scores = np.einsum("blhd,bmhd->bhlm", q[..., : d.nope], kv[..., : d.nope])
+    scores += np.einsum("blhd,bmd->bhlm", _rotated(model, q[..., d.nope :]), turned[:, :, 0])
+    causal = np.tril(np.ones(scores.shape[-2:], bool))
+    scores = np.where(causal, scores * (d.nope + d.rope) ** -0.5, -np.inf)
+    out = np.einsum("bhlm,bmhd->blhd", _softmax(scores, -1), kv[..., d.nope :])
+    return np.einsum("blhd,hde->ble", out, p["out"]["kernel"])
 
 
-def _mlp(p: Any, x: jax.Array) -> jax.Array:
-    return (jax.nn.silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
+def _mlp(p: Any, x: np.ndarray) -> np.ndarray:
+    return (_silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
 
 
-def _routed(model: Model, gate: Any, x: jax.Array) -> jax.Array:
+def _routed(model: Model, gate: Any, x: np.ndarray) -> np.ndarray:
     """(…, experts): the weight of each expert, zero for those that are not chosen."""
     logits = x @ gate["kernel"]
-    scores = jax.nn.sigmoid(logits) if "bias" in gate else jax.nn.softmax(logits, -1)
+    scores = _sigmoid(logits) if "bias" in gate else _softmax(logits, -1)
     choice = scores + gate["bias"] if "bias" in gate else scores
     grouped = choice.reshape(*choice.shape[:-1], model.groups, -1)
-    best = jnp.sort(grouped, -1)[..., -2:].sum(-1)
-    chosen = best >= jnp.sort(best, -1)[..., -model.top_groups, None]
-    choice = jnp.where(chosen[..., None], grouped, -jnp.inf).reshape(choice.shape)
-    weights = jnp.where(choice >= jnp.sort(choice, -1)[..., -model.top, None], scores, 0)
+    best = np.sort(grouped, -1)[..., -2:].sum(-1)
+    chosen = best >= np.sort(best, -1)[..., -model.top_groups, None]
+    choice = np.where(chosen[..., None], grouped, -np.inf).reshape(choice.shape)
+    weights = np.where(choice >= np.sort(choice, -1)[..., -model.top, None], scores, 0)
     if model.normalized:
         weights /= weights.sum(-1, keepdims=True)
     return weights * model.routed_scale
 
 
-def _experts(model: Model, p: Any, x: jax.Array) -> jax.Array:
+def _experts(model: Model, p: Any, x: np.ndarray) -> np.ndarray:
     """All experts run on all tokens; the weights take those that count."""
     block = p["MoeBlock_0"]
-    inner = jax.nn.silu(jnp.einsum("ble,nem->blnm", x, block["wi_0"]))
-    inner *= jnp.einsum("ble,nem->blnm", x, block["wi_1"])
+    inner = _silu(np.einsum("ble,nem->blnm", x, block["wi_0"]))
+    inner *= np.einsum("ble,nem->blnm", x, block["wi_1"])
     weights = _routed(model, block["gate"], x)
-    return jnp.einsum("blnm,nme,bln->ble", inner, block["wo"], weights) + _mlp(p["shared_experts"], x)
+    return np.einsum("blnm,nme,bln->ble", inner, block["wo"], weights) + _mlp(p["shared_experts"], x)
 
 
-def _bias(layout: Layout, decoder: Any, i: int) -> jax.Array:
+def _bias(layout: Layout, decoder: Any, i: int) -> np.ndarray:
     """The bias of a layer's gate, which MaxText has apart, with the layers first."""
     layers = decoder["moe_layers" if layout.scan else f"moe_layers_{i}"]
     bias = layers["DeepSeekMoeBlock_0"]["MoeBlock_0"]["gate"]["bias"]
@@ -103,18 +118,19 @@ def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: 
     biases = {}
     if layout.layout == "maxtext":
         biases, params = params.get("MoEBiasVar", {}), params["params"]
+    params = jax.tree.map(np.asarray, params)
     decoder = params["decoder"]
     x = params["token_embedder"]["embedding"][tokens]
     for kind, count in (("dense", model.d.dense), ("moe", model.d.layers - model.d.dense)):
         for i in range(count):
             if layout.scan:
-                take = lambda a, i=i: jnp.take(a, i, axis=layout.axis)  # noqa: E731
+                take = lambda a, i=i: np.take(a, i, axis=layout.axis)  # noqa: E731
                 p = jax.tree.map(take, decoder[f"{kind}_layers"])
             else:
                 p = decoder[f"{kind}_layers_{i}"]
             if biases and kind == "moe":
                 gate = p["DeepSeekMoeBlock_0"]["MoeBlock_0"]["gate"]
-                gate["bias"] = _bias(layout, biases["decoder"], i)
+                gate["bias"] = np.asarray(_bias(layout, biases["decoder"], i))
             x += _attend(model, p["self_attention"], _norm(model, p["pre_self_attention_layer_norm"], x))
             y = _norm(model, p["post_self_attention_layer_norm"], x)
             x += _mlp(p["mlp"], y) if kind == "dense" else _experts(model, p["DeepSeekMoeBlock_0"], y)

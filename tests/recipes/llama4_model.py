@@ -1,11 +1,13 @@
-"""Llama 4's decoder in JAX: what converted weights have to compute."""
+"""Llama 4's decoder: what converted weights have to compute.
+
+In NumPy, which has nothing to compile; its logits are also compared with MaxText's, which are JAX's.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.recipes.llama4_layouts import Layout, Llama4
@@ -28,23 +30,36 @@ class Model:
     theta: float = 500000.0
 
 
-def _normed(model: Model, x: jax.Array) -> jax.Array:
-    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + model.eps)
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray((1 + np.tanh(x / 2)) / 2)
 
 
-def _rotated(model: Model, layout: Layout, x: jax.Array) -> jax.Array:
+def _silu(x: np.ndarray) -> np.ndarray:
+    return x * _sigmoid(x)
+
+
+def _softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(e / e.sum(axis, keepdims=True))
+
+
+def _normed(model: Model, x: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + model.eps)
+
+
+def _rotated(model: Model, layout: Layout, x: np.ndarray) -> np.ndarray:
     """(batch, length, heads, head_dim) with rotary position embeddings (Su et al., 2021)."""
     half = x.shape[-1] // 2
-    angles = jnp.arange(x.shape[1])[:, None] * model.theta ** (-jnp.arange(half) / half)
-    cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
+    angles = np.arange(x.shape[1])[:, None] * model.theta ** (-np.arange(half) / half)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
     a, b = (x[..., ::2], x[..., 1::2]) if layout.rope == "interleaved" else (x[..., :half], x[..., half:])
     # Queries and keys come out in the same order, which is all that their products depend on.
-    return jnp.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
+    return np.concatenate((a * cos - b * sin, b * cos + a * sin), -1)
 
 
-def _attend(model: Model, layout: Layout, p: Any, x: jax.Array, rope: bool) -> jax.Array:
-    q, k, v = (jnp.einsum("ble,ehd->blhd", x, p[name]["kernel"]) for name in ("query", "key", "value"))
-    positions = jnp.arange(x.shape[1])
+def _attend(model: Model, layout: Layout, p: Any, x: np.ndarray, rope: bool) -> np.ndarray:
+    q, k, v = (np.einsum("ble,ehd->blhd", x, p[name]["kernel"]) for name in ("query", "key", "value"))
+    positions = np.arange(x.shape[1])
     seen = positions[:, None] >= positions
     if rope:
         q, k = _rotated(model, layout, q), _rotated(model, layout, k)
@@ -52,38 +67,39 @@ def _attend(model: Model, layout: Layout, p: Any, x: jax.Array, rope: bool) -> j
             q, k = _normed(model, q), _normed(model, k)
         seen &= positions[:, None] // model.chunk == positions // model.chunk
     else:
-        heat = jnp.log1p(jnp.floor((positions + 1.0) / model.floor_scale)) * model.attn_scale + 1.0
+        heat = np.log1p(np.floor((positions + 1.0) / model.floor_scale)) * model.attn_scale + 1.0
         q *= heat[:, None, None]
-    k, v = (jnp.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
-    scores = jnp.einsum("blhd,bmhd->bhlm", q, k) * q.shape[-1] ** -0.5
-    weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)
-    return jnp.einsum("bhlm,bmhd,hde->ble", weights, v, p["out"]["kernel"])
+    k, v = (np.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
+    scores = np.einsum("blhd,bmhd->bhlm", q, k) * q.shape[-1] ** -0.5
+    weights = _softmax(np.where(seen, scores, -np.inf), -1)
+    return np.einsum("bhlm,bmhd,hde->ble", weights, v, p["out"]["kernel"])
 
 
-def _mlp(p: Any, x: jax.Array) -> jax.Array:
-    return (jax.nn.silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
+def _mlp(p: Any, x: np.ndarray) -> np.ndarray:
+    return (_silu(x @ p["wi_0"]["kernel"]) * (x @ p["wi_1"]["kernel"])) @ p["wo"]["kernel"]
 
 
-def _experts(p: Any, x: jax.Array) -> jax.Array:
+def _experts(p: Any, x: np.ndarray) -> np.ndarray:
     """Each token goes to the expert with the largest logit, multiplied by that one's sigmoid before."""
     block = p["MoeBlock_0"]
     logits = x @ block["gate"]["kernel"]
-    chosen = jax.nn.one_hot(jnp.argmax(logits, -1), logits.shape[-1]) * jax.nn.sigmoid(logits)
-    routed = jnp.einsum("ble,bln->blne", x, chosen)
-    inner = jax.nn.silu(jnp.einsum("blne,nem->blnm", routed, block["wi_0"]))
-    inner *= jnp.einsum("blne,nem->blnm", routed, block["wi_1"])
-    return jnp.einsum("blnm,nme->ble", inner, block["wo"]) + _mlp(p["shared_experts"], x)
+    chosen = (np.arange(logits.shape[-1]) == np.argmax(logits, -1)[..., None]) * _sigmoid(logits)
+    routed = np.einsum("ble,bln->blne", x, chosen)
+    inner = _silu(np.einsum("blne,nem->blnm", routed, block["wi_0"]))
+    inner *= np.einsum("blne,nem->blnm", routed, block["wi_1"])
+    return np.einsum("blnm,nme->ble", inner, block["wo"]) + _mlp(p["shared_experts"], x)
 
 
 def jax_logits(model: Model, layout: Layout, params: Mapping[str, Any], tokens: np.ndarray) -> np.ndarray:
     """The logits of tokens (batch, length), from the tree in a layout of the JAX side."""
     params = params["params"] if layout.layout == "maxtext" else params
+    params = jax.tree.map(np.asarray, params)
     decoder = params["decoder"]
     x = params["token_embedder"]["embedding"][tokens]
     for i in range(model.d.layers):
         p = decoder["layers"][f"layers_{i % layout.cycle}"] if layout.scan else decoder[f"layers_{i}"]
         if layout.scan:
-            take = lambda a, i=i: jnp.take(a, i // layout.cycle, axis=layout.axis)  # noqa: E731
+            take = lambda a, i=i: np.take(a, i // layout.cycle, axis=layout.axis)  # noqa: E731
             p = jax.tree.map(take, p)
         rope = (i + 1) % model.nope_step != 0
         y = _normed(model, x) * p["pre_self_attention_layer_norm"]["scale"]

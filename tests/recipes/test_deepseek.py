@@ -99,7 +99,7 @@ def check_full_width(d: DeepSeek, layout: Layout, quantized: bool) -> None:
 @pytest.mark.parametrize(
     ("d", "layout", "quantized"),
     [
-        (replace(V3, layers=13, experts=12), Layout("maxtext"), True),
+        (replace(V3, layers=13, experts=5), Layout("maxtext"), True),
         (replace(V2_LITE, layers=12, experts=6), Layout(rope="half"), False),
     ],
 )
@@ -113,11 +113,11 @@ def test_full_width_of_fewer_layers_and_experts(d: DeepSeek, layout: Layout, qua
     [
         (V3, Layout("maxtext"), True),
         (V3, Layout(scan=False, vocab_size_padded=131072), False),
-        (KIMI_K2, Layout("maxtext"), True),
+        (replace(KIMI_K2, layers=12), Layout("maxtext"), True),
         (V2_LITE, Layout(layer_axis=1), False),
     ],
 )
-def test_all_of_published_models(d: DeepSeek, layout: Layout, quantized: bool) -> None:
+def test_published_models(d: DeepSeek, layout: Layout, quantized: bool) -> None:
     check_full_width(d, layout, quantized)
 
 
@@ -148,7 +148,7 @@ def back(d: DeepSeek, layout: Layout, arrays: Mapping[str, np.ndarray]) -> Array
     [
         *((NARROW, layout) for layout in LAYOUTS),
         *(pytest.param(NARROW, layout, marks=pytest.mark.slow) for layout in MORE_LAYOUTS),
-        *((NARROW_V2, layout) for layout in [*LAYOUTS, *MORE_LAYOUTS]),
+        *((NARROW_V2, layout) for layout in MORE_LAYOUTS),
     ],
     ids=str,
 )

@@ -1,6 +1,5 @@
 """What the recipes of DeepSeek-V3 refuse, there and back, and what they say of it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ from tests.recipes.deepseek_layouts import (
     FP8,
     NARROW,
     Layout,
-    Shapes,
     hf_config,
     hf_shapes,
     jax_shapes,
@@ -18,6 +16,7 @@ from tests.recipes.deepseek_layouts import (
     params,
     recorded,
 )
+from tests.recipes.mistakes import edited, half_slow
 from tests.recipes.running import fails, planned
 
 THERE, BACK = "hf-deepseek-v3-to-jax", "jax-to-hf-deepseek-v3"
@@ -86,18 +85,11 @@ MISTAKES = [
 ]
 
 
-def edited(shapes: Shapes, edits: Mapping[str, tuple[int, ...] | None]) -> dict[str, str]:
-    """The listing without the keys that are None, and with the others."""
-    assert all(key in shapes for key, shape in edits.items() if shape is None)
-    whole = shapes | {key: shape for key, shape in edits.items() if shape}
-    return listed({key: shape for key, shape in whole.items() if edits.get(key, shape)})
-
-
-@pytest.mark.parametrize(("said", "given", "edits", "message"), MISTAKES)
+@pytest.mark.parametrize(("said", "given", "edits", "message"), half_slow(MISTAKES))
 def test_mistakes_on_the_way_there(
     said: dict[str, Any], given: list[str], edits: dict[str, tuple[int, ...] | None], message: str
 ) -> None:
-    told = edited(hf_shapes(SMALL), edits)
+    told = listed(edited(hf_shapes(SMALL), edits))
     fails(message, lambda: planned(THERE, told, overrides=given, config=CONFIG | said))
 
 
@@ -128,10 +120,10 @@ MISTAKES_BACK = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "given", "missing", "message"), MISTAKES_BACK)
+@pytest.mark.parametrize(("layout", "given", "missing", "message"), half_slow(MISTAKES_BACK))
 def test_mistakes_on_the_way_back(layout: Layout, given: list[str], missing: str, message: str) -> None:
     shapes = jax_shapes(SMALL, layout)
-    told = edited(shapes, {f"params/{missing}": None} if missing else {})
+    told = listed(edited(shapes, {f"params/{missing}": None} if missing else {}))
     fails(message, lambda: planned(BACK, told, overrides=[*params(SMALL, layout, True), *given]))
 
 

@@ -64,10 +64,12 @@ def shapes_of(plan: Any) -> Shapes:
     ("d", "layout"),
     [
         (SCOUT, Layout("maxtext")),
-        (SCOUT, Layout(scan=False, rope="half", vocab_size_padded=202240)),
-        (MAVERICK, Layout("maxtext")),
         (MAVERICK, Layout(layer_axis=1, cycle=12)),
-        (replace(MAVERICK, images=False), Layout(scan=False)),
+        pytest.param(
+            SCOUT, Layout(scan=False, rope="half", vocab_size_padded=202240), marks=pytest.mark.slow
+        ),
+        pytest.param(MAVERICK, Layout("maxtext"), marks=pytest.mark.slow),
+        pytest.param(replace(MAVERICK, images=False), Layout(scan=False), marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -97,8 +99,14 @@ def test_the_defaults_are_those_of_scout() -> None:
 # --- narrow, with values ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-@pytest.mark.parametrize("d", [NARROW, NARROW_SCOUT], ids=["maverick", "scout"])
+@pytest.mark.parametrize(
+    ("d", "layout"),
+    [
+        *((NARROW, layout) for layout in LAYOUTS),
+        *(pytest.param(NARROW_SCOUT, layout, marks=pytest.mark.slow) for layout in LAYOUTS),
+    ],
+    ids=str,
+)
 def test_values_are_those_of_a_conversion_in_numpy_and_come_back(d: Llama4, layout: Layout) -> None:
     hf = hf_arrays(d, BF16)
     wanted = jax_arrays(d, layout, hf)
@@ -211,9 +219,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
     ("name", "layout"),
     [
         ("scout", Layout()),
-        ("scout", Layout(scan=False, rope="half")),
+        pytest.param("scout", Layout(scan=False, rope="half"), marks=pytest.mark.slow),
         ("maverick", replace(MAXTEXT, vocab_size_padded=128)),
-        ("maverick", Layout(rope="half", layer_axis=1)),
+        pytest.param("maverick", Layout(rope="half", layer_axis=1), marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -1,6 +1,6 @@
 """What the recipes of Llama 4 refuse, there and back, and what they say of it."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,6 @@ from tests.recipes.llama4_layouts import (
     IMAGES,
     NARROW,
     Layout,
-    Shapes,
     hf_config,
     hf_shapes,
     jax_shapes,
@@ -17,10 +16,12 @@ from tests.recipes.llama4_layouts import (
     params,
     recorded,
 )
+from tests.recipes.mistakes import edited, half_slow
 from tests.recipes.running import fails, planned
 
 THERE, BACK = "hf-llama4-to-jax", "jax-to-hf-llama4"
-CONFIG = hf_config(NARROW)
+SMALL = replace(NARROW, layers=8)
+CONFIG = hf_config(SMALL)
 LAYER = "language_model.model.layers"
 ROPE = CONFIG["text_config"]["no_rope_layers"]
 MISTAKES: list[tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Any], str]] = [
@@ -34,15 +35,15 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Any], 
     *(
         ({}, {}, [given], {}, "what was set is not what the config beside SRC says")
         for given in (
-            *("num_layers=8", "num_heads=2", "num_kv_heads=1", "head_dim=12", "num_experts=4"),
+            *("num_layers=4", "num_heads=2", "num_kv_heads=1", "head_dim=12", "num_experts=4"),
             *("moe_step=1", "tied=true"),
         )
     ),
-    ({}, {"num_hidden_layers": 16}, [], {}, "layers are missing"),
-    ({}, {"num_hidden_layers": 14}, [], {}, "num_layers is not whole cycles"),
+    ({}, {"num_hidden_layers": 12}, [], {}, "layers are missing"),
+    ({}, {"num_hidden_layers": 10}, [], {}, "num_layers is not whole cycles"),
     ({}, {"no_rope_layer_interval": 3}, [], {}, "a cycle is not as many layers as the pattern has"),
     ({}, {}, ["cycle=3"], {}, "a cycle is not as many layers as the pattern has"),
-    ({}, {"no_rope_layers": [*ROPE[:-1], 1]}, [], {}, "layer 11 is not as layer 3 with or without rotary"),
+    ({}, {"no_rope_layers": [*ROPE[:-1], 1]}, [], {}, "layer 7 is not as layer 3 with or without rotary"),
     ({}, {"num_local_experts": 4}, [], {}, "3 experts with 14 columns are not num_experts=4 with a gate"),
     ({}, {"interleave_moe_layer_step": 1}, [], {}, "layers are missing, or num_layers or moe_step"),
     ({}, {}, [], {f"{LAYER}.2.feed_forward.up_proj.weight": None}, "layers are missing"),
@@ -87,18 +88,11 @@ MISTAKES: list[tuple[dict[str, Any], dict[str, Any], list[str], dict[str, Any], 
 ]
 
 
-def edited(shapes: Shapes, edits: Mapping[str, tuple[int, ...] | None]) -> dict[str, str]:
-    """The listing without the keys that are None, and with the others."""
-    assert all(key in shapes for key, shape in edits.items() if shape is None)
-    whole = shapes | {key: shape for key, shape in edits.items() if shape}
-    return listed({key: shape for key, shape in whole.items() if edits.get(key, shape)})
-
-
-@pytest.mark.parametrize(("said", "of_text", "given", "edits", "message"), MISTAKES)
+@pytest.mark.parametrize(("said", "of_text", "given", "edits", "message"), half_slow(MISTAKES))
 def test_mistakes_on_the_way_there(
     said: dict[str, Any], of_text: dict[str, Any], given: list[str], edits: dict[str, Any], message: str
 ) -> None:
-    told, config = edited(hf_shapes(NARROW), edits), CONFIG | said
+    told, config = listed(edited(hf_shapes(SMALL), edits)), CONFIG | said
     config["text_config"] = config["text_config"] | {"tie_word_embeddings": None} | of_text
     if "language_model.lm_head.weight" in edits:
         config["tie_word_embeddings"] = None
@@ -106,26 +100,26 @@ def test_mistakes_on_the_way_there(
 
 
 def test_what_was_not_changed_is_planned() -> None:
-    planned(THERE, listed(hf_shapes(NARROW)), config=CONFIG)
-    planned(BACK, listed(jax_shapes(NARROW, Layout())), config=recorded(CONFIG, Layout()))
+    planned(THERE, listed(hf_shapes(SMALL)), config=CONFIG)
+    planned(BACK, listed(jax_shapes(SMALL, Layout())), config=recorded(CONFIG, Layout()))
 
 
 def test_layers_whose_pattern_does_not_repeat_can_be_one_by_one() -> None:
     text = CONFIG["text_config"] | {"no_rope_layers": [*ROPE[:-1], 1]}
-    told = listed(hf_shapes(NARROW))
+    told = listed(hf_shapes(SMALL))
     plan = planned(THERE, told, overrides=["scan=false"], config=CONFIG | {"text_config": text})
-    assert {step.leaf.key.text for step in plan.steps} == set(jax_shapes(NARROW, Layout(scan=False)))
+    assert {step.leaf.key.text for step in plan.steps} == set(jax_shapes(SMALL, Layout(scan=False)))
 
 
 MISTAKES_BACK = [
     (Layout(), ["model_type=mllama"], {}, "the model is mllama, and this recipe is for llama4"),
-    (Layout(), ["num_layers=8"], {}, "the stack is not num_layers // cycle long along layer_axis"),
+    (Layout(), ["num_layers=4"], {}, "the stack is not num_layers // cycle long along layer_axis"),
     (Layout(layer_axis=1), ["layer_axis=0"], {}, "the stack is not num_layers // cycle long"),
     (Layout(), ["cycle=5"], {}, "num_layers is not whole cycles"),
     (Layout(), ["cycle=2"], {}, "is beyond the cycle: --set cycle"),
     (
         Layout(scan=False),
-        ["num_layers=14"],
+        ["num_layers=10"],
         {},
         "layers are missing, or num_layers or moe_step is not theirs",
     ),
@@ -152,16 +146,16 @@ MISTAKES_BACK = [
 ]
 
 
-@pytest.mark.parametrize(("layout", "given", "edits", "message"), MISTAKES_BACK)
+@pytest.mark.parametrize(("layout", "given", "edits", "message"), half_slow(MISTAKES_BACK))
 def test_mistakes_on_the_way_back(
     layout: Layout, given: list[str], edits: dict[str, tuple[int, ...] | None], message: str
 ) -> None:
-    told = edited(jax_shapes(NARROW, layout), {f"params/decoder/{k}": s for k, s in edits.items()})
-    fails(message, lambda: planned(BACK, told, overrides=[*params(NARROW, layout, True), *given]))
+    told = listed(edited(jax_shapes(SMALL, layout), {f"params/decoder/{k}": s for k, s in edits.items()}))
+    fails(message, lambda: planned(BACK, told, overrides=[*params(SMALL, layout, True), *given]))
 
 
 def test_what_is_set_against_the_config_is_refused_on_the_way_back() -> None:
-    told, config = listed(jax_shapes(NARROW, Layout())), recorded(CONFIG, Layout())
+    told, config = listed(jax_shapes(SMALL, Layout())), recorded(CONFIG, Layout())
     for given in ("num_heads=2", "num_kv_heads=1", "head_dim=12", "num_experts=4", "moe_step=1", "tied=true"):
         run = lambda g=given: planned(BACK, told, overrides=[g], config=config)  # noqa: E731
         fails("what was set is not what the config", run)
@@ -170,7 +164,7 @@ def test_what_is_set_against_the_config_is_refused_on_the_way_back() -> None:
 def test_what_else_maxtext_writes_is_left_out() -> None:
     """Its step, and its optimizer's state."""
     beside = {"step": "int32[]", "opt_state/mu/decoder/decoder_norm/scale": "float32[10]"}
-    told = listed(jax_shapes(NARROW, Layout("maxtext")))
+    told = listed(jax_shapes(SMALL, Layout("maxtext")))
     plan = planned(BACK, told | beside, config=recorded(CONFIG, Layout("maxtext")))
     assert {one.leaf.key.text for one in plan.dropped} == set(beside)
-    assert {step.leaf.key.text for step in plan.steps} == set(hf_shapes(NARROW))
+    assert {step.leaf.key.text for step in plan.steps} == set(hf_shapes(SMALL))
