@@ -61,6 +61,7 @@ _LOGITS = "tests/recipes/test_logits.py"
 _MAXTEXT = "tests/recipes/test_maxtext.py"
 _TUNIX = "tests/recipes/test_tunix.py"
 _FLAX = ("tests/recipes/test_flax_classes.py", "tests/recipes/test_flax_logits.py")
+_PEERS = "tests/recipes/test_peers.py"
 _QUERY = "the scale of queries"
 _NORMS = "the 1 that norms add"
 _EMBEDDING = "params/token_embedder/embedding"
@@ -73,8 +74,8 @@ def _decoder(
     computed: str = "",
     jax: str = "",
     proofs: tuple[str, ...] = (_LAYOUTS, _LOGITS),
-    maxtext: tuple[str, ...] = (_MAXTEXT,),
-    tunix: tuple[str, ...] = (_TUNIX,),
+    maxtext: tuple[str, ...] = (_MAXTEXT, _PEERS),
+    tunix: tuple[str, ...] = (_TUNIX, _PEERS),
     **back: str,
 ) -> tuple[Layout, ...]:
     """The layouts `names` of a decoder. `recipe`: the middle of the names of its two recipes; `computed`: see
@@ -126,14 +127,14 @@ MODELS = (
         ("llama4", "llama4_text"),
         ("Llama 4 Scout", "Llama 4 Maverick"),
         _TEXT_KEY,
-        _decoder("llama4", "jax maxtext", proofs=_tests("llama4"), maxtext=_tests("llama4")),
+        _decoder("llama4", "jax maxtext", proofs=_tests("llama4"), maxtext=_tests("maxtext_models")),
     ),
     Model(
         "Mistral",
         ("mistral",),
         ("Mistral 7B v0.1", "Mistral 7B v0.3", "Mistral Nemo 12B", "Mistral Small 24B"),
         _DECODER_KEY,
-        (*_decoder("llama3", "jax maxtext", _QUERY), _FLAX_DECODER),
+        (*_decoder("llama3", "jax maxtext", _QUERY, maxtext=(_MAXTEXT,)), _FLAX_DECODER),
     ),
     Model(
         "Mixtral",
@@ -219,7 +220,7 @@ MODELS = (
             "float8 weights, which become bfloat16 and stay it on the way back",
             "float8 weights, which become bfloat16 and stay it on the way back",
             proofs=_tests("deepseek"),
-            maxtext=_tests("deepseek"),
+            maxtext=_tests("deepseek", "maxtext_models"),
         ),
     ),
     Model("GPT-2", ("gpt2",), ("GPT2", "GPT2 medium", "GPT2 large", "GPT2 XL"), r".*\.weight", (_flax(),)),
