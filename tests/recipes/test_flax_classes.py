@@ -335,7 +335,6 @@ UNREAD = [
     ("llama", {"tie_word_embeddings": True}, "has no tied head"),
     ("bert", {"position_embedding_type": "relative_key"}, "has absolute positions only"),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scales attention as GPT-2 itself does"),
-    ("whisper", {"scale_embedding": True}, "does not scale embeddings"),
     ("marian", {"share_encoder_decoder_embeddings": False}, "shares embeddings"),
     ("opt", {"enable_bias": False}, "has biases and scales everywhere"),
     ("resnet", {"downsample_in_bottleneck": True}, "does not downsample in a bottleneck"),
