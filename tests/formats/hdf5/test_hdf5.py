@@ -12,14 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpt_surgery.core.arrays import ArraySpec, Region
-from ckpt_surgery.core.errors import SourceError, UsageError
-from ckpt_surgery.core.keys import Key
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.arrays import Region
+from ckpt_surgery.core.errors import SourceError
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.formats.hdf5 import FORMAT
 from ckpt_surgery.formats.hdf5.element_types import HELD
-from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
+from ckpt_surgery.formats.registry import open_source
 from tests.formats.bounds import bounded
 from tests.formats.hdf5.lies import LIES
 from tests.support import conformance
@@ -29,7 +28,7 @@ from tests.support.conformance import NAMES, random_regions
 from tests.support.hdf5_files import load_hdf5, put, save_hdf5
 from tests.support.reading import values
 from tests.support.strategies import regions, shapes
-from tests.support.writing import Arrays, output_of, write_all
+from tests.support.writing import Arrays
 
 DTYPES = tuple(HELD.values())
 NO_NAMES = ("/absolute", "a//b", "trailing/", ".", "nul\0byte")
@@ -313,155 +312,3 @@ def test_the_newest_layout_of_the_index(tmp_path: Path) -> None:
     source = opened(tmp_path / "x.h5")
     assert_same(values(source), {**arrays, "one": arrays["group/3"], "grows": arrays["group/3"]})
     assert source.metadata == {"about": "x" * 1000}
-
-
-# --- attributes -------------------------------------------------------------------------------------------
-
-
-def test_simple_attributes_of_the_root_are_metadata(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        given = {"text": "é", "empty": "", "int": 3, "float": 0.5, "flag": True, "big": 2**63 - 1}
-        for name, value in given.items():
-            file.attrs[name] = value
-        file.attrs["fixed"] = np.bytes_(b"abc")
-        file.attrs["latin"] = np.bytes_(b"\xff")
-        file.attrs["list"] = [1, 2]
-        file.attrs["complex"] = 1j
-        file.attrs["nothing"] = h5py.Empty("f4")
-        file.attrs["reference"] = file.ref
-        file.create_group("g").attrs["other"] = 1
-    found = opened(tmp_path / "x.h5").metadata
-    assert found == {**given, "fixed": "abc"}
-    assert {name: type(value) for name, value in found.items() if name in given} == {
-        name: type(value) for name, value in given.items()
-    }
-
-
-def test_metadata_of_every_kind_is_kept_or_becomes_json(tmp_path: Path) -> None:
-    given = {"text": "λ", "int": -3, "float": 1.5, "flag": False, "list": [1, "a"], "none": None, "n": 2**70}
-    given["long"] = "x" * 300_000
-    write_all(open_sink("hdf5", tmp_path, SinkOptions(metadata=given), []), {})
-    changed = {"list": '[1, "a"]', "none": "null", "n": str(2**70)}
-    assert opened(tmp_path).metadata == {**given, **changed}
-
-
-@pytest.mark.parametrize("metadata", [{"": 1}, {"a": "b\0c"}, {"a\0": 1}, {"a": "\ud800"}, {"a": {1, 2}}])
-def test_metadata_that_cannot_be_attributes(metadata: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="custom metadata"):
-        encoder("hdf5", SinkOptions(metadata=metadata))
-
-
-# --- which file -------------------------------------------------------------------------------------------
-
-
-def test_detection_is_by_content(tmp_path: Path) -> None:
-    save_hdf5({"x": np.ones(3)}, tmp_path / "whole")
-    data = (tmp_path / "whole").read_bytes()
-    with zipfile.ZipFile(tmp_path / "m.keras", "w") as file:
-        file.writestr("config.json", "{}")
-    archive = (tmp_path / "m.keras").read_bytes()
-    known = {"x": data, "x.h5": b"", "x.H5": data[:5], "x.weights.h5": data, "x.hdf5": data[:100]}
-    unknown = {"x.npz": archive, "y.h5": archive, "y": b"", "y.bin": data[1:]}
-    known |= {"z.keras": archive, "y.keras": b""}
-    for name, content in (*known.items(), *unknown.items()):
-        (tmp_path / name).write_bytes(content)
-        assert FORMAT.detect(str(tmp_path / name)) == (name in known), name
-    assert not FORMAT.detect(str(tmp_path / "missing.h5"))
-
-
-def test_a_directory_with_one_file(tmp_path: Path) -> None:
-    save_hdf5({"a": np.ones(3)}, tmp_path / "x.weights.h5")
-    assert FORMAT.detect(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    assert not FORMAT.detect(str(tmp_path))
-    assert list(opened(tmp_path).leaves()) == ["a"]
-    save_hdf5({"a": np.ones(3)}, tmp_path / "y.hdf5")
-    with pytest.raises(SourceError, match=r"holds 2 HDF5 files: x\.weights\.h5, y\.hdf5"):
-        opened(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("members", "method", "says"),
-    [
-        ({"config.json": b"{}"}, zipfile.ZIP_STORED, "it has no member `model.weights.h5`"),
-        ({"config.json": b"{}", "model.weights.h5": bytes(99)}, zipfile.ZIP_DEFLATED, "is compressed"),
-        (
-            {"config.json": b"{}", "model.weights.h5": bytes(99)},
-            zipfile.ZIP_STORED,
-            "signature of HDF5 files",
-        ),
-    ],
-)
-def test_archives_that_cannot_be_read(
-    members: dict[str, bytes], method: int, says: str, tmp_path: Path
-) -> None:
-    with zipfile.ZipFile(tmp_path / "m.keras", "w", method) as file:
-        for name, data in members.items():
-            file.writestr(name, data)
-    with pytest.raises(SourceError, match=says):
-        opened(tmp_path / "m.keras")
-
-
-# --- writing ----------------------------------------------------------------------------------------------
-
-
-def test_destinations(tmp_path: Path) -> None:
-    assert FORMAT.is_file("x.h5")
-    assert FORMAT.is_file("x")  # there is no other way to write it
-    write_all(open_sink("hdf5", tmp_path, SinkOptions(file_name="some.name"), []), {})
-    assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
-    assert load_hdf5(tmp_path / "some.name") == {}
-    with pytest.raises(UsageError, match=r"(?s)x\.keras: Keras's archives .*NAME\.weights\.h5"):
-        encoder("hdf5", SinkOptions(file_name="x.keras"))
-
-
-def test_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
-    arrays = TestContiguous().sample()
-    files = [TestContiguous().write(arrays, tmp_path / name) / "checkpoint.h5" for name in ("a", "b")]
-    assert files[0].read_bytes() == files[1].read_bytes()
-
-
-def test_making_the_file_again_keeps_the_elements(tmp_path: Path) -> None:
-    """Whatever is small enough to lie between parts of the index."""
-    arrays = {f"g{i % 7}/x{i}": array((i % 5, 3), "float32", i) for i in range(200)}
-    outputs = [output_of(name, value) for name, value in arrays.items()]
-    sink = open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs)
-    write_all(sink, arrays)
-    before = (tmp_path / "checkpoint.h5").read_bytes()
-    open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs).create()
-    assert (tmp_path / "checkpoint.h5").read_bytes() == before
-    assert_same(load_hdf5(tmp_path / "checkpoint.h5"), arrays)
-
-
-def test_the_file_of_a_huge_array_takes_no_memory(tmp_path: Path) -> None:
-    spec = ArraySpec((2**20, 2**20), np.dtype(np.float32))
-    output = output_of("x", np.ones(1))
-    huge = type(output)(Leaf(Key.parse("x"), LeafKind.ARRAY, spec), (2**10, 2**10))
-    sink = open_sink("hdf5", tmp_path, SinkOptions(), [output_of("first", np.ones(1)), huge])
-    with bounded(2**20):
-        sink.attach("0")
-
-
-def test_leaves_where_others_need_groups() -> None:
-    """Components of keys can contain `/`; then a key path can be longer than its components are many."""
-    spec = ArraySpec((2,), np.dtype(np.float32))
-    leaves = [
-        Leaf(Key.of(names), LeafKind.ARRAY, spec) for names in (("a/b",), ("a", "b/c"), ("a", "b", "c", "d"))
-    ]
-    told = encoder("hdf5", SinkOptions()).unsupported(leaves)
-    assert told == [
-        "`a/b` is an array, and `a/b/c` needs a group there; rename one.",
-        "`a/b` is an array, and `a/b/c/d` needs a group there; rename one.",
-        "`a/b/c` is an array, and `a/b/c/d` needs a group there; rename one.",
-    ]
-    deep = Leaf(Key.of(["a"] * 300), LeafKind.ARRAY, spec)
-    assert "has 300 components; 256 is the limit" in encoder("hdf5", SinkOptions()).unsupported([deep])[0]
-
-
-def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = save_hdf5({"x": np.ones(3)}, tmp_path / "x.h5")
-    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    for run in (lambda: opened(path), lambda: encoder("hdf5", SinkOptions(file_name="out.h5"))):
-        with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py\n.*ckpt-surgery\[hdf5\]"):
-            run()
-    assert FORMAT.detect(str(path))

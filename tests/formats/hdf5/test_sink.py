@@ -1,0 +1,90 @@
+"""Writing HDF5 files, and what they cannot hold."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.formats.hdf5 import FORMAT
+from ckpt_surgery.formats.registry import SinkOptions, encoder, open_sink, open_source
+from tests.formats.bounds import bounded
+from tests.support.arrays import array
+from tests.support.comparing import assert_same
+from tests.support.hdf5_files import load_hdf5, save_hdf5
+from tests.support.writing import output_of, write_all
+
+
+def opened(path: Path) -> Source:
+    return open_source(os.fspath(path), "hdf5")
+
+
+def test_destinations(tmp_path: Path) -> None:
+    assert FORMAT.is_file("x.h5")
+    assert FORMAT.is_file("x")  # there is no other way to write it
+    write_all(open_sink("hdf5", tmp_path, SinkOptions(file_name="some.name"), []), {})
+    assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
+    assert load_hdf5(tmp_path / "some.name") == {}
+    with pytest.raises(UsageError, match=r"(?s)x\.keras: Keras's archives .*NAME\.weights\.h5"):
+        encoder("hdf5", SinkOptions(file_name="x.keras"))
+
+
+def test_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
+    arrays = {"a/x": array((4, 6), "float32"), "b": array((3,), "bfloat16"), "c": array((), "int32")}
+    outputs = [output_of(name, value) for name, value in arrays.items()]
+    for name in ("one.h5", "other.h5"):
+        options = SinkOptions(metadata={"a": "b"}, file_name=name)
+        write_all(open_sink("hdf5", tmp_path, options, outputs), arrays)
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "other.h5").read_bytes()
+
+
+def test_making_the_file_again_keeps_the_elements(tmp_path: Path) -> None:
+    """Whatever is small enough to lie between parts of the index."""
+    arrays = {f"g{i % 7}/x{i}": array((i % 5, 3), "float32", i) for i in range(200)}
+    outputs = [output_of(name, value) for name, value in arrays.items()]
+    sink = open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs)
+    write_all(sink, arrays)
+    before = (tmp_path / "checkpoint.h5").read_bytes()
+    open_sink("hdf5", tmp_path, SinkOptions(metadata={"a": "b"}), outputs).create()
+    assert (tmp_path / "checkpoint.h5").read_bytes() == before
+    assert_same(load_hdf5(tmp_path / "checkpoint.h5"), arrays)
+
+
+def test_the_file_of_a_huge_array_takes_no_memory(tmp_path: Path) -> None:
+    spec = ArraySpec((2**20, 2**20), np.dtype(np.float32))
+    output = output_of("x", np.ones(1))
+    huge = type(output)(Leaf(Key.parse("x"), LeafKind.ARRAY, spec), (2**10, 2**10))
+    sink = open_sink("hdf5", tmp_path, SinkOptions(), [output_of("first", np.ones(1)), huge])
+    with bounded(2**20):
+        sink.attach("0")
+
+
+def test_leaves_where_others_need_groups() -> None:
+    """Components of keys can contain `/`; then a key path can be longer than its components are many."""
+    spec = ArraySpec((2,), np.dtype(np.float32))
+    leaves = [
+        Leaf(Key.of(names), LeafKind.ARRAY, spec) for names in (("a/b",), ("a", "b/c"), ("a", "b", "c", "d"))
+    ]
+    told = encoder("hdf5", SinkOptions()).unsupported(leaves)
+    assert told == [
+        "`a/b` is an array, and `a/b/c` needs a group there; rename one.",
+        "`a/b` is an array, and `a/b/c/d` needs a group there; rename one.",
+        "`a/b/c` is an array, and `a/b/c/d` needs a group there; rename one.",
+    ]
+    deep = Leaf(Key.of(["a"] * 300), LeafKind.ARRAY, spec)
+    assert "has 300 components; 256 is the limit" in encoder("hdf5", SinkOptions()).unsupported([deep])[0]
+
+
+def test_without_h5py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = save_hdf5({"x": np.ones(3)}, tmp_path / "x.h5")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    for run in (lambda: opened(path), lambda: encoder("hdf5", SinkOptions(file_name="out.h5"))):
+        with pytest.raises(UsageError, match=r"h5: HDF5 files need the package h5py\n.*ckpt-surgery\[hdf5\]"):
+            run()
+    assert FORMAT.detect(str(path))
