@@ -35,9 +35,9 @@ def test_the_script_of_a_shell(shell: str) -> None:
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_hand_over_their_words(shell: str) -> None:
-    words = "ckpt-surgery apply @hf-l" if shell == "zsh" else "ckpt-surgery apply"
-    told = asked(f"{shell}_complete", COMP_WORDS=words, COMP_CWORD="2" if shell == "zsh" else "@hf-l")
-    assert "@hf-llama3-to-jax" in told
+    words = "ckpt-surgery apply @hf-mo" if shell == "zsh" else "ckpt-surgery apply"
+    told = asked(f"{shell}_complete", COMP_WORDS=words, COMP_CWORD="2" if shell == "zsh" else "@hf-mo")
+    assert "@hf-moe-to-jax" in told
     assert "@hf-qwen3-to-jax" not in told
 
 
@@ -52,12 +52,12 @@ FILES = ["file,"]
         ("ckpt-surgery apply --target a --target b --ov", ["plain,--overwrite"]),  # wrong already
         ("ckpt-surgery apply recipe.yaml ", FILES),
         ("ckpt-surgery apply rec", ["file,rec"]),
-        ("ckpt-surgery apply @hf-l", ["plain,@hf-llama3-to-jax"]),
-        ("ckpt-surgery plan --set a=b @hf-l", ["plain,@hf-llama3-to-jax"]),  # bash ends a word at `=`
-        ("ckpt-surgery lint a.yaml @hf-l", ["plain,@hf-llama3-to-jax"]),
-        ("ckpt-surgery recipes hf-l", ["plain,hf-llama3-to-jax"]),
-        ("ckpt-surgery recipes @hf-l", ["plain,@hf-llama3-to-jax"]),
-        ("ckpt-surgery apply nothing @hf-l", ["file,@hf-l"]),  # a source
+        ("ckpt-surgery apply @hf-mo", ["plain,@hf-moe-to-jax"]),
+        ("ckpt-surgery plan --set a=b @hf-mo", ["plain,@hf-moe-to-jax"]),  # bash ends a word at `=`
+        ("ckpt-surgery lint a.yaml @hf-mo", ["plain,@hf-moe-to-jax"]),
+        ("ckpt-surgery recipes hf-mo", ["plain,hf-moe-to-jax"]),
+        ("ckpt-surgery recipes @hf-mo", ["plain,@hf-moe-to-jax"]),
+        ("ckpt-surgery apply nothing @hf-mo", ["file,@hf-mo"]),  # a source
         ("ckpt-surgery apply -e drop:a o", ["file,o"]),
         ("ckpt-surgery plan r.yaml old --target ", FILES),
         ("ckpt-surgery plan r.yaml old --out p", ["file,p"]),
@@ -111,9 +111,9 @@ def test_the_table_of_the_page() -> None:
 
 BASH = """
 eval "$SCRIPT"
-COMP_LINE='ckpt-surgery apply @hf-l old'; COMP_POINT=24
-COMP_WORDS=(ckpt-surgery apply @ hf-l old); COMP_CWORD=3
-_ckpt_surgery_completion "$PROGRAM" hf-l @
+COMP_LINE='ckpt-surgery apply @hf-mo old'; COMP_POINT=25
+COMP_WORDS=(ckpt-surgery apply @ hf-mo old); COMP_CWORD=3
+_ckpt_surgery_completion "$PROGRAM" hf-mo @
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
@@ -126,4 +126,4 @@ def test_bash_itself_completes_a_packaged_recipe(tmp_path: Path) -> None:
     environment = os.environ | {"SCRIPT": asked("bash_source"), "PROGRAM": str(program)}
     command = ["bash", "--norc", "-c", BASH]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert (done.stdout, done.stderr) == ("@hf-llama3-to-jax\n", "")
+    assert (done.stdout, done.stderr) == ("@hf-moe-to-jax\n", "")

@@ -60,7 +60,8 @@ def test_other_paths_are_files(recipe: str) -> None:
         ("@casst", "no recipe `@casst` comes with the package; did you mean `@cast`?"),
         (
             "@llama",
-            "no recipe `@llama` comes with the package; there are `@hf-llama3-to-jax`, `@jax-to-hf-llama3`",
+            "no recipe `@llama` comes with the package; there are `@hf-llama3-to-jax`, `@hf-llama4-to-jax`, "
+            "`@jax-to-hf-llama3`, `@jax-to-hf-llama4`",
         ),
         ("@", "no recipe `@` comes with the package"),
         ("@../pyproject", "no recipe `@../pyproject` comes with the package"),
