@@ -71,9 +71,10 @@ def _section(model: Model) -> str:
 
 
 def _row(layout: Layout) -> str:
+    of_sizes = f"; of {', '.join(layout.sizes)}" if layout.sizes else ""
     exact = f"but for {layout.computed}" if layout.computed else "yes"
     proofs = ", ".join(f"`{path.removeprefix('tests/recipes/')}`" for path in layout.proofs)
-    return f"| `{layout.name}` | {_run(layout.there)} | {_run(layout.back)} | {exact} | {proofs} |"
+    return f"| `{layout.name}`{of_sizes} | {_run(layout.there)} | {_run(layout.back)} | {exact} | {proofs} |"
 
 
 def _run(run: Run) -> str:

@@ -36,6 +36,8 @@ class Layout:
     """What is computed and rounded once; empty: nothing, everything is exact to the bit."""
     proofs: tuple[str, ...] = ()
     """Files of tests that prove it."""
+    sizes: tuple[str, ...] = ()
+    """The published sizes that it is for; empty: all of the model's."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,9 @@ def _decoder(
     )
 
 
-def _flax(key: str = r".*/kernel") -> Layout:
-    """The trees of the Flax classes of Transformers."""
-    return Layout("flax", Run("@hf-to-flax"), Run("@flax-to-hf"), key, proofs=_FLAX)
+def _flax(key: str = r".*/kernel", *sizes: str) -> Layout:
+    """The trees of the Flax classes of Transformers, for all sizes or these."""
+    return Layout("flax", Run("@hf-to-flax"), Run("@flax-to-hf"), key, proofs=_FLAX, sizes=sizes)
 
 
 def _tests(*names: str) -> tuple[str, ...]:
@@ -109,7 +111,7 @@ def _tests(*names: str) -> tuple[str, ...]:
 _DECODER_KEY = r"model\.embed_tokens\.weight"
 _TEXT_KEY = r"(language_model\.)?model\.(language_model\.)?embed_tokens\.weight"
 _ALL = "jax maxtext tunix"
-_FLAX_DECODER = _flax(r"(model/)?layers/\d+/.*/kernel")
+_FLAX_LAYERS = r"(model/)?layers/\d+/.*/kernel"
 
 MODELS = (
     Model(
@@ -120,7 +122,10 @@ MODELS = (
             *("Llama 3.1 70B", "Llama 3.1 405B", "Llama 3.2 1B", "Llama 3.2 3B", "Llama 3.3 70B"),
         ),
         _DECODER_KEY,
-        (*_decoder("llama3", _ALL, _QUERY), _FLAX_DECODER),
+        (
+            *_decoder("llama3", _ALL, _QUERY),
+            _flax(_FLAX_LAYERS, "Llama 2 7B", "Llama 2 13B", "Llama 2 70B"),
+        ),
     ),
     Model(
         "Llama 4",
@@ -134,7 +139,10 @@ MODELS = (
         ("mistral",),
         ("Mistral 7B v0.1", "Mistral 7B v0.3", "Mistral Nemo 12B", "Mistral Small 24B"),
         _DECODER_KEY,
-        (*_decoder("llama3", "jax maxtext", _QUERY, maxtext=(_MAXTEXT,)), _FLAX_DECODER),
+        (
+            *_decoder("llama3", "jax maxtext", _QUERY, maxtext=(_MAXTEXT,)),
+            _flax(_FLAX_LAYERS, "Mistral 7B v0.1"),
+        ),
     ),
     Model(
         "Mixtral",
@@ -167,7 +175,7 @@ MODELS = (
         _DECODER_KEY,
         _decoder("moe", _ALL, family="qwen3_moe"),
     ),
-    Model("Gemma", ("gemma",), ("Gemma 2B", "Gemma 7B"), _DECODER_KEY, (_FLAX_DECODER,)),
+    Model("Gemma", ("gemma",), ("Gemma 2B", "Gemma 7B"), _DECODER_KEY, (_flax(_FLAX_LAYERS),)),
     Model(
         "Gemma 2",
         ("gemma2",),

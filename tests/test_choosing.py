@@ -76,7 +76,8 @@ def test_flax_has_the_config_beside_it(tmp_path: Path) -> None:
     """Its format has no place for a record."""
     arrays = save_model(tmp_path / "hf", "llama")
     flax = tmp_path / "hf" / "flax_model.msgpack"
-    ckpt_surgery.convert(tmp_path / "hf" / "model.safetensors", flax, to="flax")
+    # The Flax class has no head_dim of its own, which the tiny model has.
+    ckpt_surgery.convert(tmp_path / "hf" / "model.safetensors", flax, to="flax", set=["strict=false"])
     choice = chosen(flax, "hf")
     assert choice.text == "Llama from flax to hf: @flax-to-hf"
     ckpt_surgery.convert(flax, tmp_path / "back", to="hf")

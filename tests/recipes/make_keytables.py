@@ -49,7 +49,7 @@ def made(one: Published) -> tuple[dict[str, Any], Table]:
     tensors = revert_weight_conversion(model, kept)
     table = {one.renamed(name): (one.dtype, list(tensor.shape)) for name, tensor in tensors.items()}
     table |= {name: (dtype, list(shape)) for name, (dtype, shape) in one.more.items()}
-    document = json.loads(config.to_json_string())
+    document = json.loads(config.to_json_string()) | {"torch_dtype": one.dtype}
     if one.quantized:
         document["quantization_config"] = {"quant_method": one.quantized}
     if one.quantized == "mxfp4":

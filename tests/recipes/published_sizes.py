@@ -62,6 +62,11 @@ def _llama(*sizes: int, scaled: bool = True, **more: Any) -> Published:
     return Published("Llama", "LlamaForCausalLM", given)
 
 
+def _based(theta: float) -> Mapping[str, Any]:
+    """Later Mistrals: another base of rotary embeddings, and no window."""
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": theta}, "sliding_window": None}
+
+
 def _llama2(*sizes: int) -> Published:
     return Published("Llama", "LlamaForCausalLM", _decoder(*sizes, 32000))
 
@@ -235,9 +240,9 @@ PUBLISHED: Mapping[str, Published] = {
     "llama4-scout": _llama4(16, 1),
     "llama4-maverick": _llama4(128, 2),
     "mistral-7b-v0.1": _mistral(32, 4096, 32, 8, 14336, 32000),
-    "mistral-7b-v0.3": _mistral(32, 4096, 32, 8, 14336, 32768, sliding_window=None),
-    "mistral-nemo-12b": _mistral(40, 5120, 32, 8, 14336, 131072, head_dim=128, sliding_window=None),
-    "mistral-small-24b": _mistral(40, 5120, 32, 8, 32768, 131072, head_dim=128, sliding_window=None),
+    "mistral-7b-v0.3": _mistral(32, 4096, 32, 8, 14336, 32768, **_based(1e6)),
+    "mistral-nemo-12b": _mistral(40, 5120, 32, 8, 14336, 131072, head_dim=128, **_based(1e6)),
+    "mistral-small-24b": _mistral(40, 5120, 32, 8, 32768, 131072, head_dim=128, **_based(1e8)),
     "mixtral-8x7b": _mixtral(32, 4096, 32, 8, 14336, 32000, num_local_experts=8),
     "mixtral-8x22b": _mixtral(56, 6144, 48, 8, 16384, 32768, num_local_experts=8),
     "qwen2-0.5b": _qwen2(24, 896, 14, 2, 4864, 151936, tie_word_embeddings=True),

@@ -47,8 +47,8 @@ EACH = [
         marks=() if f"{size} {layout.name}" in OFTEN else pytest.mark.slow,
     )
     for model in MODELS
-    for size in model.sizes
     for layout in model.layouts
+    for size in layout.sizes or model.sizes
 ]
 
 
@@ -98,11 +98,13 @@ def test_there_and_back(model: Model, size: str, layout: Layout, tmp_path: Path)
     table = keytable(TABLES[plain(size)])
     save(table, tmp_path / "hf")
     sees = [name for name in table.tensors if name.startswith(("vision_", "multi_modal"))]
-    given = ["vision=drop"] if sees and layout.name != "flax" else []
+    sees = sees if layout.name != "flax" else []
+    given = ["vision=drop"] if sees else []
     choice = chosen(tmp_path / "hf", layout.name, given)
     assert (choice.model, choice.layout) == (model, layout)
     there = api.plan(choice.recipe, tmp_path / "hf", set=choice.set)
-    assert there.warnings == ()
+    # Rows of Gemma 3's embedding for the tokens of images have no place in MaxText's.
+    assert [text for text in there.warnings if "[262144:262208," not in text] == []
     assert {one.leaf.key.text for one in there.dropped} >= set(sees)
     record = {"recipes": {choice.recipe: {"params": params_of(there)}}}
     config = {**table.config, "ckpt_surgery": record}
