@@ -37,7 +37,12 @@ def test_an_example_is_a_command_that_click_takes(line: str) -> None:
     assert parsed(line).info_name == line.split()[0]
 
 
-ELSEWHERE = ("commit ", "apply @hf-llama3-to-jax model", "invert @hf-llama3-to-jax llama")
+ELSEWHERE = (
+    "commit ",
+    "apply @hf-llama3-to-jax model",
+    "invert @hf-llama3-to-jax llama",
+    "convert Llama-3.1-8B",
+)
 """Examples that need shards of a run, a bucket or a large model."""
 RECIPE = "version: 1\nrules: [{match: 'params/old/(.*)', to: 'params/new/\\1'}]\n"
 MERGE = (
