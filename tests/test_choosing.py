@@ -15,7 +15,9 @@ from ckpt_surgery.choosing import chosen
 from ckpt_surgery.cli.program import cli
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.models import MODELS
+from tests.recipes import t5_layouts
 from tests.recipes.decoder_layouts import NARROW, Decoder, hf_arrays, hf_config
+from tests.recipes.test_t5 import filled
 from tests.support.comparing import assert_same
 
 F32 = np.dtype(np.float32)
@@ -96,6 +98,19 @@ def test_back_without_a_record_the_keys_tell_the_layout(tmp_path: Path, to: str)
     assert choice.text == f"Qwen2 from {to} to hf: @jax-to-hf-qwen2 --set layout={to}"
     ckpt_surgery.convert(bare / "tree.npz", tmp_path / "back", to="hf")
     assert_same(load_file(tmp_path / "back" / "model.safetensors"), arrays)
+
+
+def test_t5_to_hugging_face_and_back(tmp_path: Path) -> None:
+    """T5X leaves no record: its keys tell."""
+    state = filled(t5_layouts.inference_state(t5_layouts.t5(t5_layouts.Size(), "1.1", "shared")))
+    np.savez(tmp_path / "state.npz", **state)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    assert chosen(tmp_path / "state.npz", "hf").text == "T5 from t5x to hf: @t5x-hf-t5"
+    ckpt_surgery.convert(tmp_path / "state.npz", tmp_path / "hf", to="hf")
+    ckpt_surgery.convert(tmp_path / "hf", tmp_path / "again.npz", to="t5x")
+    again = dict(np.load(tmp_path / "again.npz"))
+    of_model = lambda arrays: {k: a for k, a in arrays.items() if k.startswith("target/")}  # noqa: E731
+    assert_same(of_model(again), of_model(state))
 
 
 def test_params_beside_the_layout(tmp_path: Path) -> None:
