@@ -87,6 +87,15 @@ def distinct(positions: Positions) -> Positions:
     return range(int(places[0]), int(places[-1]) + 1, int(steps[0]) if len(steps) else 1)
 
 
+def blocks_of(positions: Positions, length: int) -> Positions:
+    """The numbers of the blocks of this length that indices are in, each once."""
+    if length == 1:
+        return positions
+    if isinstance(positions, range) and len(positions) and 0 < positions.step <= length:
+        return range(positions[0] // length, positions[-1] // length + 1)  # none of them is stepped over
+    return distinct(as_array(positions) // length)
+
+
 def broadcast(selection: Selection, shape: Shape) -> Selection:
     """The elements of an input of this shape that selected elements of the broadcast result come from."""
     aligned: Sequence[Positions] = selection[len(selection) - len(shape) :]

@@ -9,7 +9,7 @@ import numpy as np
 from ckpt_surgery.core.arrays import ArraySpec, Region, Shape
 from ckpt_surgery.core.dtypes import DType, computation, converted, is_integer, kind, limits
 from ckpt_surgery.core.errors import DataError, FunctionError
-from ckpt_surgery.core.selections import Selection, as_array, broadcast, distinct
+from ckpt_surgery.core.selections import Selection, blocks_of, broadcast
 from ckpt_surgery.functions.axes import axes_of
 from ckpt_surgery.functions.base import Blocks, Function, Specs
 
@@ -137,9 +137,7 @@ class Dequantize(Function):
         if self.block is None:
             return [(0, selection), (1, broadcast(selection, ins[1].shape))]
         lengths = self._lengths(ins[0].ndim)
-        blocks = tuple(
-            distinct(as_array(p) // n) if n > 1 else p for p, n in zip(selection, lengths, strict=True)
-        )
+        blocks = tuple(blocks_of(p, n) for p, n in zip(selection, lengths, strict=True))
         return [(0, selection), (1, blocks)]
 
     def apply(self, region: Region, ins: Specs, blocks: Blocks) -> np.ndarray:

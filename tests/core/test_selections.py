@@ -44,6 +44,13 @@ def test_a_region_selects_its_elements(data: st.DataObject, shape: tuple[int, ..
     assert selections.whole(shape) == selections.of_region(Region.whole(shape))
 
 
+@given(positions=ascending | ranges.map(lambda found: found[::-1]), length=st.integers(1, 5))
+def test_the_blocks_that_indices_are_in(positions: Positions, length: int) -> None:
+    wanted = {position // length for position in listed(positions)}
+    found = listed(selections.blocks_of(positions, length))
+    assert sorted(found) == sorted(wanted)
+
+
 @pytest.mark.parametrize(
     ("positions", "bounds"),
     [
