@@ -34,13 +34,11 @@ class Choice:
     """Whether the record of the conversion before says the rest of the params."""
 
     @property
-    def text(self) -> str:
-        """What was chosen, for people, in one line."""
+    def purpose(self) -> str:
+        """What is converted: `Llama to maxtext`."""
         there = self.recipe == self.layout.there.recipe
         direction = f"to {self.layout.name}" if there else f"from {self.layout.name} to {HF}"
-        params = "".join(f" --set {text}" for text in self.set)
-        rest = ", the rest as recorded" if self.recorded else ""
-        return f"{self.model.title} {direction}: {self.recipe}{params}{rest}"
+        return f"{self.model.title} {direction}"
 
 
 def chosen(
@@ -82,7 +80,7 @@ def chosen(
     if not _holds(source, model.key):
         raise UsageError(
             f"{shown(path)} has not the names of Hugging Face: no key matches `{model.key}`",
-            hint=f"Layouts are converted from there and to there: try `--to {HF}` first.",
+            hint=f"Layouts are converted from there and to there: convert it to the layout {HF} first.",
         )
     return Choice(model, layout, layout.there.recipe, _set(layout.there, given))
 

@@ -81,7 +81,7 @@ def test_flax_has_the_config_beside_it(tmp_path: Path) -> None:
     # The Flax class has no head_dim of its own, which the tiny model has.
     ckpt_surgery.convert(tmp_path / "hf" / "model.safetensors", flax, to="flax", set=["strict=false"])
     choice = chosen(flax, "hf")
-    assert choice.text == "Llama from flax to hf: @flax-to-hf"
+    assert (choice.purpose, choice.recipe) == ("Llama from flax to hf", "@flax-to-hf")
     ckpt_surgery.convert(flax, tmp_path / "back", to="hf")
     assert_same(load_file(tmp_path / "back" / "model.safetensors"), arrays)
 
@@ -95,7 +95,8 @@ def test_back_without_a_record_the_keys_tell_the_layout(tmp_path: Path, to: str)
     np.savez(bare / "tree.npz", **np.load(tmp_path / "tree.npz"))
     (bare / "config.json").write_text((tmp_path / "hf" / "config.json").read_text())
     choice = chosen(bare / "tree.npz", "hf")
-    assert choice.text == f"Qwen2 from {to} to hf: @jax-to-hf-qwen2 --set layout={to}"
+    assert (choice.purpose, choice.recipe) == (f"Qwen2 from {to} to hf", "@jax-to-hf-qwen2")
+    assert choice.set == (f"layout={to}",)
     ckpt_surgery.convert(bare / "tree.npz", tmp_path / "back", to="hf")
     assert_same(load_file(tmp_path / "back" / "model.safetensors"), arrays)
 
@@ -105,7 +106,7 @@ def test_t5_to_hugging_face_and_back(tmp_path: Path) -> None:
     state = filled(t5_layouts.inference_state(t5_layouts.t5(t5_layouts.Size(), "1.1", "shared")))
     np.savez(tmp_path / "state.npz", **state)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
-    assert chosen(tmp_path / "state.npz", "hf").text == "T5 from t5x to hf: @t5x-hf-t5"
+    assert chosen(tmp_path / "state.npz", "hf").recipe == "@t5x-hf-t5"
     ckpt_surgery.convert(tmp_path / "state.npz", tmp_path / "hf", to="hf")
     ckpt_surgery.convert(tmp_path / "hf", tmp_path / "again.npz", to="t5x")
     again = dict(np.load(tmp_path / "again.npz"))
@@ -116,7 +117,8 @@ def test_t5_to_hugging_face_and_back(tmp_path: Path) -> None:
 def test_params_beside_the_layout(tmp_path: Path) -> None:
     save_model(tmp_path / "hf", "llama")
     choice = chosen(tmp_path / "hf", "maxtext", {"scan": False})
-    assert choice.text == "Llama to maxtext: @hf-llama3-to-jax --set layout=maxtext --set scan=false"
+    assert (choice.purpose, choice.recipe) == ("Llama to maxtext", "@hf-llama3-to-jax")
+    assert choice.set == ("layout=maxtext", "scan=false")
     result = ckpt_surgery.convert(
         tmp_path / "hf", tmp_path / "tree", to="maxtext", set=["scan=false", "layout=maxtext"]
     )

@@ -114,5 +114,7 @@ def _recipe(
 
     which = {name: options.get(name) for name in ("step", "item", "src_format")}
     choice = choosing.chosen(src, to, set, **which)  # type: ignore[arg-type]
-    terminal.show([Text(choice.text)])
+    params = "".join(f" --set {text}" for text in choice.set)
+    rest = ", the rest as recorded" if choice.recorded else ""
+    terminal.show([Text(f"{choice.purpose}: {choice.recipe}{params}{rest}")])
     return read_recipe(choice.recipe, choice.set)
