@@ -181,7 +181,7 @@ def test_a_config_of_an_earlier_conversion_and_no_names_of_hugging_face(tmp_path
     ckpt_surgery.convert(tmp_path / "hf", tmp_path / "tree", to="jax")
     with pytest.raises(UsageError, match="has not the names of Hugging Face") as caught:
         chosen(tmp_path / "tree", "tunix")
-    assert "try `--to hf` first" in str(caught.value.problems[0].hint)
+    assert "convert it to the layout hf first" in str(caught.value.problems[0].hint)
 
 
 def test_the_command(tmp_path: Path) -> None:
