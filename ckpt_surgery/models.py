@@ -149,7 +149,11 @@ MODELS = (
         ("mixtral",),
         ("Mixtral 8x7B", "Mixtral 8x22B"),
         _DECODER_KEY,
-        _decoder("moe", "jax maxtext", _QUERY, family="mixtral"),
+        _decoder(
+            *("moe", "jax maxtext", _QUERY),
+            proofs=(_LAYOUTS, _LOGITS, *_tests("kerashub")),
+            family="mixtral",
+        ),
     ),
     Model(
         "Qwen2",

@@ -2,7 +2,8 @@
 
     python -m tests.recipes.peers.models WORK
 
-saves them in the directory WORK, and beside each what `convert --to maxtext` and `--to tunix` make of it.
+saves them in the directory WORK, and beside each what `convert --to` makes of it: a checkpoint of MaxText, of
+tunix or, of the one for KerasHub, of the layout jax.
 The other modules are run after it, each in an environment with the project that its name has.
 """
 
@@ -82,6 +83,9 @@ CASES = (
 )
 """MaxText 0.2.5 fails on a Mixtral whose layers are scanned."""
 
+OF_KERASHUB = Case("mixtral of KerasHub", replace(_small("mixtral"), embed=24), "", False, F32)
+"""KerasHub's Mixtral has no width of heads of its own: all of them together are as wide as the embedding."""
+
 
 def arrays(case: Case) -> Arrays:
     return hf_arrays(case.decoder, case.dtype)
@@ -103,6 +107,9 @@ def main(work: Path) -> None:
         convert(place / "hf", place / "maxtext", to="maxtext", set={"scan": case.scan})
         if case.tunix:
             convert(place / "hf", place / "tunix", to="tunix", dst_step=0, dst_item="model_params")
+    place = work / OF_KERASHUB.name
+    save(OF_KERASHUB, place / "hf")
+    convert(place / "hf", place / "jax.safetensors", to="jax", set={"scan": OF_KERASHUB.scan})
 
 
 if __name__ == "__main__":
