@@ -9,8 +9,9 @@ import pytest
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.leaves import Leaf, LeafKind
-from ckpt_surgery.formats.npz.archive import CRC_AT, archive_end, comment_of, member_name, members_of
+from ckpt_surgery.formats.npz.archive import comment_of, member_name, members_of
 from ckpt_surgery.formats.shared.zip_layout import LOCAL_FIELDS, MOST_COMMENT_BYTES
+from ckpt_surgery.formats.shared.zip_writing import CRC_AT, archive_end
 from tests.support.leaves import array_leaf, key
 
 VALUE = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -19,16 +20,16 @@ LEAVES = [array_leaf("a/w"), Leaf(key("é"), LeafKind.STRING, string="text"), ar
 
 def archive(comment: bytes = b"") -> bytes:
     """An archive of LEAVES, put together as it is planned."""
-    data, crcs = b"", {}
+    data, crcs = b"", []
     members = members_of(LEAVES)
     for member in members:
         content = member.begin + (VALUE.tobytes() if member.text == "a/w" else b"")
-        crcs[member.text] = zlib.crc32(content)
-        assert len(data) == member.header
-        data += member.local_header(crcs[member.text])
-        assert (len(data), len(data) + len(content)) == (member.start, member.stop)
+        crcs.append(zlib.crc32(content))
+        assert len(data) == member.place.header
+        data += member.place.local_header(crcs[-1])
+        assert (len(data), len(data) + len(content)) == (member.place.start, member.place.stop)
         data += content
-    return data + archive_end(members, crcs, comment)
+    return data + archive_end([member.place for member in members], crcs, comment)
 
 
 def check(data: bytes, comment: bytes = b"") -> None:
@@ -50,7 +51,7 @@ def test_an_archive_is_what_zipfile_and_numpy_read() -> None:
 @pytest.mark.parametrize("limit", [1, 100, 200, 400])
 def test_numbers_that_are_too_large_are_in_zip64_records(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = len(archive())
-    monkeypatch.setattr("ckpt_surgery.formats.npz.archive.WIDE_FROM", limit)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.zip_writing.WIDE_FROM", limit)
     data = archive()
     assert len(data) > narrow
     check(data)
@@ -58,15 +59,15 @@ def test_numbers_that_are_too_large_are_in_zip64_records(limit: int, monkeypatch
 
 def test_many_members_are_counted_in_a_zip64_record(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = len(archive())
-    monkeypatch.setattr("ckpt_surgery.formats.npz.archive.MOST_ENTRIES", 4)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.zip_writing.MOST_ENTRIES", 4)
     assert len(archive()) == narrow
-    monkeypatch.setattr("ckpt_surgery.formats.npz.archive.MOST_ENTRIES", 3)
+    monkeypatch.setattr("ckpt_surgery.formats.shared.zip_writing.MOST_ENTRIES", 3)
     assert len(archive()) == narrow + 56 + 20
 
 
 def test_the_checksum_lies_where_it_is_written_later() -> None:
     [member, *_] = members_of(LEAVES)
-    header = member.local_header(0x01020304)
+    header = member.place.local_header(0x01020304)
     assert header[CRC_AT : CRC_AT + 4] == b"\4\3\2\1"
     assert len(header) == LOCAL_FIELDS.size + len(b"a/w.npy")
 
