@@ -9,7 +9,7 @@ from typing import Any
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.errors import StorageError
-from ckpt_surgery.core.protocols import DataFile, LinkMode, Output, Sink, Source
+from ckpt_surgery.core.protocols import DataFile, LinkMode, ModelSource, Output, Sink, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import destination_names
 from ckpt_surgery.formats import registry as formats
@@ -191,7 +191,14 @@ def _sink_options(
         structure_file=options.structure_file,
         shard_size=options.shard_size,
         file_name=options.name if is_file(options) else None,
+        model_files=partial(_model_files, sources),
     )
+
+
+def _model_files(sources: Sequence[Source]) -> Mapping[str, bytes]:
+    """The files of the first model that the sources hold. Raises SourceError or UsageError."""
+    found = (source.model_files() for source in sources if isinstance(source, ModelSource))
+    return next((files for files in found if files), {})
 
 
 def is_file(options: DestinationOptions) -> bool:

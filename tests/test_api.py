@@ -542,7 +542,6 @@ FOREIGN_NAMES = (
     "y.gguf",
     "y.tar",
     "y.onnx",
-    "y.keras",
     "y.ckpt",
     "y.tar.gz",
     "y.PKL",

@@ -84,6 +84,18 @@ class ChosenSource(Protocol):
 
 
 @runtime_checkable
+class ModelSource(Protocol):
+    """A source whose files hold a model beside its arrays."""
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """The files of the model, such as its config, by name. Empty where it has none.
+
+        Raises SourceError where they cannot be read, UsageError where they are too large to be taken over.
+        """
+        ...
+
+
+@runtime_checkable
 class OpaqueSource(Protocol):
     """A source that also lists arrays that no function can use, such as texts and dates."""
 

@@ -9,7 +9,6 @@ FOREIGN: Mapping[str, str] = {
     ".distcp": "a part of a distributed checkpoint of PyTorch",
     ".engine": "a TensorRT engine",
     ".ggml": "a GGML file",
-    ".keras": "a Keras file",
     ".mar": "an archive of TorchServe",
     ".mlmodel": "a Core ML model",
     ".mlpackage": "a Core ML model",

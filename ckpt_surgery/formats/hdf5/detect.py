@@ -14,7 +14,9 @@ ARCHIVE_SUFFIX = ".keras"
 """Suffix of Keras 3's zip archives."""
 WEIGHTS = "model.weights.h5"
 """The member of such an archive that holds the arrays."""
-ARCHIVE_MEMBERS = ("metadata.json", "config.json", WEIGHTS)
+CONFIG = "config.json"
+"""The member that holds the config of the model."""
+ARCHIVE_MEMBERS = ("metadata.json", CONFIG, WEIGHTS)
 """Members that such an archive begins with one of."""
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SIGNATURE_AT = (0, 512, 1024, 2048)
@@ -34,9 +36,14 @@ def detect(path: PathLike) -> bool:
         return False
 
 
+def is_archive_name(name: str) -> bool:
+    """Whether a file is, or is to be, one of Keras's archives, by its name alone."""
+    return name.lower().endswith(ARCHIVE_SUFFIX)
+
+
 def is_archive(path: str) -> bool:
     """Whether a file is one of Keras's archives, by its name and the member at its beginning."""
-    if not path.endswith(ARCHIVE_SUFFIX):
+    if not is_archive_name(path):
         return False
     first = first_name(path)
     return is_file(path) if first is None else first in ARCHIVE_MEMBERS

@@ -8,8 +8,9 @@ from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Manifest
 from ckpt_surgery.core.protocols import Encoder
 from ckpt_surgery.core.text import is_unicode, shown
+from ckpt_surgery.formats.hdf5.archives import ALONE
 from ckpt_surgery.formats.hdf5.attributes import stored_values
-from ckpt_surgery.formats.hdf5.detect import ARCHIVE_SUFFIX
+from ckpt_surgery.formats.hdf5.detect import CONFIG, is_archive_name
 from ckpt_surgery.formats.hdf5.element_types import HELD
 from ckpt_surgery.formats.hdf5.library import import_h5py
 from ckpt_surgery.formats.hdf5.listing import MOST_LEVELS
@@ -68,14 +69,15 @@ def _leaves_as_groups(leaves: Sequence[Leaf]) -> Iterator[str]:
 
 
 def hdf5_encoder(options: SinkOptions) -> Hdf5Encoder:
-    """The encoder. Raises UsageError for a step, an item, a Keras archive, metadata that is not JSON, and
-    where h5py is missing."""
+    """The encoder. Raises UsageError for a step, an item, an archive where no source has a model, metadata
+    that is not JSON, and where h5py is missing."""
     check_no_choice("An HDF5 file has", options.step, options.item, "dst_")
     name = options.file_name or "The destination"
-    if name.endswith(ARCHIVE_SUFFIX):
+    if is_archive_name(name) and CONFIG not in options.model_files():
         raise UsageError(
-            f"{shown(name)}: Keras's archives of a model and its config are only read",
-            hint="Write the weights alone, as NAME.weights.h5, which `model.load_weights` loads.",
+            f"{shown(name)} is to be one of Keras's archives, which hold the config of the model, and no "
+            "source has one: none is such an archive",
+            hint=ALONE,
         )
     import_h5py(name)
     _check_metadata(options)

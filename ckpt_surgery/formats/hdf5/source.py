@@ -12,6 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.manifests import Chunk, Codec, Manifest, raw_codec
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.formats.hdf5.archives import model_files
 from ckpt_surgery.formats.hdf5.attributes import root_attributes
 from ckpt_surgery.formats.hdf5.datasets import Room, StoredDataset
 from ckpt_surgery.formats.hdf5.detect import WEIGHTS, chosen, is_archive
@@ -50,6 +51,15 @@ class Hdf5Source(RawArraysSource):
         }
         super().__init__(path, "hdf5", leaves, {file: stat}, metadata, opaque=unusable)
         self._datasets = datasets
+        self._file = file, stat
+
+    def model_files(self) -> Mapping[str, bytes]:
+        """What one of Keras's archives holds beside the weights; nothing for other files.
+
+        Raises SourceError where a member is damaged, UsageError where they are too large.
+        """
+        with opened(*self._file) as file:
+            return model_files(file, read_archive(file)) if is_archive(file.path) else {}
 
     def read(self, leaf: Leaf, region: Region) -> np.ndarray:
         """The elements of `region`, in the leaf's dtype. Raises SourceError where they cannot be read."""

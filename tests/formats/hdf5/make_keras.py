@@ -2,7 +2,7 @@
 
 Run it with the version of Keras whose files are wanted: `python -m tests.formats.hdf5.make_keras`. With a
 directory as argument it writes there. With a file of weights as another one, it loads these into the model
-first, whose values were all 0 until then.
+first, whose values were all 0 until then; with a `.keras` file, it takes the model in it.
 
 It writes `model.keras`, `model.weights.h5`, `legacy.h5` (`model.save` in the layout of Keras 2),
 `legacy_weights.h5` (the weights alone in that layout), and `values.npz`: the arrays of each, as `FILE:KEY`.
@@ -70,7 +70,11 @@ def main(directory: Path, weights: str | None) -> None:
     made = model()
     from keras.src.legacy.saving import legacy_h5_format
 
-    if weights is not None:
+    if weights is not None and weights.endswith(".keras"):
+        import keras
+
+        made = keras.saving.load_model(weights)
+    elif weights is not None:
         for variable in (*made.variables, *made.optimizer.variables):
             variable.assign(np.zeros(variable.shape))
         made.load_weights(weights)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 
 import ckpt_surgery
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.formats.hdf5 import archives
+from ckpt_surgery.formats.hdf5.detect import WEIGHTS
 from ckpt_surgery.formats.registry import detect_format, open_source
 from tests.formats.hdf5.make_keras import DATA, VALUES
 from tests.support.comparing import assert_same
+from tests.support.hdf5_files import load_hdf5
 from tests.support.reading import values
 
 FILES = ("model.keras", "model.weights.h5", "legacy.h5", "legacy_weights.h5")
@@ -80,11 +84,86 @@ def test_new_weights_have_the_structure_of_the_old_ones(
         assert structure(out) == before
 
 
-def test_an_archive_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="its name says a Keras file, which cannot be written"):
-        ckpt_surgery.convert(DATA / "model.keras", tmp_path / "new.keras")
-    with pytest.raises(UsageError, match=r"NAME\.weights\.h5, which `model\.load_weights` loads"):
-        ckpt_surgery.convert(DATA / "model.keras", tmp_path / "new.keras", format="hdf5")
+def members(path: Path) -> dict[str, bytes]:
+    """Everything in an archive, checked against its CRC-32s by Python's own reader."""
+    with zipfile.ZipFile(path) as file:
+        assert file.testzip() is None
+        assert {info.compress_type for info in file.infolist()} == {zipfile.ZIP_STORED}
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def test_an_archive_is_written_with_the_model_of_the_source(
+    recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Config and metadata are those of the source, byte for byte; the weights are the new ones."""
+    double = recipe("{version: 1, rules: [{match: 'layers/dense/vars/0', value: x * 2}]}")
+    result = ckpt_surgery.apply(double, DATA / "model.keras", dst=tmp_path / "new.keras", verify="full")
+    assert result.plan.warnings == ()
+    old, new = members(DATA / "model.keras"), members(tmp_path / "new.keras")
+    assert {name: data for name, data in new.items() if name != WEIGHTS} == {
+        name: data for name, data in old.items() if name != WEIGHTS
+    }
+    wanted = arrays_of("model.keras", DATA)
+    wanted["layers/dense/vars/0"] = wanted["layers/dense/vars/0"] * 2
+    assert_same(values(open_source(str(tmp_path / "new.keras"))), wanted)
+    (tmp_path / "alone.weights.h5").write_bytes(new[WEIGHTS])
+    assert_same(load_hdf5(tmp_path / "alone.weights.h5"), wanted)
+    ckpt_surgery.verify(tmp_path / "new.keras")
+
+
+def test_weights_of_another_source_get_into_the_archive(
+    recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    ckpt_surgery.convert(DATA / "model.keras", tmp_path / "w.safetensors")
+    merged = recipe("""
+        version: 1
+        sources: [new, model]
+        rules:
+          - {match: '.*', source: model, drop: true}
+    """)
+    ckpt_surgery.apply(merged, tmp_path / "w.safetensors", DATA / "model.keras", dst=tmp_path / "new.keras")
+    assert_same(values(open_source(str(tmp_path / "new.keras"))), arrays_of("model.keras", DATA))
+
+
+def test_an_archive_needs_a_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"(?s)new\.keras is to be .* no source has one.*NAME\.weights\.h5"):
+        ckpt_surgery.convert(DATA / "model.weights.h5", tmp_path / "new.keras")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["assets/../../x", "/x", "assets//x", "C:/x", "a\\b"])
+def test_members_that_lead_elsewhere_are_not_taken_over(name: str, tmp_path: Path) -> None:
+    (tmp_path / "old.keras").write_bytes((DATA / "model.keras").read_bytes())
+    with zipfile.ZipFile(tmp_path / "old.keras", "a") as file:
+        file.writestr(name, b"1")
+    with pytest.raises(UsageError, match="whose name leads out of it"):
+        ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.keras")
+    ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.weights.h5")
+
+
+def test_assets_come_along_and_large_ones_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old.keras").write_bytes((DATA / "model.keras").read_bytes())
+    with zipfile.ZipFile(tmp_path / "old.keras", "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("assets/layers/words/vocabulary.txt", b"word\n" * 1000)
+    ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "new.keras")
+    assert members(tmp_path / "new.keras")["assets/layers/words/vocabulary.txt"] == b"word\n" * 1000
+    monkeypatch.setattr(archives, "MOST_BYTES", 5000)
+    with pytest.raises(UsageError, match=r"beside its weights, and 4\.88 KiB is the most"):
+        ckpt_surgery.convert(tmp_path / "old.keras", tmp_path / "other.keras")
+
+
+def test_weights_of_more_than_4_gib_are_in_zip64_fields() -> None:
+    """Only the arithmetic: nothing of that size is written."""
+    archive = archives.ModelArchive({"config.json": b"{}"}, 5 << 30)
+    assert archive.weights.stop - archive.weights.start == 5 << 30
+    (_, config), (at, header), (end, directory) = archive.pieces(7)
+    assert config.endswith(b"{}")
+    assert at + len(header) == archive.weights.start
+    assert (5 << 30).to_bytes(8, "little") in header
+    assert end == archive.weights.stop
+    assert (5 << 30).to_bytes(8, "little") in directory
 
 
 @pytest.mark.slow
@@ -100,6 +179,16 @@ def test_keras_loads_what_is_written(recipe: Callable[[str], Path], tmp_path: Pa
     run_keras(tmp_path / "second", tmp_path / "back.weights.h5")
     for name in FILES:
         assert_same(arrays_of(name, tmp_path / "second"), arrays_of(name, tmp_path / "first"))
+    again = tmp_path / "again.keras"
+    ckpt_surgery.apply(
+        recipe("{version: 1, rules: [{match: 'layers/dense/vars/0', value: x * 2}]}"),
+        tmp_path / "first" / "model.keras",
+        dst=again,
+    )
+    run_keras(tmp_path / "third", again)
+    wanted = arrays_of("model.keras", tmp_path / "first")
+    wanted["layers/dense/vars/0"] = wanted["layers/dense/vars/0"] * 2
+    assert_same(arrays_of("model.keras", tmp_path / "third"), wanted)
 
 
 def run_keras(*arguments: Path) -> None:

@@ -2,12 +2,13 @@
 
 import os
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.arrays import ArraySpec, Region
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -18,6 +19,7 @@ from tests.formats.bounds import bounded
 from tests.support.arrays import array
 from tests.support.comparing import assert_same
 from tests.support.hdf5_files import load_hdf5, save_hdf5
+from tests.support.reading import values
 from tests.support.writing import output_of, write_all
 
 
@@ -31,8 +33,30 @@ def test_destinations(tmp_path: Path) -> None:
     write_all(open_sink("hdf5", tmp_path, SinkOptions(file_name="some.name"), []), {})
     assert [file.name for file in tmp_path.iterdir()] == ["some.name"]
     assert load_hdf5(tmp_path / "some.name") == {}
-    with pytest.raises(UsageError, match=r"(?s)x\.keras: Keras's archives .*NAME\.weights\.h5"):
+    with pytest.raises(UsageError, match=r"(?s)x\.keras is to be one of Keras's archives.*NAME\.weights\.h5"):
         encoder("hdf5", SinkOptions(file_name="x.keras"))
+
+
+def test_an_archive_by_several_workers_and_finished_twice(tmp_path: Path) -> None:
+    """What was done before a crash can be done again."""
+    arrays = {"a/x": array((4, 6), "float32"), "b": array((3,), "bfloat16"), "c": array((), "int32")}
+    outputs = [output_of(name, value) for name, value in arrays.items()]
+    files = {"assets/words.txt": b"a b", "config.json": b"{}"}
+    options = SinkOptions(file_name="x.keras", model_files=lambda: files)
+    for number, (output, value) in enumerate(zip(outputs, arrays.values(), strict=True)):
+        sink = open_sink("hdf5", tmp_path, options, outputs)
+        if number == 0:
+            sink.create()
+        writer = sink.attach(str(number))
+        writer.write(output, Region.whole(value.shape), value)
+        writer.flush()
+    for _ in range(2):
+        open_sink("hdf5", tmp_path, options, outputs).finish(["0", "1", "2"])
+        with zipfile.ZipFile(tmp_path / "x.keras") as file:
+            assert file.testzip() is None
+            assert file.namelist() == ["config.json", "assets/words.txt", "model.weights.h5"]
+            assert {name: file.read(name) for name in files} == files
+        assert_same(values(opened(tmp_path / "x.keras")), arrays)
 
 
 def test_the_same_arrays_make_the_same_file(tmp_path: Path) -> None:
