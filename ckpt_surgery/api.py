@@ -6,9 +6,9 @@ are `SurgeryError`s, whose `exit_code` is the command's.
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 from ckpt_surgery import document_paths, sharing
 from ckpt_surgery.companions import Wanted, companions_of, may_have
@@ -26,6 +26,7 @@ from ckpt_surgery.engine.tasks import outputs_of
 from ckpt_surgery.engine.worker import HERE, run
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.matching import recipe_of_selection
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.options import Prepared
 from ckpt_surgery.planner.plan import Plan
@@ -164,6 +165,8 @@ def convert(
     *,
     to: str | None = None,
     set: Assignments = (),
+    match: str | None = None,
+    under: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
     verify: Verify | str = Verify.FAST,
@@ -176,6 +179,9 @@ def convert(
 ) -> Result:
     """Write a checkpoint in another format, all its leaves as they are: `apply` without a recipe.
 
+    `match` and `under` choose leaves, as those of `inspect` do: `match` is a regular expression for whole
+    keys, `under` the first components of keys, such as `params/decoder`. All others are dropped.
+
     With `to`, the name of a layout such as `maxtext` or `hf`, it is `apply` with the packaged recipe for the
     model and this layout: the model is what `model_type` in the `config.json` beside `src` says, or the
     record of an earlier conversion. `set` gives values to the recipe's other params.
@@ -187,7 +193,9 @@ def convert(
             "`set` is for the params of a recipe, and nothing says which recipe",
             hint='Name a layout, as in `to="maxtext"`, or use `apply`.',
         )
-    recipe, given = (None, ()) if to is None else _recipe_to(src, to, set, options)
+    which = {name: options.get(name) for name in ("step", "item", "src_format")}
+    selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
+    recipe, given = (selection, ()) if to is None else _recipe_to(src, to, set, which)
     return apply(
         recipe,
         src,
@@ -206,13 +214,12 @@ def convert(
 
 
 def _recipe_to(
-    src: PathLike, to: str, set: Assignments, options: ConvertOptions
+    src: PathLike, to: str, set: Assignments, which: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...]]:
     """The recipe that converts to a layout, and the values of its params."""
     from ckpt_surgery import choosing  # imports what only layouts need
 
-    which = {name: options.get(name) for name in ("step", "item", "src_format")}
-    choice = choosing.chosen(src, to, set, **which)  # type: ignore[arg-type]
+    choice = choosing.chosen(src, to, set, **which)
     return choice.recipe, choice.set
 
 

@@ -13,7 +13,7 @@ from ckpt_surgery.language.loading import LoadedRecipe, load_recipe, parse_recip
 from ckpt_surgery.language.models import Recipe
 from ckpt_surgery.language.one_liners import document_of
 from ckpt_surgery.language.written import IN_MEMORY, is_text, text_of
-from ckpt_surgery.language.yaml_text import SCHEMA, yaml_text
+from ckpt_surgery.language.yaml_text import yaml_text
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.offers import readable_formats, writable_formats
 
@@ -61,9 +61,9 @@ def read_recipe(recipe: RecipeLike | MigratedRecipe, set: Assignments = ()) -> L
 def recipe_of_rules(rules: Iterable[str]) -> str:
     """The text of the recipe that rules of the command line are, such as `s|REGEX|TEMPLATE|`.
 
-    Raises UsageError for what is no rule.
+    Raises UsageError for a text that is not a rule.
     """
-    return f"# {SCHEMA}\n{yaml_text(document_of(tuple(rules)))}"
+    return yaml_text(document_of(tuple(rules)))
 
 
 def format_findings(recipe: Recipe) -> Iterator[Finding]:

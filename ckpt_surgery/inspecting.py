@@ -14,7 +14,7 @@ from ckpt_surgery.core.protocols import Choices, ChosenSource, ConvertingSource,
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.matching import below, check_matched, matching
+from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import opened, without_values
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
@@ -103,10 +103,7 @@ def inspect(
     _check_view(depth, sort)
     source = opened(checkpoint_or_tree(path), format, step, item)
     listed = source.leaves()
-    part = below(listed, under)
-    chosen = matching(part, match)
-    check_matched(match, len(chosen), part)
-    leaves = _sorted(chosen, sort)
+    leaves = _sorted(selected(listed, match, under), sort)
     bare = without_values(source)
     values = scalar_values(source, (leaf for leaf in leaves if leaf.key.text not in bare))
     return Inspection(

@@ -1,15 +1,57 @@
-"""Which leaves `inspect` and `diff` are about: those whose keys match, those below a part of a key."""
+"""Chooses the leaves that `inspect`, `diff` and `convert` are about: by pattern, or below a part of a key."""
 
 from collections.abc import Mapping
+from typing import Any
 
+from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.language.one_liners import selection_of
 from ckpt_surgery.language.patterns import Watch, compile_pattern
 from ckpt_surgery.language.scope import ExpressionError
+from ckpt_surgery.opening import opened
+from ckpt_surgery.requests import place
 
 _WHOLE_KEY = "The expression has to match the whole key, as in recipes"
+
+
+def recipe_of_selection(
+    src: PathLike,
+    match: str | None,
+    under: str | None,
+    to: str | None,
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    src_format: str | None = None,
+) -> dict[str, Any] | None:
+    """The recipe that keeps the chosen leaves of `src` and drops all others; None where nothing is chosen.
+
+    `match`, `under`: see `matching` and `below`. `to`: the layout of a conversion, whose own recipe chooses
+    its leaves. The other options are those of `plan`.
+
+    Raises UsageError where nothing matches or `to` is given too, SourceError where `src` cannot be read.
+    """
+    if match is None and under is None:
+        return None
+    if to is not None:
+        name = "match" if under is None else "under"
+        raise UsageError(
+            f"`{name}` and a layout do not go together: the recipe for {shown(to)} chooses its leaves",
+            hint=f"Leave out `{name}=…`, or convert to the layout first.",
+        )
+    selected(opened(place(src), src_format, step, item).leaves(), match, under)
+    return selection_of(match, under)
+
+
+def selected(leaves: Mapping[str, Leaf], match: str | None, under: str | None) -> dict[str, Leaf]:
+    """The leaves below `under` that match. Raises UsageError where there is none."""
+    part = below(leaves, under)
+    chosen = matching(part, match)
+    check_matched(match, len(chosen), part)
+    return chosen
 
 
 def matching(leaves: Mapping[str, Leaf], match: str | None) -> dict[str, Leaf]:

@@ -31,6 +31,7 @@ from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves
@@ -107,6 +108,8 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
     Raises RecipeError, PlanError, SourceError or UsageError, with every problem that was found.
     """
     loaded = loaded_recipe(request)
+    if request.unshard:
+        loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
     options = resolved(request, loaded.recipe.output)
     inputs = open_inputs(request, loaded)
     loaded, sources = inputs.loaded, inputs.sources

@@ -52,6 +52,11 @@ class ConvertOptions(TypedDict, total=False):
     shard_size: Annotated[
         Size | None, "Bytes of arrays per file at most, or a text such as `5GB`; default: one file."
     ]
+    unshard: Annotated[
+        bool | None,
+        "Whether no sharding of any array is recorded, so that Orbax restores the result on any devices; "
+        "default: no.",
+    ]
     memory: Annotated[
         Size | None,
         "Memory budget in bytes, or a text such as `2GiB`; default: 2 GiB, or a quarter of what is free.",
@@ -83,7 +88,7 @@ class PlanOptions(ConvertOptions, total=False):
 
 
 ARGUMENTS = frozenset(
-    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config"}
+    {*PlanOptions.__annotations__, "overwrite", "resume", "verify", "values", "copy_config", "under"}
 )
 """Arguments that hints name, as in `step=10`; at the command line they are options."""
 
@@ -107,6 +112,7 @@ class Request:
     dst_step: int | None = None
     dst_item: str | None = None
     shard_size: int | None = None
+    unshard: bool = False
     memory: int | None = None
     workers: int | None = None
     link_mode: LinkMode | None = None

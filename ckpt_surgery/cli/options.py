@@ -208,7 +208,7 @@ def recipe_options(function: F) -> F:
             multiple=True,
             metavar="RULE",
             help="A rule in place of RECIPE, also several: `s|REGEX|TEMPLATE|`, `drop:REGEX`, "
-            "`KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`.",
+            "`KEY = EXPRESSION`, `add:TEMPLATE = EXPRESSION`, and last `keep:REGEX`, which drops the rest.",
         ),
         click.option(
             "--target",
@@ -239,6 +239,11 @@ def bytes_options(function: F) -> F:
             callback=_size,
             metavar="SIZE",
             help="Spread DST's arrays over files of this size at most, such as 5GB.",
+        ),
+        click.option(
+            "--unshard",
+            is_flag=True,
+            help="Record no sharding of any array, so that Orbax restores DST on any devices.",
         ),
         click.option(
             "--link-mode",
@@ -328,6 +333,12 @@ def match_option(function: F) -> F:
         "--match",
         metavar="REGEX",
         help="Only keys that match as a whole, as in recipes: '.*/kernel', not 'kernel'.",
+    )(function)
+
+
+def under_option(function: F) -> F:
+    return click.option(
+        "--under", metavar="PATH", help="Only keys below these first components, such as params/decoder."
     )(function)
 
 

@@ -233,13 +233,13 @@ class OutputPolicy(_Model):
     )
     sharding: (
         Annotated[
-            Annotated[Literal["target"], Tag("<one>")] | Annotated[ShardingPolicy, Tag("<several>")],
+            Annotated[Literal["target", "none"], Tag("<one>")] | Annotated[ShardingPolicy, Tag("<several>")],
             Discriminator(_kind),
         ]
         | None
     ) = Field(
         default=None,
-        description="Shardings that Orbax records: the target's, or those of `specs` over `mesh`. "
+        description="Shardings that Orbax records: the target's, those of `specs` over `mesh`, or `none`. "
         "A leaf without one keeps its own sharding if it still fits the shape.",
     )
 

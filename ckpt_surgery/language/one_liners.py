@@ -7,7 +7,8 @@ from typing import Any
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
-FORMS = "`s|REGEX|TEMPLATE|`, `drop:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
+FORMS = "`s|REGEX|TEMPLATE|`, `drop:REGEX`, `keep:REGEX`, `KEY = EXPRESSION` or `add:TEMPLATE = EXPRESSION`"
+KEEP = "keep:"
 _ASSIGNMENT = re.compile(
     r"(?:(?P<add>add:)|(?!add:))(?P<key>[^=]*[^=\s])\s+=\s+(?P<value>.*\S)\s*", re.DOTALL
 )
@@ -20,23 +21,46 @@ def document_of(rules: Sequence[str]) -> dict[str, Any]:
 
     `s|REGEX|TEMPLATE|` renames, with any sign in place of `|`, and a backslash before that sign where it is
     meant itself; `drop:REGEX` leaves leaves out; `KEY = EXPRESSION` gives a leaf another value, and
-    `add:TEMPLATE = EXPRESSION` adds one. Raises UsageError for anything else.
+    `add:TEMPLATE = EXPRESSION` adds one. `keep:REGEX` comes after all other rules, wherever it stands: of the
+    leaves that no other rule claims, those that match stay and the rest is dropped. Raises UsageError for
+    anything else.
     """
-    return {"version": 1, "rules": [_rule(rule) for rule in rules]}
+    keeping = [rule for rule in rules if rule.startswith(KEEP)]
+    others = [_rule(rule) for rule in rules if not rule.startswith(KEEP)]
+    if not keeping:
+        return {"version": 1, "rules": others}
+    # A rename may well claim everything that is to stay: `s|params/(.*)|\\1|` with `keep:params/.*`.
+    optional = {"optional": True} if any("match" in rule and "drop" not in rule for rule in others) else {}
+    kept = [_match(rule, rule.removeprefix(KEEP)) | optional for rule in keeping]
+    return {"version": 1, "unmatched": "drop", "rules": [*others, *kept]}
+
+
+def selection_of(match: str | None, under: str | None) -> dict[str, Any]:
+    """The recipe that keeps the leaves which `inspect` shows with these options, and drops all others.
+
+    `match`: regular expression for whole keys. `under`: first components of keys, such as `params/decoder`.
+    """
+    below = None if under is None else f"{_literal(under.rstrip('/'))}(?:/.*)?"
+    kept = [{"match": pattern} for pattern in (below, match) if pattern is not None]
+    return {"version": 1, "passes": [{"unmatched": "drop", "rules": [rule]} for rule in kept]}
 
 
 def _rule(text: str) -> dict[str, Any]:
     if text.startswith("drop:"):
-        return {"match": _given(text, text.removeprefix("drop:"), "regular expression"), "drop": True}
+        return _match(text, text.removeprefix("drop:")) | {"drop": True}
     found, substitution = _ASSIGNMENT.fullmatch(text), _SUBSTITUTION.fullmatch(text)
     if substitution and (found is None or text.endswith(substitution["sign"])):
         return _substitution(text, substitution["sign"])
     if found is None:
         blanks = " The sign = stands between blanks." if "=" in text else ""
-        raise UsageError(f"`-e {shown(text)}` is no rule", hint=f"Write {FORMS}.{blanks}")
+        raise UsageError(f"not a rule: `-e {shown(text)}`", hint=f"Write {FORMS}.{blanks}")
     if found["add"]:
         return {"add": found["key"].strip(), "value": found["value"]}
     return {"match": _literal(found["key"].strip()), "value": found["value"]}
+
+
+def _match(text: str, pattern: str) -> dict[str, Any]:
+    return {"match": _given(text, pattern, "regular expression")}
 
 
 def _substitution(text: str, sign: str) -> dict[str, Any]:
@@ -55,7 +79,7 @@ def _substitution(text: str, sign: str) -> dict[str, Any]:
             )
         raise UsageError(f"`-e {shown(text)}` is not of the form `{form}`", hint=hint)
     pattern, template = (part.replace(f"\\{sign}", sign) for part in parts[:2])
-    return {"match": _given(text, pattern, "regular expression"), "to": _given(text, template, "template")}
+    return _match(text, pattern) | {"to": _given(text, template, "template")}
 
 
 def _given(text: str, part: str, what: str) -> str:

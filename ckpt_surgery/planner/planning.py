@@ -26,7 +26,7 @@ from ckpt_surgery.planner.limits import check_values
 from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY
-from ckpt_surgery.planner.resharding import lost_shardings, resharded
+from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from ckpt_surgery.planner.unused import unused_elements
@@ -58,7 +58,8 @@ def make_plan(
     problems += _at_their_rules(refused, steps, decisions, loaded) if refused else []
     if problems:
         raise PlanError(*problems)
-    notices = [*_notices(decisions, steps, listings, target, destination), *sharded.notices]
+    unsharded = is_unsharded(loaded.recipe)
+    notices = [*_notices(decisions, steps, listings, target, destination, unsharded), *sharded.notices]
     return Plan(
         recipe=loaded.path,
         recipe_sha256=loaded.sha256,
@@ -98,13 +99,14 @@ def _notices(
     listings: Mapping[str, Mapping[str, Leaf]],
     target: Target | None,
     destination: Destination,
+    unsharded: bool,
 ) -> Iterator[Notice]:
     """The warnings of what is allowed and may still be a mistake."""
     yield from decisions.notices
     if not destination.flat:
         known = [*listings.values(), *([] if target is None else [target.leaves])]
         yield from mistaken_dots(decisions.outputs, itertools.chain.from_iterable(known))
-    if destination.holds_shardings:
+    if destination.holds_shardings and not unsharded:
         yield from lost_shardings([(step.leaf, step.value) for step in steps])
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 

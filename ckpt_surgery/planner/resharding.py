@@ -12,12 +12,14 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.shardings import misfit, named_sharding, sharding_text
 from ckpt_surgery.graph.nodes import Node, Read, reads
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.models import ShardingPolicy
+from ckpt_surgery.language.models import OutputPolicy, Recipe, ShardingPolicy
 from ckpt_surgery.language.patterns import MatchingTime, Watch
 from ckpt_surgery.planner.target import Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 
 WHERE = ("output", "sharding")
+NONE = "none"
+"""Value of `output.sharding` by which no sharding is recorded."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,24 @@ def resharded(
     policy = None if loaded.recipe.output is None else loaded.recipe.output.sharding
     if policy is None:
         return Resharded(leaves, ())
+    if is_unsharded(loaded.recipe):
+        return Resharded([replace(leaf, sharding=None) for leaf in leaves], ())
     if not destination.holds_shardings:
         return Resharded(leaves, [_left_out(destination)])
     if isinstance(policy, ShardingPolicy):
         return _by_specs(leaves, policy, loaded)
     return _by_target(leaves, loaded, target)
+
+
+def is_unsharded(recipe: Recipe) -> bool:
+    """True if the recipe's `output` says that no sharding is recorded."""
+    return recipe.output is not None and recipe.output.sharding == NONE
+
+
+def without_shardings(recipe: Recipe) -> Recipe:
+    """The recipe with an `output` that records no sharding."""
+    output = recipe.output or OutputPolicy()
+    return recipe.model_copy(update={"output": output.model_copy(update={"sharding": NONE})})
 
 
 def _left_out(destination: Destination) -> Notice:

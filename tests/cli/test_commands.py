@@ -116,7 +116,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
         *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
         *("--workers", "2", "--allow-hooks", "--out", out, "--src-format", "safetensors"),
-        *("--shard-size", "5GB", "--overwrite", "--link-mode", "hardlink"),
+        *("--shard-size", "5GB", "--overwrite", "--link-mode", "hardlink", "--unshard"),
     )
     assert done.exit_code == 0, done.output
     (((loaded, *paths), options),) = calls
@@ -132,6 +132,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "link_mode": "hardlink",
         "dst_step": 4,
         "dst_item": "j",
+        "unshard": True,
         "shard_size": 5_000_000_000,
         "memory": 1 << 20,
         "workers": 2,
@@ -367,6 +368,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "format": "safetensors",
         "dst_step": None,
         "dst_item": None,
+        "unshard": False,
         "shard_size": 1 << 20,
         "verify": "fast",
         "copy_config": None,

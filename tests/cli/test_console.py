@@ -58,7 +58,7 @@ def options_of(*commands: str) -> set[str]:
 
 
 def test_hints_name_what_there_is_in_both_worlds() -> None:
-    functions, commands = (api.apply, inspecting.diff), ("apply", "diff")
+    functions, commands = (api.apply, api.convert, inspecting.diff), ("apply", "convert", "diff")
     assert set(ARGUMENTS) <= {name for one in functions for name in inspect.signature(one).parameters}
     assert {f"--{name.replace('_', '-')}" for name in ARGUMENTS} <= options_of(*commands)
 

@@ -331,7 +331,11 @@ HEADERS = [
     ("version: 1\noutput: {zarr: 4}", (2, 16), "`zarr` must be one of 3 or 2, not 4"),
     ("version: 1\noutput: {zarr: 3.0}", (2, 16), "`zarr` must be one of 3 or 2, not 3.0"),
     ("version: 1\noutput: {fromat: orbax}", (2, 10), "unknown field `fromat`; did you mean `format`?"),
-    ("version: 1\noutput: {sharding: source}", (2, 20), "`sharding` must be one of target, not 'source'"),
+    (
+        "version: 1\noutput: {sharding: source}",
+        (2, 20),
+        "`sharding` must be one of target or none, not 'source'",
+    ),
     ("version: 1\noutput: {sharding: {specs: {x: []}}}", (2, 20), "`sharding` needs a `mesh`"),
     ("version: 1\noutput: {sharding: {mehs: {a: 2}, specs: {}}}", (2, 21), "did you mean `mesh`?"),
     ("version: 1\noutput: {sharding: {mesh: {a: 0}, specs: {}}}", (2, 27), "axes with their lengths"),

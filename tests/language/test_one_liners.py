@@ -3,7 +3,7 @@
 import pytest
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.language.one_liners import document_of
+from ckpt_surgery.language.one_liners import document_of, selection_of
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,28 @@ def test_what_is_a_rule(text: str, rule: dict) -> None:
     assert document_of([text]) == {"version": 1, "rules": [rule]}
 
 
+def test_a_rule_that_keeps_comes_last_and_drops_the_rest() -> None:
+    assert document_of(["keep:a", "drop:b"]) == {
+        "version": 1,
+        "unmatched": "drop",
+        "rules": [{"match": "b", "drop": True}, {"match": "a"}],
+    }
+
+
+def test_a_rule_that_keeps_may_find_all_leaves_claimed_by_a_rename() -> None:
+    assert document_of(["keep:a", "s|a|b|"])["rules"][1] == {"match": "a", "optional": True}
+
+
+def test_a_choice_of_keys_is_a_pass_for_each_condition() -> None:
+    assert selection_of(".*/w", "a.b/") == {
+        "version": 1,
+        "passes": [
+            {"unmatched": "drop", "rules": [{"match": r"a\.b(?:/.*)?"}]},
+            {"unmatched": "drop", "rules": [{"match": ".*/w"}]},
+        ],
+    }
+
+
 def test_rules_keep_their_order() -> None:
     assert document_of(["drop:b", "drop:a"])["rules"] == [
         {"match": "b", "drop": True},
@@ -37,19 +59,20 @@ def test_rules_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "`-e ` is no rule"),
-        ("step", "`-e step` is no rule"),
-        ("step == 0", "is no rule"),
-        ("step=0", "is no rule"),
-        ("= 0", "is no rule"),
-        ("add: = 0", "is no rule"),
+        ("", "not a rule: `-e `"),
+        ("step", "not a rule: `-e step`"),
+        ("step == 0", "not a rule"),
+        ("step=0", "not a rule"),
+        ("= 0", "not a rule"),
+        ("add: = 0", "not a rule"),
         ("s|a|b", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|(a|b)|c|", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s|a|b|g", "is not of the form `s|REGEX|TEMPLATE|`"),
         ("s||b|", "the regular expression is empty"),
         ("s|a||", "the template is empty"),
         ("drop:", "the regular expression is empty"),
-        ("x\x1b = ", r"`-e x\\x1b = ` is no rule"),
+        ("x\x1b = ", r"not a rule: `-e x\\x1b = `"),
+        ("keep:", "the regular expression is empty"),
     ],
 )
 def test_what_is_none(text: str, message: str) -> None:

@@ -166,3 +166,19 @@ def test_the_recorded_shardings_are_those_of_equal_rules_in_a_program(layers: Pa
     assert sorted(shapes) == ["layers/bias", "layers/kernel", "other", "step"]
     live = resolved_shardings(live_tree(shapes), (mesh, rules))
     assert {text: found[text].sharding for text in shapes} == live
+
+
+@pytest.mark.parametrize("way", ["option", "recipe"])
+def test_no_sharding_is_recorded_so_that_any_machine_restores(layers: Path, tmp_path: Path, way: str) -> None:
+    output = "output: {sharding: none}\n" if way == "recipe" else ""
+    recipe = written(tmp_path, STACK + output)
+    unshard = None if way == "recipe" else True
+    result = ckpt_surgery.apply(recipe, layers, dst=tmp_path / "new", unshard=unshard)
+    assert result.plan.warnings == ()
+    before, after = restored(layers), restored(tmp_path / "new")
+    assert isinstance(before["layer_0/kernel"].sharding, NamedSharding)
+    stacked = np.stack([before[f"layer_{i}/kernel"] for i in range(3)])
+    assert {type(value) for value in after.values()} == {np.ndarray, int}
+    np.testing.assert_array_equal(after["layers/kernel"], stacked)
+    np.testing.assert_array_equal(after["step"], 7)
+    assert all(leaf.sharding is None for leaf in ckpt_surgery.inspect(tmp_path / "new").leaves)

@@ -11,14 +11,17 @@ from ckpt_surgery.cli.console import Terminal, open_terminal
 from ckpt_surgery.cli.options import (
     check_documents,
     global_options,
+    match_option,
     plan_options,
     run_options,
     set_option,
+    under_option,
 )
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, Unpack
 
     from ckpt_surgery.requests import ConvertOptions
@@ -28,7 +31,7 @@ EXAMPLES = {
     "convert old new.safetensors": "From any format into a file of safetensors.",
     "convert old new --format safetensors --shard-size 5GB": "Into a directory of files of 5 GB at most.",
     "convert Llama-3.1-8B new --to maxtext": "A model of Hugging Face as MaxText loads it.",
-    "convert run new --step 1000": "A step of a CheckpointManager's directory.",
+    "convert run new --step 1000 --under params": "Only the params of a CheckpointManager's step.",
 }
 
 
@@ -43,6 +46,8 @@ EXAMPLES = {
     "maxtext, tunix, jax, t5x, or back to hf.",
 )
 @set_option
+@match_option
+@under_option
 @plan_options
 @run_options
 @global_options
@@ -53,6 +58,8 @@ def command(
     dst: str,
     to: str | None,
     set: tuple[str, ...],
+    match: str | None,
+    under: str | None,
     json_to: str | None,
     report_to: str | None,
     full: bool,
@@ -72,13 +79,18 @@ def command(
     new.h5; a directory of any other name becomes an Orbax checkpoint. Leaves that DST cannot hold are
     refused by key.
 
+    --match and --under choose leaves as those of `inspect` do; the others are dropped, and listed so.
+
     With --to, keys and values change to those of another layout, and the recipe that does it is printed:
     `apply` would take it too.
     """
     from ckpt_surgery import api
+    from ckpt_surgery.matching import recipe_of_selection
 
     terminal = open_terminal(ctx.find_root().obj, json_to)
-    recipe = _recipe(src, to, set, options, terminal)
+    which = {name: options.get(name) for name in ("step", "item", "src_format")}
+    selection = recipe_of_selection(src, match, under, to, **which)  # type: ignore[arg-type]
+    recipe = _recipe(src, to, set, which, terminal) or selection
     check_documents([json_to, report_to], recipe, (src,), dst, options)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, recipe)
     if dry_run:
@@ -97,7 +109,7 @@ def command(
 
 
 def _recipe(
-    src: str, to: str | None, set: tuple[str, ...], options: "ConvertOptions", terminal: Terminal
+    src: str, to: str | None, set: tuple[str, ...], which: "Mapping[str, Any]", terminal: Terminal
 ) -> "Any":
     """The recipe that converts to the layout `to`, which is printed; None without a layout."""
     if to is None:
@@ -112,8 +124,7 @@ def _recipe(
     from ckpt_surgery import choosing
     from ckpt_surgery.checking import read_recipe
 
-    which = {name: options.get(name) for name in ("step", "item", "src_format")}
-    choice = choosing.chosen(src, to, set, **which)  # type: ignore[arg-type]
+    choice = choosing.chosen(src, to, set, **which)
     params = "".join(f" --set {text}" for text in choice.set)
     rest = ", the rest as recorded" if choice.recorded else ""
     terminal.show([Text(f"{choice.purpose}: {choice.recipe}{params}{rest}")])

@@ -15,6 +15,7 @@ from ckpt_surgery.cli.options import (
     match_option,
     selection_options,
     source_format_option,
+    under_option,
 )
 from ckpt_surgery.core.errors import UsageError, VerificationError
 
@@ -34,9 +35,7 @@ EXAMPLES = {
 @selection_options
 @source_format_option("--format")
 @match_option
-@click.option(
-    "--under", metavar="PATH", help="Only keys below these first components, such as params/decoder."
-)
+@under_option
 @click.option(
     "--depth",
     type=click.IntRange(min=1),
