@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from ckpt_surgery.core.errors import UsageError
-from ckpt_surgery.core.protocols import Source
+from ckpt_surgery.core.protocols import ChosenSource, Source
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
-from ckpt_surgery.requests import InMemory
+from ckpt_surgery.requests import InMemory, Request
 
 TREE = "(tree)"
 """What messages and reports call a tree in memory."""
@@ -32,6 +33,43 @@ def opened(
         if value is not None:
             raise UsageError(f"{called} is a tree in memory: it has no {name}, and `{name}` is {value!r}")
     return TreeSource(live_tree(given.tree), called)
+
+
+def opened_sources(request: Request) -> list[Source]:
+    """Open the sources of a request; where it asks for the last steps of a run, one source per step.
+
+    Raises what `opened` raises, and UsageError where there are no such steps.
+    """
+    steps = [request.step] * len(request.sources) if request.last is None else last_steps(request)
+    given = request.sources * len(steps) if request.last is not None else request.sources
+    return [
+        opened(source, request.src_format, step, request.item)
+        for source, step in zip(given, steps, strict=True)
+    ]
+
+
+def last_steps(request: Request) -> list[int]:
+    """The latest finished steps of the one source of a request, ascending, as many as it asks for."""
+    count = request.last or 0
+    wrong = "the number of steps is at least 1" if count < 1 else None
+    if len(request.sources) != 1:
+        wrong = f"the steps are those of one source; {len(request.sources)} are given"
+    elif request.step is not None:
+        wrong = f"`step={request.step}` chooses one step"
+    if wrong is not None:
+        raise UsageError(
+            f"`last={count}`: {wrong}", hint="Name one directory of steps, or leave out `last=N`."
+        )
+    source = opened(request.sources[0], request.src_format, None, request.item)
+    steps = source.choices().steps if isinstance(source, ChosenSource) else ()
+    if len(steps) < count:
+        has = (
+            f"has the finished steps {', '.join(map(str, steps))}" if steps else "is not a directory of steps"
+        )
+        raise UsageError(
+            f"`last={count}`: {shown(source.path)} {has}", hint="Ask for fewer, or name its run."
+        )
+    return list(steps[-count:])
 
 
 def in_memory(source: Source) -> bool:

@@ -25,7 +25,7 @@ from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import TargetPolicy
-from ckpt_surgery.opening import on_disk, opened, without_values
+from ckpt_surgery.opening import on_disk, opened, opened_sources, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
@@ -163,11 +163,8 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     """Open the sources and the target. Raises SourceError, PlanError or UsageError."""
     if request.allow_hooks:
         loaded = _with_hooks(loaded)
-    names = loaded.recipe.source_names(len(request.sources))
-    sources: dict[str, Source] = {
-        name: opened(given, request.src_format, request.step, request.item)
-        for name, given in zip(names, request.sources, strict=True)
-    }
+    given = opened_sources(request)
+    sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     loaded = replace(loaded, configs=configs_of(sources))
     listings = {name: source.leaves() for name, source in sources.items()}
     target = None if request.target is None else _target(request.target, loaded, sources)

@@ -82,6 +82,11 @@ class PlanOptions(ConvertOptions, total=False):
     set: Annotated[
         Assignments | None, "Values of the recipe's params: a mapping from names, or texts `NAME=VALUE`."
     ]
+    last: Annotated[
+        int | None,
+        "Number of the latest finished steps of the one source that are read, each as a source of its own, "
+        "in ascending order; default: one step, as `step` says.",
+    ]
     allow_hooks: Annotated[
         bool | None, "Whether the recipe's hooks, Python code of its author, may run; default: no."
     ]
@@ -119,6 +124,7 @@ class Request:
     target: str | InMemory | None = None
     set: tuple[str, ...] = ()
     """Texts `NAME=VALUE`."""
+    last: int | None = None
     allow_hooks: bool = False
     made_from: str | None = None
     """Path of the file that the recipe was made from; None where it was not made."""

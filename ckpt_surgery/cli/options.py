@@ -222,6 +222,14 @@ def recipe_options(function: F) -> F:
     return _all(options, function)
 
 
+last_option = click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Take the N latest steps of SRC, a CheckpointManager's directory, as N sources.",
+)
+
+
 def bytes_options(function: F) -> F:
     """Options of `apply`, `plan`, `convert` and `explain`: which bytes are read, and how they are written."""
     options = (

@@ -1,12 +1,18 @@
 """Which of a command's paths are sources, and which is the destination."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
 
 ANY_MORE = "*"
 """Last of the source names of a recipe that takes any number of further sources."""
+
+
+def source_names(recipe: Any, last: int | None) -> Sequence[str]:
+    """Names of the sources that are given by paths; the `last` steps of a run are given by one path."""
+    return recipe.recipe.sources if last is None else ("SRC",)
 
 
 def split_paths(names: Sequence[str], paths: Sequence[str]) -> tuple[tuple[str, ...], str | None]:

@@ -132,6 +132,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "link_mode": "hardlink",
         "dst_step": 4,
         "dst_item": "j",
+        "last": None,
         "unshard": True,
         "shard_size": 5_000_000_000,
         "memory": 1 << 20,

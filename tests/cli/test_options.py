@@ -16,6 +16,7 @@ from ckpt_surgery.cli.options import (
     document_path,
     file_path,
     global_options,
+    last_option,
     memory_option,
     plan_options,
     recipe_options,
@@ -41,7 +42,9 @@ def values(arguments: list[str], *decorators: Any) -> dict[str, Any]:
 def test_options_have_the_names_of_the_library() -> None:
     """So that commands hand them on as they are."""
     told = {"json_to", "full", "detailed_exitcode", "report_to", "rules"}  # by the command itself
-    assert set(values([], plan_options, recipe_options)) - told == set(PlanOptions.__annotations__)
+    assert set(values([], plan_options, recipe_options, last_option)) - told == set(
+        PlanOptions.__annotations__
+    )
     for name, options, own in (("apply", PlanOptions, set()), ("convert", ConvertOptions, {"to", "set"})):
         command = cli.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
@@ -53,7 +56,7 @@ def test_options_have_the_names_of_the_library() -> None:
 
 
 def test_nothing_is_given_where_nothing_is_said() -> None:
-    given = values([], plan_options, recipe_options)
+    given = values([], plan_options, recipe_options, last_option)
     assert {name: value for name, value in given.items() if value} == {}
 
 

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 from flax.training.train_state import TrainState
 
 from ckpt_surgery import api
 from ckpt_surgery.core.errors import DataError, UsageError
 from tests.recipes.running import Run, Save, fails, planned
-from tests.support.checkpoints import random, restored, restored_leaves
+from tests.support.checkpoints import quiet, random, restored, restored_leaves
 from tests.support.comparing import assert_same
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -451,9 +452,54 @@ def test_any_number_of_checkpoints_is_averaged(count: int, save: Save, run: Run)
         for other in trees[1:]:
             total = total + other[key].astype(np.float32)
         wanted[key] = (total / np.float32(count)).astype(wanted[key].dtype)
-    assert_same(run("@average", *paths), wanted)
+    counters = {key: trees[-1][key] for key in ("opt_state/0/count", "step")}
+    assert_same(run("@average", *paths), wanted | counters)
     params = run("@average", *paths, name="params", set=["tree=params"])
-    assert_same(params, {k: v if k.startswith("params") else trees[0][k] for k, v in wanted.items()})
+    others = {k: v if k.startswith("params") else trees[0][k] for k, v in wanted.items()}
+    assert_same(params, others | counters)
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> Path:
+    """A CheckpointManager's directory with the steps 9, 10 and 100."""
+    with quiet(), ocp.CheckpointManager(tmp_path / "run") as manager:
+        for step in (9, 10, 100):
+            state = {"params": {"w": np.full((4,), step, np.float32)}, "step": step}
+            manager.save(step, args=ocp.args.StandardSave(state))
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(("count", "mean"), [(2, 55.0), (3, 119 / 3)])
+def test_the_last_steps_of_a_run_are_averaged(steps: Path, run: Run, count: int, mean: float) -> None:
+    w = np.full((4,), np.float32(mean), np.float32)
+    assert_same(run("@average", steps, last=count), {"params/w": w, "step": 100})
+
+
+def test_a_saved_plan_keeps_the_steps_that_it_was_made_for(steps: Path, tmp_path: Path) -> None:
+    plan = api.plan("@average", steps, last=2, out=tmp_path / "plan.json", dst=tmp_path / "out")
+    assert [(i.name, i.step) for i in plan.inputs] == [("first", 10), ("second", 100)]
+    api.apply(tmp_path / "plan.json")
+    w = restored(tmp_path / "out")["params/w"]
+    np.testing.assert_array_equal(w, np.full((4,), 55, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "says"),
+    [
+        (4, {}, "has the finished steps 9, 10, 100"),
+        (0, {}, "at least 1"),
+        (1, {}, "the recipe takes 2 or more sources"),
+        (2, {"step": 9}, "`step=9` chooses one step"),
+    ],
+)
+def test_steps_that_a_run_does_not_have(steps: Path, count: int, options: dict[str, int], says: str) -> None:
+    fails(says, lambda: api.plan("@average", steps, last=count, **options), UsageError)
+
+
+def test_the_last_steps_are_those_of_one_run(steps: Path, save: Save) -> None:
+    fails("one source; 2 are given", lambda: api.plan("@average", steps, steps, last=2), UsageError)
+    flat = save("flat", {"a": random((2,))})
+    fails("not a directory of steps", lambda: api.plan("@average", flat, last=2), UsageError)
 
 
 @pytest.mark.parametrize(

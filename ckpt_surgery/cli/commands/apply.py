@@ -13,11 +13,12 @@ from ckpt_surgery.cli.given_recipes import given_recipe
 from ckpt_surgery.cli.options import (
     check_documents,
     global_options,
+    last_option,
     plan_options,
     recipe_options,
     run_options,
 )
-from ckpt_surgery.cli.paths import missing_destination, split_paths
+from ckpt_surgery.cli.paths import missing_destination, source_names, split_paths
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import shown
@@ -40,6 +41,7 @@ EXAMPLES = {
 @click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.argument("paths", metavar="SRC... DST", nargs=-1, shell_complete=complete_path)
 @recipe_options
+@last_option
 @plan_options
 @run_options
 @click.option(
@@ -82,9 +84,9 @@ def command(
     given = options.pop("set", None) or ()
     loaded = None if is_plan_file(recipe) and not rules else given_recipe(recipe, rules, given, terminal)
     if loaded is not None:
-        sources, dst = split_paths(loaded.recipe.sources, paths)
+        sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
         if dst is None:
-            raise missing_destination(loaded.recipe.sources)
+            raise missing_destination(source_names(loaded, options.get("last")))
     elif dry_run:
         raise UsageError(f"{recipe} is a plan already", hint="Leave out --dry-run to carry it out.")
     else:

@@ -15,6 +15,7 @@ from ckpt_surgery.cli.options import (
     full_option,
     global_options,
     json_option,
+    last_option,
     recipe_options,
 )
 from ckpt_surgery.core.errors import UsageError
@@ -44,6 +45,7 @@ TAKES = "`explain` takes RECIPE SRC... KEY, or the code of a problem"
     "subjects", metavar="RECIPE SRC... KEY | CODE", nargs=-1, required=True, shell_complete=complete_subject
 )
 @recipe_options
+@last_option
 @bytes_options
 @json_option
 @full_option

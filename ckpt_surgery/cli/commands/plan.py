@@ -13,12 +13,13 @@ from ckpt_surgery.cli.options import (
     check_documents,
     file_path,
     global_options,
+    last_option,
     overwrite_option,
     plan_options,
     recipe_options,
     report_format_option,
 )
-from ckpt_surgery.cli.paths import split_paths
+from ckpt_surgery.cli.paths import source_names, split_paths
 from ckpt_surgery.cli.problem_reports import ReportFormat, rendered
 from ckpt_surgery.cli.reports import Report
 from ckpt_surgery.cli.told_problems import warned
@@ -49,6 +50,7 @@ EXAMPLES = {
 @click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.argument("paths", metavar="SRC... [DST]", nargs=-1, shell_complete=complete_path)
 @recipe_options
+@last_option
 @plan_options
 @overwrite_option
 @report_format_option("--report-format")
@@ -91,7 +93,7 @@ def command(
         raise UsageError("--json and --report-format sarif would both be written to stdout", hint=_ONE)
     terminal = open_terminal(ctx.find_root().obj, json_to if report_format in PRINTED else STDOUT)
     loaded = given_recipe(recipe, rules, options.pop("set", None) or (), terminal)
-    sources, dst = split_paths(loaded.recipe.sources, paths)
+    sources, dst = split_paths(source_names(loaded, options.get("last")), paths)
     check_documents([json_to, report_to, out], loaded, sources, dst, options)
     report = Report(terminal, full, json_to, detailed_exitcode, report_to, loaded)
     plan = api.plan(loaded, *sources, dst=dst, overwrite=overwrite, out=out, **options)
