@@ -16,6 +16,7 @@ from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import opened, without_values
+from ckpt_surgery.remarks import unread_files
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -59,6 +60,8 @@ class Inspection:
     """What the leaves are sorted by; None: they are in the checkpoint's order."""
     stored_types: Mapping[str, StoredType] = field(default_factory=dict)
     """Types of the format's own that arrays are stored in, by key text, where there are such."""
+    unread_files: tuple[str, ...] = ()
+    """Names of files of weights beside those of the checkpoint, which are not part of it."""
 
     @property
     def parameters(self) -> int:
@@ -120,6 +123,7 @@ def inspect(
         depth,
         sort,
         _stored_types(source, leaves),
+        tuple(unread_files(source)),
     )
 
 

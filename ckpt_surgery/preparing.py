@@ -34,7 +34,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves
+from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves, unread_weights
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -136,6 +136,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *filled_chunks(plan),
         *dequantized(plan, sources),
         *no_leaves(sources[name] for name in inputs.listings),
+        *unread_weights(sources[name] for name in inputs.listings),
     )
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
     return Prepared(replace(plan, warnings=warnings), sources, options, memory, workers, hooks)

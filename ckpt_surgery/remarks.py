@@ -1,5 +1,6 @@
 """Warnings of a plan that is correct and may still surprise."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
@@ -17,6 +18,7 @@ from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.report.leaves import folded
+from ckpt_surgery.storage.listing import is_directory, names_in, real_path
 
 MOST_PATTERNS = 3
 """Number of patterns of keys that a warning lists."""
@@ -102,6 +104,31 @@ def no_leaves(sources: Iterable[Source]) -> tuple[str, ...]:
             objects = "1 object" if len(named) == 1 else f"{len(named):,} objects"
             found.append(f"{objects} of {source.path}, no array, number or text, left out: {few(named)}")
     return tuple(found)
+
+
+WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
+"""Suffixes of files of weights that lie side by side in the directory of a model."""
+
+
+def unread_files(source: Source) -> list[str]:
+    """Names of the files of weights that lie beside those of the source, in the directory that was given.
+
+    Files of other formats do not count: models come in several.
+    """
+    if isinstance(source, TreeSource) or not is_directory(source.path):
+        return []
+    root = real_path(source.path)
+    read = {os.path.basename(file) for file in source.files() if os.path.dirname(file) in (root, source.path)}
+    suffixes = {os.path.splitext(name)[1] for name in read} & WEIGHT_SUFFIXES
+    if not suffixes:
+        return []
+    return [name for name in names_in(root) if os.path.splitext(name)[1] in suffixes and name not in read]
+
+
+def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A warning for each source whose directory holds weights that do not belong to it."""
+    unread = ((source.path, unread_files(source)) for source in sources)
+    return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
 
 
 def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from ckpt_surgery.preparing import (
     open_inputs,
     repeated_sources,
 )
-from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves
+from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves, unread_weights
 from ckpt_surgery.requests import InMemory, Request, requested
 from ckpt_surgery.storage.listing import data_file
 
@@ -156,6 +156,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         *filled_chunks(plan),
         *dequantized(plan, inputs.sources),
         *no_leaves(inputs.sources[name] for name in inputs.listings),
+        *unread_weights(inputs.sources[name] for name in inputs.listings),
     )
     return _Prepared(replace(plan, warnings=warnings), inputs, tree, places, memory, workers)
 

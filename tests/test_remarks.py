@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from safetensors.numpy import save_file
 
+import ckpt_surgery
 from ckpt_surgery import Plan, api, restore
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.remarks import filled_chunks
 from tests.support import checkpoints
+from tests.support.command_line import run
 
 SPARSE = Path(__file__).parent / "data" / "orbax_versions" / "0.9.1-zarr3-plain"
 """A checkpoint in which 6 of the 8 chunks of `params/sparse` and the only one of `zeros` are not stored."""
@@ -103,3 +106,21 @@ def test_the_versions_are_a_line_and_in_the_json(tmp_path: Path) -> None:
     lines = [line.plain for line in plan_lines(made, full=False, verbose=False, width=100)]
     assert not any(line.startswith("restorable") for line in lines)
     assert plan_json(made)["restorable_by"] == {}
+
+
+def test_weights_beside_a_checkpoint_are_reported(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "consolidated.safetensors"):
+        save_file({"w": np.zeros(2, np.float32)}, tmp_path / name)
+    (tmp_path / "config.json").write_text("{}")
+    warnings = ckpt_surgery.plan(None, tmp_path).warnings
+    assert warnings == (f"not read, as they are not part of {tmp_path}: consolidated.safetensors",)
+    assert ckpt_surgery.inspect(tmp_path).unread_files == ("consolidated.safetensors",)
+    assert "not read consolidated.safetensors" in run("inspect", tmp_path).stdout
+    named = tmp_path / "model.safetensors"
+    assert (ckpt_surgery.plan(None, named).warnings, ckpt_surgery.inspect(named).unread_files) == ((), ())
+
+
+def test_all_shards_of_an_index_are_read(tmp_path: Path) -> None:
+    tree = {"a": np.zeros(2, np.float32), "b": np.ones(2, np.float32)}
+    ckpt_surgery.apply(None, tree, dst=tmp_path / "out", format="safetensors", shard_size=8)
+    assert ckpt_surgery.inspect(tmp_path / "out").unread_files == ()

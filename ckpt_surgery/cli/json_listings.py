@@ -101,6 +101,8 @@ class InspectDocument(Versioned):
     """Steps whose writing was not completed."""
     items: list[str]
     """All items of the step."""
+    unread_files: list[str]
+    """Files of weights in the same directory that are not part of the checkpoint."""
     bytes: int
     """Size of all listed arrays."""
     parameters: int

@@ -42,6 +42,8 @@ class Inspected(Protocol):
     @property
     def stored_types(self) -> Mapping[str, StoredType]: ...
     @property
+    def unread_files(self) -> Sequence[str]: ...
+    @property
     def unusual(self) -> Sequence[Unusual] | None: ...
 
 
@@ -60,6 +62,7 @@ def inspect_json(found: Inspected) -> dict[str, Any]:
         "steps": list(found.choices.steps),
         "unfinished_steps": list(found.choices.unfinished),
         "items": list(found.choices.items),
+        "unread_files": list(found.unread_files),
         "bytes": sum(leaf.nbytes for leaf in found.leaves),
         "parameters": parameters(found.leaves),
         "others": found.others,

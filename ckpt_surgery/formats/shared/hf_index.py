@@ -5,14 +5,15 @@ bytes}, "weight_map": {tensor name: file name}}`, the same for all kinds of shar
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.shared.strict_json import strict_json
 from ckpt_surgery.storage.failures import DAMAGED, about
-from ckpt_surgery.storage.listing import check_link, real_path
+from ckpt_surgery.storage.listing import check_link, names_in, real_path
 from ckpt_surgery.storage.reading import opened
 
 MOST_INDEX_BYTES = 100_000_000
@@ -56,8 +57,21 @@ def shard_names(directory: str, files: Mapping[str, str]) -> list[str]:
     return names
 
 
+def shard_set(name: str) -> tuple[str, int, str] | None:
+    """Start, number of files and suffix that all shards of one checkpoint share; None for other files."""
+    match = _SHARD.fullmatch(name)
+    return None if match is None else (match["start"], int(match["count"]), match["suffix"])
+
+
+_SHARD = re.compile(r"(?P<start>.*)-(?P<number>\d+)-of-(?P<count>\d+)(?P<suffix>\.\w+)")
+
+
 def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> None:
-    """Raise SourceError where an index and the contents of its files differ. `held`: file → tensor names."""
+    """Raise SourceError where an index and the contents of its files differ. `held`: file → tensor names.
+
+    Shards of the same set that the index does not name are refused too: their tensors would be missing
+    without a word.
+    """
     found = set()
     for shard, names in held.items():
         for name in names:
@@ -75,3 +89,10 @@ def check_shards(directory: str, files: Mapping[str, str], held: Mapping[str, It
                 "where the index places it",
                 hint=DAMAGED,
             )
+    sets = {shard_set(name) for name in held} - {None}
+    unlisted = [name for name in names_in(directory) if shard_set(name) in sets and name not in held]
+    if unlisted:
+        raise SourceError(
+            f"the index in {shown(directory)} does not list {few(unlisted)}, which belong to the same shards",
+            hint="Take another copy of the index, or move away what is left of another checkpoint.",
+        )

@@ -187,6 +187,7 @@ class TestPieces(TestOneFile):
 def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
     """As transformers' `save_pretrained` of Flax models does; the index's names of files may be changed."""
     directory.mkdir(exist_ok=True)
+    shards = [arrays for arrays in shards if arrays]
     names = [f"flax_model-{i:05d}-of-{len(shards):05d}.msgpack" for i in range(1, len(shards) + 1)]
     weights: dict[str, Any] = {}
     for name, arrays in zip(names, shards, strict=True):

@@ -118,8 +118,9 @@ def file_lie(reason: str, says: str, header: Any, data: bytes = b"", length: int
 
 
 def sharded(directory: Path, shards: Sequence[Arrays], files: Mapping[str, Any] | None = None) -> Path:
-    """Shards by the library, and an index, whose names of files may be changed."""
+    """Shards by the library, none without a tensor, and an index, whose names of files may be changed."""
     directory.mkdir(exist_ok=True)
+    shards = [arrays for arrays in shards if arrays]
     names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
     weights: dict[str, Any] = {}
     for name, arrays in zip(names, shards, strict=True):

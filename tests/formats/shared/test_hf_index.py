@@ -54,7 +54,9 @@ def test_each_file_is_named_once_and_links_must_not_leave_the_directory(tmp_path
         shard_names(str(tmp_path / "d"), {"b": "1"})
 
 
-def test_the_index_and_the_files_must_agree() -> None:
+def test_the_index_and_the_files_must_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
     files = {"a": "1", "b": "2"}
     check_shards("d", files, {"1": ["a"], "2": ["b"]})
     with pytest.raises(SourceError, match="d/2 holds `a`, which the index places elsewhere"):
@@ -63,3 +65,15 @@ def test_the_index_and_the_files_must_agree() -> None:
         check_shards("d", files, {"1": ["a", "c"], "2": ["b"]})
     with pytest.raises(SourceError, match="`b` is not in d/2, where the index places it"):
         check_shards("d", files, {"1": ["a"], "2": []})
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin", "msgpack"])
+def test_a_shard_of_the_same_set_that_the_index_leaves_out(tmp_path: Path, suffix: str) -> None:
+    listed = {"a": f"model-00001-of-00002.{suffix}"}
+    for name in (*listed.values(), f"model-00001-of-00003.{suffix}", f"other-00002-of-00002.{suffix}"):
+        (tmp_path / name).touch()
+    held = {name: ["a"] for name in listed.values()}
+    check_shards(str(tmp_path), listed, held)
+    (tmp_path / f"model-00002-of-00002.{suffix}").touch()
+    with pytest.raises(SourceError, match=rf"does not list model-00002-of-00002\.{suffix}"):
+        check_shards(str(tmp_path), listed, held)
