@@ -16,7 +16,7 @@ from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import opened, without_values
-from ckpt_surgery.remarks import unread_files
+from ckpt_surgery.remarks import about_source
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -60,8 +60,8 @@ class Inspection:
     """What the leaves are sorted by; None: they are in the checkpoint's order."""
     stored_types: Mapping[str, StoredType] = field(default_factory=dict)
     """Types of the format's own that arrays are stored in, by key text, where there are such."""
-    unread_files: tuple[str, ...] = ()
-    """Names of files of weights beside those of the checkpoint, which are not part of it."""
+    warnings: tuple[str, ...] = ()
+    """Sentences about what may be a mistake in the checkpoint, or around it."""
 
     @property
     def parameters(self) -> int:
@@ -123,7 +123,7 @@ def inspect(
         depth,
         sort,
         _stored_types(source, leaves),
-        tuple(unread_files(source)),
+        about_source(source),
     )
 
 

@@ -24,7 +24,7 @@ from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
-from ckpt_surgery.language.models import TargetPolicy
+from ckpt_surgery.language.models import InputPolicy, TargetPolicy
 from ckpt_surgery.opening import on_disk, opened, opened_sources, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
@@ -34,7 +34,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves, unread_weights
+from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, no_leaves, unread_weights
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -135,6 +135,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *_destination_warnings(options, inputs.first),
         *filled_chunks(plan),
         *dequantized(plan, sources),
+        *disguised_bfloat16(plan, sources),
         *no_leaves(sources[name] for name in inputs.listings),
         *unread_weights(sources[name] for name in inputs.listings),
     )
@@ -164,6 +165,9 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     """Open the sources and the target. Raises SourceError, PlanError or UsageError."""
     if request.allow_hooks:
         loaded = _with_hooks(loaded)
+    if request.uint16 is not None:
+        policy = InputPolicy.model_construct(uint16=request.uint16)
+        loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
     given = opened_sources(request)
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     loaded = replace(loaded, configs=configs_of(sources))

@@ -2,20 +2,21 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
-from ckpt_surgery.core.errors import Problem, SourceError
+from ckpt_surgery.core.errors import PlanError, Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType
+from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType, UntypedSource
 from ckpt_surgery.core.text import few
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.live.source import TreeSource
+from ckpt_surgery.planner.disguised import converted, used_as_integers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.report.leaves import folded
 from ckpt_surgery.storage.listing import is_directory, names_in, real_path
@@ -106,11 +107,40 @@ def no_leaves(sources: Iterable[Source]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def disguised_bfloat16(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, ...]:
+    """A warning that counts the leaves of uint16 that are most likely bfloat16, and are read as integers.
+
+    Raises PlanError where such integers become floating-point numbers: they would be wrong.
+    """
+    suspects = {name: _suspects(source) for name, source in sources.items()}
+    if not any(suspects.values()):
+        return ()
+    wrong = converted(plan, suspects)
+    if wrong:
+        raise PlanError(
+            f"{few_keys(wrong)}: integers of uint16 would become floating-point numbers, but T5X kept "
+            "bfloat16 as uint16, and the numbers would be wrong",
+            hint="Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule.",
+        )
+    return _disguised(used_as_integers(plan, suspects))
+
+
+def _disguised(count: int) -> tuple[str, ...]:
+    if not count:
+        return ()
+    leaves, them = ("1 leaf is", "it") if count == 1 else (f"{count:,} leaves are", "them")
+    return (f"{leaves} uint16: T5X kept bfloat16 so; `input: {{uint16: bfloat16}}` reads {them} back",)
+
+
+def _suspects(source: Source) -> Set[str]:
+    return source.disguised_bfloat16() if isinstance(source, UntypedSource) else frozenset()
+
+
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
 """Suffixes of files of weights that lie side by side in the directory of a model."""
 
 
-def unread_files(source: Source) -> list[str]:
+def _unread_files(source: Source) -> list[str]:
     """Names of the files of weights that lie beside those of the source, in the directory that was given.
 
     Files of other formats do not count: models come in several.
@@ -127,8 +157,13 @@ def unread_files(source: Source) -> list[str]:
 
 def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
     """A warning for each source whose directory holds weights that do not belong to it."""
-    unread = ((source.path, unread_files(source)) for source in sources)
+    unread = ((source.path, _unread_files(source)) for source in sources)
     return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
+
+
+def about_source(source: Source) -> tuple[str, ...]:
+    """The warnings about a source that hold whatever is done with it."""
+    return (*unread_weights([source]), *_disguised(len(_suspects(source))))
 
 
 def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:

@@ -11,7 +11,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import Assignments, PathLike, RecipeLike, Size, assignments_of, bytes_of
@@ -42,6 +52,11 @@ class ConvertOptions(TypedDict, total=False):
     step: Annotated[int | None, "Step to read from a source that holds several; default: the latest."]
     item: Annotated[str | None, "Item to read from a composite source; default: the only one with arrays."]
     src_format: Annotated[str | None, "Format of the sources; default: what the content of each says."]
+    uint16: Annotated[
+        Literal["keep", "bfloat16"] | None,
+        "How arrays of uint16 are read: `bfloat16` takes their bits as bfloat16, which old versions of T5X "
+        "stored so; default: the recipe's `input`, else `keep`.",
+    ]
     format: Annotated[
         str | None, "Format of the destination; default: the recipe's, else what its name says, else orbax."
     ]
@@ -113,6 +128,7 @@ class Request:
     step: int | None = None
     item: str | None = None
     src_format: str | None = None
+    uint16: str | None = None
     format: str | None = None
     dst_step: int | None = None
     dst_item: str | None = None
@@ -210,10 +226,17 @@ def _link_mode(mode: str) -> LinkMode:
     return LinkMode(mode)
 
 
+def _uint16(value: str) -> str:
+    if value not in (known := ("keep", "bfloat16")):
+        raise UsageError(f"`uint16`: {shown(repr(value))} is none of: {', '.join(known)}")
+    return value
+
+
 _FORMS: Mapping[str, Callable[[Any], Any]] = {
     "shard_size": functools.partial(bytes_of, "shard_size"),
     "memory": functools.partial(bytes_of, "memory"),
     "link_mode": _link_mode,
+    "uint16": _uint16,
     "target": checkpoint_or_tree,
     "set": assignments_of,
 }

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
 from ckpt_surgery.core.errors import UsageError
@@ -36,7 +36,7 @@ from ckpt_surgery.preparing import (
     open_inputs,
     repeated_sources,
 )
-from ckpt_surgery.remarks import dequantized, filled_chunks, no_leaves, unread_weights
+from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, no_leaves, unread_weights
 from ckpt_surgery.requests import InMemory, Request, requested
 from ckpt_surgery.storage.listing import data_file
 
@@ -50,6 +50,7 @@ def restore(
     step: int | None = None,
     item: str | None = None,
     src_format: str | None = None,
+    uint16: Literal["keep", "bfloat16"] | None = None,
     memory: Size | None = None,
     workers: int | None = None,
     allow_hooks: bool = False,
@@ -83,7 +84,7 @@ def restore(
     later. Either the whole result is returned, or an error is raised.
     """
     given = {"set": set, "step": step, "item": item, "src_format": src_format, "memory": memory}
-    options: Any = {**given, "workers": workers, "allow_hooks": allow_hooks}
+    options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
 
     def planned() -> _Prepared:
         request = _with_target(requested(recipe, sources, None, options), target)
@@ -155,6 +156,7 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         *repeated_sources(inputs.sources, plan.inputs),
         *filled_chunks(plan),
         *dequantized(plan, inputs.sources),
+        *disguised_bfloat16(plan, inputs.sources),
         *no_leaves(inputs.sources[name] for name in inputs.listings),
         *unread_weights(inputs.sources[name] for name in inputs.listings),
     )

@@ -101,8 +101,6 @@ class InspectDocument(Versioned):
     """Steps whose writing was not completed."""
     items: list[str]
     """All items of the step."""
-    unread_files: list[str]
-    """Files of weights in the same directory that are not part of the checkpoint."""
     bytes: int
     """Size of all listed arrays."""
     parameters: int
@@ -119,6 +117,8 @@ class InspectDocument(Versioned):
     """Every leaf."""
     unusual: list[UnusualLeaves] | None
     """With `--stats`: what is unusual; else null."""
+    warnings: list[str]
+    """What may be a mistake in the checkpoint, or around it."""
 
 
 class Side(Document):

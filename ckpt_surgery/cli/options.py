@@ -236,6 +236,11 @@ def bytes_options(function: F) -> F:
         selection_options,
         source_format_option("--src-format"),
         click.option(
+            "--uint16",
+            type=click.Choice(["keep", "bfloat16"]),
+            help="Read arrays of uint16 as bfloat16, which old versions of T5X stored so. [default: keep]",
+        ),
+        click.option(
             "--format",
             callback=_writable_format,
             shell_complete=complete_written_format,

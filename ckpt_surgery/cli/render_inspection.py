@@ -105,7 +105,6 @@ def head_lines(found: "Inspection", verbose: bool, width: int) -> Iterator[Text]
     yield from _labelled("unfinished steps", _few(list(map(str, choices.unfinished))), width)
     others = [shown(name) for name in choices.items]
     yield from _labelled("items", _few(others), width)
-    yield from _labelled("not read", _few([shown(name) for name in found.unread_files]), width)
     if found.metadata:
         text = json_text(found.metadata, indent=None).strip()
         cut = len(text) > MOST_METADATA and not verbose

@@ -1,7 +1,7 @@
 """The interfaces between formats and the rest: sources that are read, encoders and sinks that write."""
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -128,6 +128,15 @@ class ConvertingSource(Protocol):
 
     def stored_type(self, leaf: Leaf) -> StoredType | None:
         """The type that an array is stored in; None where that is the dtype that it is listed with."""
+        ...
+
+
+@runtime_checkable
+class UntypedSource(Protocol):
+    """A source of a format that stored arrays of one dtype as another, and did not record it."""
+
+    def disguised_bfloat16(self) -> Set[str]:
+        """Texts of the keys of arrays of uint16 that are most likely bfloat16."""
         ...
 
 

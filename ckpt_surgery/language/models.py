@@ -202,6 +202,16 @@ class TargetPolicy(_Model):
     )
 
 
+class InputPolicy(_Model):
+    """How the sources are read. Options of the command line take precedence."""
+
+    uint16: Literal["keep", "bfloat16"] = Field(
+        default="keep",
+        description="Arrays of uint16: what they are, or bfloat16 with the same bits, as old versions of T5X "
+        "stored it.",
+    )
+
+
 class ShardingPolicy(_Model):
     """The shardings that Orbax records for the arrays."""
 
@@ -269,6 +279,7 @@ class Recipe(_Model):
     target: TargetPolicy | None = Field(
         default=None, description="How the result is brought to the structure of the target."
     )
+    input: InputPolicy | None = Field(default=None, description="How the sources are read.")
     output: OutputPolicy | None = Field(default=None, description="How the result is written.")
     hooks: str | None = Field(
         default=None,
@@ -326,3 +337,8 @@ class Recipe(_Model):
         if self.written_passes is not None:
             return self.written_passes
         return (Pass.model_construct(mirror=self.mirror or {}, rules=self.rules or ()),)
+
+
+def reads_uint16_as_bfloat16(recipe: Recipe) -> bool:
+    """True if arrays of uint16 are taken for bfloat16 with the same bits."""
+    return recipe.input is not None and recipe.input.uint16 == "bfloat16"

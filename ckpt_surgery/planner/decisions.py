@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
+from ckpt_surgery.core.dtypes import DTYPES
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import Notice
 from ckpt_surgery.core.problem_codes import Code
-from ckpt_surgery.graph.nodes import Read
+from ckpt_surgery.functions.dtypes import Bitcast
+from ckpt_surgery.graph.nodes import Apply, Node, Read
 from ckpt_surgery.language.loading import LoadedRecipe
-from ckpt_surgery.language.models import Pass
+from ckpt_surgery.language.models import Pass, reads_uint16_as_bfloat16
 from ckpt_surgery.language.operators import truth
 from ckpt_surgery.language.scope import ExpressionError, Scope
 from ckpt_surgery.planner.entries import Decisions, Drop, Entry, Tree
@@ -28,6 +30,7 @@ from ckpt_surgery.planner.target import Target, target_leaves
 Watch = Callable[[PassRun], None]
 """Called with each pass that has been run."""
 
+UINT16 = DTYPES["uint16"]
 KEEP = "A checkpoint must have at least one leaf."
 
 
@@ -45,8 +48,9 @@ def decide(
     no leaf is left.
     """
     _check_hooks(loaded)
+    given = partial(_given, as_bfloat16=reads_uint16_as_bfloat16(loaded.recipe))
     trees: dict[str, Tree] = {
-        name: {text: Entry(leaf.key, leaf, Read(name, leaf), None) for text, leaf in listing.items()}
+        name: {text: given(name, leaf) for text, leaf in listing.items()}
         for name, listing in listings.items()
     }
     first = next(iter(trees))
@@ -74,6 +78,14 @@ def decide(
         skipped = not run and loaded.recipe.unmatched == "drop" and any(listings.values())
         raise PlanError(*(_nothing_run(loaded) if skipped else _nothing_left(loaded, drops)))
     return Decisions(tuple(trees[first].values()), (*drops, *unused), tuple(notices))
+
+
+def _given(source: str, leaf: Leaf, as_bfloat16: bool) -> Entry:
+    """A leaf of a source before the first pass."""
+    value: Node = Read(source, leaf)
+    if as_bfloat16 and leaf.kind is LeafKind.ARRAY and leaf.spec is not None and leaf.spec.dtype == UINT16:
+        value = Apply(Bitcast(DTYPES["bfloat16"]), (value,))
+    return Entry(leaf.key, leaf, value, None)
 
 
 def _nothing_left(loaded: LoadedRecipe, drops: Sequence[Drop]) -> Iterator[Problem]:

@@ -42,7 +42,7 @@ class Inspected(Protocol):
     @property
     def stored_types(self) -> Mapping[str, StoredType]: ...
     @property
-    def unread_files(self) -> Sequence[str]: ...
+    def warnings(self) -> Sequence[str]: ...
     @property
     def unusual(self) -> Sequence[Unusual] | None: ...
 
@@ -62,7 +62,6 @@ def inspect_json(found: Inspected) -> dict[str, Any]:
         "steps": list(found.choices.steps),
         "unfinished_steps": list(found.choices.unfinished),
         "items": list(found.choices.items),
-        "unread_files": list(found.unread_files),
         "bytes": sum(leaf.nbytes for leaf in found.leaves),
         "parameters": parameters(found.leaves),
         "others": found.others,
@@ -71,6 +70,7 @@ def inspect_json(found: Inspected) -> dict[str, Any]:
         "subtrees": [{"key": one.key, **_total_json(one.total)} for one in found.subtrees],
         "leaves": [_leaf_json(leaf, found) for leaf in found.leaves],
         "unusual": None if found.unusual is None else list(map(_unusual_json, found.unusual)),
+        "warnings": list(found.warnings),
     }
 
 

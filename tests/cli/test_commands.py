@@ -116,7 +116,16 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         *("plan", recipe, "a", "b", "--target", "t", "--set", "n=1", "--set", "m=x=y", "--step", "3"),
         *("--item", "i", "--dst-step", "4", "--dst-item", "j", "--format", "orbax", "--memory", "1MiB"),
         *("--workers", "2", "--allow-hooks", "--out", out, "--src-format", "safetensors"),
-        *("--shard-size", "5GB", "--overwrite", "--link-mode", "hardlink", "--unshard"),
+        *(
+            "--shard-size",
+            "5GB",
+            "--overwrite",
+            "--link-mode",
+            "hardlink",
+            "--unshard",
+            "--uint16",
+            "bfloat16",
+        ),
     )
     assert done.exit_code == 0, done.output
     (((loaded, *paths), options),) = calls
@@ -134,6 +143,7 @@ def test_plan_hands_every_option_on(library, recipe, plain, tmp_path):
         "dst_item": "j",
         "last": None,
         "unshard": True,
+        "uint16": "bfloat16",
         "shard_size": 5_000_000_000,
         "memory": 1 << 20,
         "workers": 2,
@@ -370,6 +380,7 @@ def test_convert_is_apply_without_a_recipe(library, plain):
         "dst_step": None,
         "dst_item": None,
         "unshard": False,
+        "uint16": None,
         "shard_size": 1 << 20,
         "verify": "fast",
         "copy_config": None,

@@ -636,8 +636,8 @@ def test_schema() -> None:
     assert described["additionalProperties"] is False
     assert described["required"] == ["version"]
     assert set(described["properties"]) == {
-        *("version", "description", "params", "tables", "sources", "target", "output", "hooks"),
-        *("unmatched", "mirror", "rules", "passes"),
+        *("version", "description", "params", "tables", "sources", "target", "input", "output"),
+        *("hooks", "unmatched", "mirror", "rules", "passes"),
     }
     rule = described["$defs"]["Rule"]
     assert {"match", "for", "from", "to", "value", "mirror_value"} <= set(rule["properties"])

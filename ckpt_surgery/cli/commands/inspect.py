@@ -84,6 +84,7 @@ def command(
     """
     import ckpt_surgery
     from ckpt_surgery.cli.progress import reporting
+    from ckpt_surgery.cli.render import warning_lines
     from ckpt_surgery.cli.render_inspection import inspection_lines
     from ckpt_surgery.cli.render_statistics import statistics_lines
     from ckpt_surgery.report.inspection import inspect_json
@@ -112,6 +113,7 @@ def command(
         terminal.show(statistics_lines(found, full=full, verbose=verbose, width=width))
     else:
         terminal.show(inspection_lines(found, flat=flat, full=full, verbose=verbose, width=width))
+    terminal.warn(warning_lines(found.warnings))
     if json_to is not None:
         write_document(inspect_json(found), json_to)
     if any(isinstance(one, Unread) and one.damaged for one in (found.statistics or {}).values()):

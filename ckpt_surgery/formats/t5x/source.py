@@ -7,11 +7,11 @@ Source of the format: google-research/t5x, `t5x/checkpoints.py`. Versions from 1
 `{version, optimizer: {target, state[, flax_mutables]}}`, and keys start below `optimizer`; version 0 is a
 bare tree. The kvstore's path is relative to the file, also where its driver is `gfile` or `gcs`: the bucket
 there is a placeholder. Before 0.1.14 the path was at the top of the spec. Old checkpoints have bfloat16 as
-uint16, and do not record that: the recipe's `bitcast` restores it.
+uint16, and do not record that: `uint16="bfloat16"` reads it so.
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ckpt_surgery.core.arrays import ArraySpec, Region
@@ -177,6 +177,18 @@ class T5XSource(MsgpackSource):
     ) -> None:
         super().__init__(path, "t5x", location.directory, listed, files, {}, location.step, location.item)
         self._location = location
+        self._disguised = frozenset(
+            text
+            for text, one in listed.items()
+            if one.array is not None and one.array.definition.spec.dtype.name == "uint16"
+        )
+
+    def disguised_bfloat16(self) -> Set[str]:
+        """Texts of the keys of zarr arrays of uint16: T5X stored bfloat16 so, and reads them as bfloat16.
+
+        Source: google-research/t5x, `LazyAwaitableArray.from_tensor_store_spec` of `checkpoint_importer.py`.
+        """
+        return self._disguised
 
     def choices(self) -> Choices:
         """The steps and items of the path. Reads names only."""

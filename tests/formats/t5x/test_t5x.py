@@ -13,8 +13,9 @@ import pytest
 import tensorstore as ts
 from flax import serialization
 
+import ckpt_surgery
 from ckpt_surgery.core.arrays import Region
-from ckpt_surgery.core.errors import SourceError, UsageError
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.protocols import Choices, ChosenSource, Source
@@ -392,11 +393,72 @@ def test_specs_with_lists(tmp_path: Path) -> None:
     assert_same(values(opened(tmp_path)), {"target/x": SCALE})
 
 
-def test_uint16_stays_uint16(tmp_path: Path) -> None:
-    """Whether it is bfloat16 is for the recipe to say."""
+@pytest.fixture
+def disguised(tmp_path: Path) -> Path:
+    """bfloat16 as old versions of T5X stored it, beside integers in the tree's own file."""
     bits = KERNEL.view(np.uint16)
-    written(tmp_path, {"zarr": spec_of(tmp_path, "zarr", bits), "inline": bits})
-    assert_same(values(opened(tmp_path)), {"zarr": bits, "inline": bits})
+    state = {
+        "zarr": spec_of(tmp_path / "old", "zarr", bits),
+        "inline": bits,
+        "scale": spec_of(tmp_path / "old", "s", SCALE),
+    }
+    return written(tmp_path / "old", state)
+
+
+KEPT_SO = "1 leaf is uint16: T5X kept bfloat16 so; `input: {uint16: bfloat16}` reads it back"
+
+
+def test_uint16_stays_uint16_with_a_warning(disguised: Path, tmp_path: Path) -> None:
+    bits = KERNEL.view(np.uint16)
+    assert_same(values(opened(disguised)), {"zarr": bits, "inline": bits, "scale": SCALE})
+    assert ckpt_surgery.inspect(disguised).warnings == (KEPT_SO,)
+    assert KEPT_SO in ckpt_surgery.apply(None, disguised, dst=tmp_path / "out").plan.warnings
+    assert_same(values(opened(tmp_path / "out")), {"zarr": bits, "inline": bits, "scale": SCALE})
+
+
+@pytest.mark.parametrize("way", ["option", "recipe", "rule"])
+def test_uint16_is_read_as_bfloat16_by_its_bits(disguised: Path, tmp_path: Path, way: str) -> None:
+    recipe = {
+        "option": "version: 1\nrules: []\n",
+        "recipe": "version: 1\ninput: {uint16: bfloat16}\n",
+        "rule": "version: 1\nrules: [{match: 'zarr|inline', value: \"bitcast(x, 'bfloat16')\"}]\n",
+    }[way]
+    uint16 = "bfloat16" if way == "option" else None
+    plan = ckpt_surgery.apply(recipe, disguised, dst=tmp_path / "out", uint16=uint16).plan
+    assert plan.warnings == ()
+    assert {s.leaf.key.text: s.transfer.value for s in plan.steps}["zarr"] == "link"
+    assert_same(values(opened(tmp_path / "out")), {"zarr": KERNEL, "inline": KERNEL, "scale": SCALE})
+
+
+@pytest.mark.parametrize(
+    "value", ["cast(x, 'float32')", "cast(x, 'bfloat16')", "x / 2", "cast(x.T, 'float32')"]
+)
+def test_integers_that_are_bfloat16_do_not_become_floats(disguised: Path, value: str) -> None:
+    recipe = {"version": 1, "rules": [{"match": "zarr", "value": value}]}
+    with pytest.raises(PlanError, match="`zarr`: integers of uint16 would become floating-point numbers"):
+        ckpt_surgery.plan(recipe, disguised)
+    assert not ckpt_surgery.plan(recipe, disguised, uint16="bfloat16").warnings
+    inline = {"version": 1, "rules": [{"match": "inline", "value": value}]}
+    assert ckpt_surgery.plan(inline, disguised).warnings == (KEPT_SO,)
+
+
+def test_a_target_does_not_cast_integers_that_are_bfloat16(disguised: Path) -> None:
+    bits = np.zeros(KERNEL.shape, np.uint16)
+    target = {"zarr": np.zeros(KERNEL.shape, np.float32), "inline": bits, "scale": np.zeros_like(SCALE)}
+    with pytest.raises(PlanError, match="zarr"):
+        ckpt_surgery.restore(None, disguised, target=target)
+    bfloat16 = np.zeros(KERNEL.shape, KERNEL.dtype)
+    restored = ckpt_surgery.restore(None, disguised, target=target | {"inline": bfloat16}, uint16="bfloat16")
+    assert_same({"zarr": np.asarray(restored["zarr"])}, {"zarr": KERNEL.astype(np.float32)})
+
+
+def test_uint16_of_other_formats_has_the_option_and_no_warning(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", w=KERNEL.view(np.uint16))
+    assert ckpt_surgery.plan(None, tmp_path / "in.npz").warnings == ()
+    ckpt_surgery.apply(None, tmp_path / "in.npz", dst=tmp_path / "out", uint16="bfloat16")
+    assert_same(values(opened(tmp_path / "out")), {"w": KERNEL})
+    with pytest.raises(UsageError, match="`uint16`: 'float' is none of: keep, bfloat16"):
+        ckpt_surgery.plan(None, tmp_path / "in.npz", uint16="float")
 
 
 def test_names_with_dots_are_told_from_slashes_by_the_tree(tmp_path: Path) -> None:
