@@ -148,7 +148,19 @@ def _text_begins(pattern: bytes, what: str, hint: str) -> FileMark:
     return lambda file: found if text.match(file.head) else None
 
 
+def _equinox(file: _FileEnds) -> Recognized | None:
+    """Recognizes files of Equinox that begin with a line of JSON, as its documentation does it."""
+    if not (file.name.endswith(".eqx") and file.head.startswith(b"{")):
+        return None
+    return Recognized(
+        "an Equinox file: arrays one after another, without names",
+        "Load it with the code that made it (`equinox.tree_deserialise_leaves`), and give the tree to "
+        "`ckpt_surgery.apply`, which takes trees as checkpoints.",
+    )
+
+
 _STAND_INS: Sequence[FileMark] = (
+    _equinox,
     _begins(
         [b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/"],
         "a Git LFS pointer",

@@ -11,13 +11,17 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import equinox
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
+import tensorstore as ts
 import torch
 
 from ckpt_surgery.core.errors import SourceError
 from ckpt_surgery.formats.recognition import HEAD_BYTES, recognized, stand_in, without_arrays
 from ckpt_surgery.formats.registry import open_source
+from tests.support.checkpoints import quiet
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22\n"
 
@@ -220,3 +224,33 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 def test_a_save_of_orbax_that_is_not_finished(tmp_path: Path) -> None:
     (tmp_path / "10.orbax-checkpoint-tmp-3").mkdir()
     assert "is a save that was never finished" in refusal(tmp_path / "10.orbax-checkpoint-tmp-3")
+
+
+@pytest.mark.parametrize(
+    ("name", "first"), [("model.eqx", b""), ("model.bin", b""), ("model.eqx", b'{"width": 2}\n')]
+)
+def test_files_of_equinox(name: str, first: bytes, tmp_path: Path) -> None:
+    with open(tmp_path / name, "wb") as file:
+        file.write(first)
+        equinox.tree_serialise_leaves(file, {"a": np.zeros((2, 3)), "b": np.ones(4)})
+    assert "arrays one after another, without names" in refusal(tmp_path / name)
+    assert "damaged" not in refusal(tmp_path / name)
+
+
+def test_a_store_of_tensorstore(tmp_path: Path) -> None:
+    store = {"driver": "ocdbt", "base": f"file://{tmp_path}/store/", "path": "w/"}
+    metadata = {"shape": [4], "chunks": [4], "dtype": "<f4"}
+    spec = {"driver": "zarr", "kvstore": store, "metadata": metadata}
+    ts.open(spec, create=True).result().write(np.zeros(4, np.float32)).result()
+    assert "is an OCDBT store without the _METADATA" in refusal(tmp_path / "store")
+
+
+def test_an_item_of_json(tmp_path: Path) -> None:
+    items = ocp.args.Composite(
+        state=ocp.args.StandardSave({"a": np.zeros(3)}), iter=ocp.args.JsonSave({"i": 3})
+    )
+    with quiet(), ocp.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, args=items)
+    assert "is an item of JSON, without arrays" in refusal(tmp_path / "run/1/iter")
+    (tmp_path / "run/1/iter/metadata").rename(tmp_path / "run/1/iter/other")
+    assert "holds no arrays, only " in refusal(tmp_path / "run/1/iter")

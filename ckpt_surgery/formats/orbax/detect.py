@@ -14,7 +14,7 @@ from ckpt_surgery.core import urls
 from ckpt_surgery.core.arguments import PathLike
 from ckpt_surgery.core.errors import SourceError, UsageError
 from ckpt_surgery.core.protocols import Choices
-from ckpt_surgery.core.text import shown
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats.registry import Selection
 from ckpt_surgery.formats.shared.orbax_layout import (
     CHECKPOINT_METADATA,
@@ -39,6 +39,8 @@ from ckpt_surgery.storage.json_files import read_json
 from ckpt_surgery.storage.listing import check_link, directory_names, exists, is_directory, real_path
 from ckpt_surgery.storage.publications import is_published
 
+JSON_FILE = "metadata"
+"""The file of an item that Orbax's JsonSave wrote."""
 _TREE_HANDLER = re.compile(r"(Standard|PyTree)\w*Handler$")
 
 
@@ -174,6 +176,11 @@ def _chosen_item(directory: str, handlers: Mapping[str, Any], wanted: str | None
         )
     name = choose_item(directory, items, wanted, present)
     if name is None:
+        files = directory_names(directory).files
+        if files and not present:
+            json = JSON_FILE in files
+            kind = "is an item of JSON, without arrays" if json else f"holds no arrays, only {few(files)}"
+            raise SourceError(f"{shown(directory)} {kind}", hint="Name the step above it, or another item.")
         raise SourceError(
             f"{shown(directory)} has no item with arrays",
             hint=f"It has {quoted(present)}." if present else "It is incomplete; take another copy.",

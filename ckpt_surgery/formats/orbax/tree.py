@@ -153,8 +153,15 @@ def _tree_of_structure(directory: str) -> Tree:
     `_METADATA` is missing.
     """
     structure = read_structure(directory)
-    if structure is None or exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
+    if exists(os.path.join(directory, os.path.dirname(ARRAY_METADATA))):
         raise SourceError(f"{shown(directory)} has no {TREE_METADATA}", hint=DAMAGED)
+    if structure is None:
+        raise SourceError(
+            f"{shown(directory)} is an OCDBT store without the {TREE_METADATA} that Orbax writes",
+            hint="If it is part of a checkpoint, such as `ocdbt.process_0`, name the directory above it. If it "
+            "is a copy of one, it is incomplete. If TensorStore alone wrote it, read it with TensorStore and "
+            "give `ckpt_surgery.apply` the tree of arrays.",
+        )
     entries = tuple([_entry_of_node(key, node) for key, node in structure.nodes()])
     return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
 

@@ -126,13 +126,26 @@ def read_npy(read: Callable[[int, int], bytes], size: int) -> NpyArray:
         return _single_string(read, described, head, begin[length:], size)
     found = _typed(described, head)
     known = found.unusable is None or found.stored is not None
-    if known and found.data + found.laid.nbytes != size:
+    end = found.data + found.laid.nbytes
+    if known and end != size:
+        if end < size:
+            _check_alone(begin[end:] or read(end, min(len(MAGIC), size - end)))
         raise SourceError(
             f"its header says {found.spec}, which takes {found.laid.nbytes} bytes, "
             f"and {size - found.data} follow it",
             hint=DAMAGED,
         )
     return found
+
+
+def _check_alone(after: bytes) -> None:
+    """Raise SourceError where another array follows the first. `after`: the bytes behind it."""
+    if after.startswith(MAGIC):
+        raise SourceError(
+            "it holds several arrays one after another, without names, as Equinox writes them",
+            hint="Load them with the code that made them (`equinox.tree_deserialise_leaves`), and give the "
+            "tree to `ckpt_surgery.apply`, which takes trees as checkpoints.",
+        )
 
 
 def npy_header(spec: ArraySpec) -> bytes:

@@ -62,7 +62,9 @@ class TestDirectory(conformance.Reading):
         lie("another file", "does not begin as", b"text" * 50),
         lie("fewer bytes than the shape needs", "takes 12 bytes, and 8", npy("'<f4'", "(3,)", bytes(8))),
         lie(
-            "two arrays in one file", "and 129 follow", npy("'<f4'", "(0,)", npy("'<f4'", "(0,)") + bytes(61))
+            "two arrays in one file",
+            "several arrays one after another",
+            npy("'<f4'", "(0,)", npy("'<f4'", "(0,)") + bytes(61)),
         ),
         lie("gigabytes", "takes 4294967296 bytes", npy("'<f4'", "(1073741824,)", bytes(8))),
         lie("a pickle", "`x`: it is an array of Python objects", npy("'|O'", "(1,)", b"\x80\4N.")),
