@@ -83,8 +83,9 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
     ),
     Code.NAME: Explanation(
         "A name that is not allowed, or is taken",
-        "Sources, params, tables, named groups and `for` variables share one space of names with the "
-        "functions of expressions and with `x`, `xs`, `key` and the like. Choose another one.",
+        "Params, tables, named groups and `for` variables share one space of names with the "
+        "functions of expressions and with `x`, `xs`, `key` and the like. So do sources, which may only be "
+        "called like a function: a call is the function, a subscript the source. Choose another one.",
         _rules("{match: step}", before="params: {x: 1}\n"),
     ),
     Code.UNKNOWN_SOURCE: Explanation(

@@ -105,7 +105,7 @@ def _names(subject: Subject) -> Iterator[Finding]:
         *(("table", name, ("tables", name), True) for name in recipe.tables),
     ]
     for kind, name, path, at_key in several:
-        problem = name_problem(name, owners)
+        problem = name_problem(name, owners, subscripted=kind == "source")
         further = _FURTHER.fullmatch(name) if recipe.takes_more else None
         if problem is None and further is not None and int(further[1]) > len(recipe.named_sources):
             problem = f"`{name}` is the name of a further source; choose another name"

@@ -20,14 +20,15 @@ MEANINGS: Mapping[str, str] = {
 """Names that depend on the rule, with the message for a place where they have no value."""
 
 
-def name_problem(name: str, owners: Mapping[str, str]) -> str | None:
+def name_problem(name: str, owners: Mapping[str, str], subscripted: bool = False) -> str | None:
     """The message if a name is not allowed or is taken, or None.
 
-    `owners` says what each name that is taken stands for.
+    `owners` says what each name that is taken stands for. `subscripted`: the name is only used with a
+    subscript, as those of sources are, and so can be that of a function, which is only called.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__"):
         return f"`{name}` is not a valid name; use letters, digits and `_`, and no Python keyword"
-    if name in function_names():
+    if name in function_names() and not subscripted:
         return f"`{name}` is a function; choose another name"
     if name in MEANINGS or name in (*EVERYWHERE, HOOKS):
         return f"`{name}` has a meaning of its own in recipes; choose another name"

@@ -130,7 +130,7 @@ class _Rules:
             value = _cast(_read(term, family), term.dtype, terms.dtype)
         else:
             value = VALUE.sub(lambda found: _wide(_term(terms, found[0]), terms, family), text)
-            value = _cast(value, _work_dtype(terms), terms.dtype) if is_result else value
+            value = _result(value, terms) if is_result else value
         entry = self.tails.setdefault(family.tails, f"t{len(self.tails)}")
         return {
             "add": before + family.template,
@@ -146,7 +146,7 @@ def _going_on(terms: Terms, number: int, steps: Formula, index: int, first: str)
 
     def made(name: str, text: str) -> str:
         value = VALUE.sub(lambda found: _made_before(found[1], number, anchor, first), text)
-        return _cast(value, _work_dtype(terms), terms.dtype) if name == RESULT else value
+        return _result(value, terms) if name == RESULT else value
 
     outcomes = {
         f"{_folder(name, number)}/${{{NAME}}}": made(name, text) for name, text in steps[index].items()
@@ -195,7 +195,14 @@ def _read(term: Term, family: Family) -> str:
 
 def _wide(term: Term, terms: Terms, family: Family) -> str:
     """A tensor of a model, in the type that the formula is computed in."""
-    return _cast(_read(term, family), term.dtype, _work_dtype(terms))
+    wide = _cast(_read(term, family), term.dtype, _work_dtype(terms))
+    return f"reshape({wide}, [1])" if terms.scalar else wide
+
+
+def _result(text: str, terms: Terms) -> str:
+    """The result of a formula, with the shape and the type of the tensor."""
+    shaped = f"reshape({text}, [])" if terms.scalar else text
+    return _cast(shaped, _work_dtype(terms), terms.dtype)
 
 
 def _cast(text: str, dtype: str, wanted: str) -> str:

@@ -6,7 +6,8 @@ Tensors with equal terms have the same formula, and become one rule.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpt_surgery.core.dtypes import DType, kind
+from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.dtypes import kind
 from ckpt_surgery.core.errors import PlanError
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.problem_codes import Code
@@ -19,8 +20,8 @@ from ckpt_surgery.merging.reading import LoadedConfig, in_order
 from ckpt_surgery.merging.settings import Converted, Setting
 
 COPY = "copy"
-"""Stands for the method of tensors that are no floating-point numbers: they are the base's, or the
-first's."""
+"""Stands for the method of tensors that are not floating-point numbers, or have no elements: they are the
+base's, or the first's."""
 
 Values = tuple[tuple[str, Converted | None], ...]
 """Parameters by name, in the order of the method."""
@@ -56,6 +57,8 @@ class Terms:
     """Parameters that all models share."""
     dtype: str
     """Dtype of the result."""
+    scalar: bool = False
+    """Whether the tensors have no axes. Formulas see them as vectors of one element."""
 
     def value(self, name: str) -> float:
         """The value of a parameter that all models share."""
@@ -127,9 +130,12 @@ def _terms(config: MergeConfig, output: Output, sources: Mapping[str, str]) -> T
     base = None if method.base is Base.IGNORED else output.slice.base
     dtype = _result_dtype(config, output)
     reference = next(one for one in output.inputs if one.part is output.slice.reference)
-    if kind(_dtype(reference)) != "f":
-        own = Term(sources[reference.part.model], reference.offset, _dtype(reference).name, ())
+    spec = _spec(reference)
+    own = Term(sources[reference.part.model], reference.offset, spec.dtype.name, ())
+    if kind(spec.dtype) != "f":
         return Terms(COPY, (own,), None, (), own.dtype)
+    if not spec.size:
+        return Terms(COPY, (own,), None, (), dtype)
     scopes = (output.slice.parameters, config.parameters)
     shared = tuple(
         (parameter.name, _value(parameter, scopes, output, None))
@@ -140,7 +146,7 @@ def _terms(config: MergeConfig, output: Output, sources: Mapping[str, str]) -> T
         Term(
             sources[one.part.model],
             one.offset,
-            _dtype(one).name,
+            _spec(one).dtype.name,
             tuple(
                 (parameter.name, _value(parameter, (one.part.parameters, *scopes), output, one))
                 for parameter in method.parameters
@@ -152,7 +158,8 @@ def _terms(config: MergeConfig, output: Output, sources: Mapping[str, str]) -> T
     ]
     apart = [term for term, one in zip(terms, output.inputs, strict=True) if one.part.model == base]
     others = [term for term, one in zip(terms, output.inputs, strict=True) if one.part.model != base]
-    return Terms(config.merge_method, tuple(others), apart[0] if apart else None, shared, dtype)
+    set_apart = apart[0] if apart else None
+    return Terms(config.merge_method, tuple(others), set_apart, shared, dtype, scalar=not spec.shape)
 
 
 def _value(
@@ -174,9 +181,9 @@ def _value(
 def _result_dtype(config: MergeConfig, output: Output) -> str:
     """The type of a tensor of the result: `out_dtype`, else `dtype`, else that of the base or first model."""
     reference = next(one for one in output.inputs if one.part is output.slice.reference)
-    return config.out_dtype or config.dtype or _dtype(reference).name
+    return config.out_dtype or config.dtype or _spec(reference).dtype.name
 
 
-def _dtype(one: Input) -> DType:
+def _spec(one: Input) -> ArraySpec:
     assert one.leaf.spec is not None
-    return one.leaf.spec.dtype
+    return one.leaf.spec

@@ -24,5 +24,6 @@ def test_names_with_a_meaning(name: str) -> None:
 
 
 def test_functions_and_names_that_are_taken() -> None:
+    assert name_problem("stack", {}, subscripted=True) is None
     assert name_problem("stack", {}) == "`stack` is a function; choose another name"
     assert name_problem("n", {"n": "a param"}) == "`n` is already a param; choose another name"

@@ -1,7 +1,9 @@
 """What patterns, expressions and templates of a pass give, and where their problems point."""
 
+import numpy as np
 import pytest
 
+import ckpt_surgery
 from ckpt_surgery.core.errors import PlanError, SurgeryError
 from ckpt_surgery.graph.nodes import Array
 from ckpt_surgery.language.patterns import MatchingTime
@@ -148,3 +150,15 @@ def test_x_of_a_leaf_without_an_array_fails_when_it_is_used() -> None:
 
 def test_keys_are_counted_whole() -> None:
     assert count_of(r"l\d", tree_of("source", ["l0", "l1", "l1/w", "ml2"]), MatchingTime()) == 2
+
+
+def test_sources_that_are_called_like_functions() -> None:
+    """A call is the function, a subscript the source."""
+    rules = [
+        {"match": "a", "value": "clip(x + mean['a'], 0, 1)", "when": "has(mean['a'])"},
+        {"match": "b", "value": "mean([clip['b'], mean['b']])"},
+    ]
+    trees = [{"a": np.array([0.25, 0.75], np.float32), "b": np.float32([start])} for start in (1, 2)]
+    result = ckpt_surgery.restore({"version": 1, "sources": ["clip", "mean"], "rules": rules}, *trees)
+    np.testing.assert_array_equal(result["a"], [0.5, 1.0])
+    np.testing.assert_array_equal(result["b"], [1.5])

@@ -159,8 +159,8 @@ def _tree_of_structure(directory: str) -> Tree:
         raise SourceError(
             f"{shown(directory)} is an OCDBT store without the {TREE_METADATA} that Orbax writes",
             hint="If it is part of a checkpoint, such as `ocdbt.process_0`, name the directory above it; if "
-            "it is a copy of one, it is incomplete. If TensorStore alone wrote it, read it with TensorStore and "
-            "give `ckpt_surgery.apply` the tree of arrays.",
+            "it is a copy of one, it is incomplete. If TensorStore alone wrote it, read it with TensorStore "
+            "and give `ckpt_surgery.apply` the tree of arrays.",
         )
     entries = tuple([_entry_of_node(key, node) for key, node in structure.nodes()])
     return Tree(STRUCTURE, entries, True, 2, False, {}, structure)
