@@ -1,13 +1,17 @@
 """Opens what is given as a checkpoint: a path, or a pytree in memory. The one place that tells them apart."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import PlanError, Problem, UsageError
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.notices import Notice, merged
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import ChosenSource, Source
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.live.source import FORMAT, TreeSource
 from ckpt_surgery.live.tree import is_abstract, live_tree
+from ckpt_surgery.planner.entries import not_held
 from ckpt_surgery.requests import InMemory, Request
 
 TREE = "(tree)"
@@ -87,3 +91,26 @@ def without_values(source: Source) -> frozenset[str]:
     if not isinstance(source, TreeSource):
         return frozenset()
     return frozenset(text for text, value in source.tree.values.items() if is_abstract(value))
+
+
+def target_leaves(source: Source) -> Mapping[str, Leaf]:
+    """The leaves of a target that the result has to have, by key: all but the placeholders `...` of a tree.
+
+    Raises PlanError for objects that no array can replace.
+    """
+    leaves = source.leaves()
+    if not isinstance(source, TreeSource):
+        return leaves
+    values = source.tree.values
+    objects = [
+        Notice("", text, f" of the target is {not_held(leaf)}", about=leaf.type)
+        for text, leaf in leaves.items()
+        if leaf.kind is LeafKind.OBJECT and values[text] is not ...
+    ]
+    if objects:
+        problems = (Problem(one.sentence, hint=_REPLACE) for one in merged(objects))
+        raise PlanError(*problems, code=Code.TARGET_MISFIT)
+    return {text: leaf for text, leaf in leaves.items() if leaf.kind is not LeafKind.OBJECT}
+
+
+_REPLACE = "Put an array there, of JAX or NumPy, or a `jax.ShapeDtypeStruct`; `...` asks for nothing."

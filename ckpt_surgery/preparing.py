@@ -25,7 +25,7 @@ from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import InputPolicy, TargetPolicy
-from ckpt_surgery.opening import on_disk, opened, opened_sources, without_values
+from ckpt_surgery.opening import on_disk, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
@@ -34,7 +34,7 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, no_leaves, unread_weights
+from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, unread_weights
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -136,7 +136,6 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *filled_chunks(plan),
         *dequantized(plan, sources),
         *disguised_bfloat16(plan, sources),
-        *no_leaves(sources[name] for name in inputs.listings),
         *unread_weights(sources[name] for name in inputs.listings),
     )
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
@@ -201,7 +200,7 @@ def _target(given: str | InMemory, loaded: LoadedRecipe, sources: dict[str, Sour
     if isinstance(given, str) and is_listing(given):
         return listed_target(read_listing(given), policy)
     sources[TARGET] = source = opened(given, called="(target)")
-    return Target(source.leaves(), policy, without_values(source))
+    return Target(target_leaves(source), policy, without_values(source))
 
 
 def described(sources: Mapping[str, Source]) -> list[Input]:

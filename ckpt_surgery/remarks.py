@@ -92,21 +92,6 @@ def _converted(plan: Plan, sources: Mapping[str, Source]) -> Iterator[tuple[Leaf
                 yield read.leaf, stored
 
 
-def no_leaves(sources: Iterable[Source]) -> tuple[str, ...]:
-    """A warning for each tree in memory with objects that no checkpoint lists, such as arrays of PyTorch.
-
-    Functions and classes belong to the structure of a tree, and nothing is said of them.
-    """
-    found = []
-    for source in sources:
-        others = source.tree.others if isinstance(source, TreeSource) else {}
-        named = [f"`{text}` ({type(node).__name__})" for text, node in others.items() if not callable(node)]
-        if named:
-            objects = "1 object" if len(named) == 1 else f"{len(named):,} objects"
-            found.append(f"{objects} of {source.path}, no array, number or text, left out: {few(named)}")
-    return tuple(found)
-
-
 def disguised_bfloat16(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, ...]:
     """A warning that counts the leaves of uint16 that are most likely bfloat16, and are read as integers.
 

@@ -36,7 +36,7 @@ from ckpt_surgery.preparing import (
     open_inputs,
     repeated_sources,
 )
-from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, no_leaves, unread_weights
+from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, unread_weights
 from ckpt_surgery.requests import InMemory, Request, requested
 from ckpt_surgery.storage.listing import data_file
 
@@ -157,7 +157,6 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         *filled_chunks(plan),
         *dequantized(plan, inputs.sources),
         *disguised_bfloat16(plan, inputs.sources),
-        *no_leaves(inputs.sources[name] for name in inputs.listings),
         *unread_weights(inputs.sources[name] for name in inputs.listings),
     )
     return _Prepared(replace(plan, warnings=warnings), inputs, tree, places, memory, workers)

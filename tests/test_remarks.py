@@ -10,7 +10,7 @@ import zarr
 from safetensors.numpy import save_file
 
 import ckpt_surgery
-from ckpt_surgery import Plan, api, restore
+from ckpt_surgery import api
 from ckpt_surgery.cli.render_plan import plan_lines
 from ckpt_surgery.planner.plan_json import plan_json
 from ckpt_surgery.remarks import filled_chunks
@@ -42,25 +42,6 @@ def test_only_of_what_is_read(rules: str, told: str | None, tmp_path: Path) -> N
     made = api.plan(recipe, SPARSE, dst=tmp_path / "c")
     found = [warning for warning in made.warnings if "fill value" in warning]
     assert [warning.startswith(told or "") for warning in found] == [True] * (told is not None)
-
-
-def test_objects_of_trees_that_are_no_leaves_are_told(tmp_path: Path) -> None:
-    class Tensor:
-        """An array of another library."""
-
-    tree = {"a": np.arange(3), "b": [b"x", len], "f": print}
-    one = "1 object of (tree), no array, number or text, left out: `b/0` (bytes)"
-    assert api.plan(None, tree, dst=tmp_path / "c").warnings == (one,)
-    assert api.plan(None, {"a": tree["a"], "f": print}, dst=tmp_path / "c").warnings == ()
-    many = {"a": tree["a"], "l": [Tensor()] * 1200}
-    (warning,) = api.plan(None, many, dst=tmp_path / "c").warnings
-    assert warning == (
-        "1,200 objects of (tree), no array, number or text, left out: "
-        "`l/0` (Tensor), `l/1` (Tensor), `l/2` (Tensor), …"
-    )
-    plans: list[Plan] = []
-    restore(None, tree, target=tree, on_plan=plans.append)
-    assert plans[0].warnings[-1:] == (one,)
 
 
 def test_keys_are_folded(tmp_path: Path) -> None:

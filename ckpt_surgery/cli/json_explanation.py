@@ -12,7 +12,7 @@ class ExplainedSource(Document):
 
     source: str
     """The leaf, as `source:key`."""
-    kind: Literal["array", "scalar", "string", "prng_key", "empty"]
+    kind: Literal["array", "scalar", "string", "prng_key", "empty", "object"]
     """What it is."""
     shape: list[int] | None
     """Lengths of its axes; null where it is no array."""

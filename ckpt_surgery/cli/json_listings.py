@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from ckpt_surgery.cli.json_documents import Document, Number, Versioned
 
-Kind = Literal["array", "scalar", "string", "prng_key", "empty"]
+Kind = Literal["array", "scalar", "string", "prng_key", "empty", "object"]
 
 
 class Histogram(Document):
@@ -31,6 +31,8 @@ class ListedLeaf(Document):
     """Size of the array."""
     kind: Kind
     """What it is."""
+    type: str | None = None
+    """Type of an object of a tree in memory that no checkpoint holds."""
     chunks: list[int] | None
     """Shape of the chunks that it is stored in."""
     stored_as: str | None = None
@@ -132,6 +134,8 @@ class Side(Document):
     """Type of its elements."""
     string: str | None = None
     """Value of a string."""
+    type: str | None = None
+    """Type of an object of a tree in memory that no checkpoint holds."""
     containers: list[Literal["list", "dict"]] | None = None
     """Kinds of the containers around it, where these differ."""
 

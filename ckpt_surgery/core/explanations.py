@@ -236,7 +236,8 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
     Code.NOT_AN_ARRAY: Explanation(
         "A value that is no array",
         "Strings, random keys and empty nodes can be kept, renamed, dropped or filled, but no expression "
-        "can compute with them. A `value` gives an array or a number.",
+        "can compute with them. A `value` gives an array or a number. Objects of a tree in memory that are "
+        "neither arrays of JAX or NumPy nor numbers or texts can only be dropped.",
         _rules("{match: step, value: \"'ten'\"}"),
     ),
     Code.NO_TARGET: Explanation(

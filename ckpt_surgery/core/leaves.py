@@ -22,6 +22,8 @@ class LeafKind(enum.StrEnum):
     """A typed array of JAX's random keys."""
     EMPTY = "empty"
     """A place without a value: None, or a container without entries."""
+    OBJECT = "object"
+    """An object of a tree in memory that no checkpoint holds, such as a tensor of PyTorch."""
 
 
 @frozen()
@@ -44,6 +46,8 @@ class Leaf:
     """Value of a string leaf. None for other leaves."""
     empty: str | None = None
     """Kind of an empty node: `None`, `Dict`, `List`, `Tuple` or `NamedTuple`. None for other leaves."""
+    type: str | None = None
+    """Name of an object's type, such as `torch.Tensor`. None for other leaves."""
 
     @property
     def nbytes(self) -> int:

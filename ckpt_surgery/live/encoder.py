@@ -1,11 +1,13 @@
 """What arrays of a program can hold: a plan that JAX would narrow is refused."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ckpt_surgery.core.containers import container_flaws, index_flaws
 from ckpt_surgery.core.dtypes import ELEMENT_TYPES
 from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.leaves import Leaf, LeafKind
@@ -27,9 +29,11 @@ class LiveEncoder(Encoder):
 
     def unsupported(self, leaves: Sequence[Leaf]) -> list[str]:
         """Why these leaves cannot be made: one sentence each, with the key."""
+        keys = [leaf.key for leaf in leaves] if self.target is None else []
+        of_containers = [*itertools.chain.from_iterable(map(index_flaws, keys)), *container_flaws(keys)]
         of_dtype = cache(_dtype_flaw)  # each dtype is tried once
         found = [(leaf, self._flaw(leaf, of_dtype)) for leaf in leaves if leaf.spec is not None]
-        return [f"`{shown(leaf.key.text)}`{flaw}" for leaf, flaw in found if flaw]
+        return [*(f"`{shown(leaf.key.text)}`{flaw}" for leaf, flaw in found if flaw), *of_containers]
 
     def adopts(self, leaf: Leaf, manifest: Manifest) -> bool:
         """Whether stored bytes can become the leaf as they are: never."""

@@ -9,8 +9,8 @@ from ckpt_surgery.core.keys import Key
 def nested(values: Iterable[tuple[Key, Any]]) -> Any:
     """Dicts and lists with these values: a component that indexes a sequence makes its container a list.
 
-    The keys are a tree: none is both a leaf and a container. The empty key is the value itself. Missing
-    indices of a list are left out, so that the others move up.
+    The keys are a tree: none is both a leaf and a container. The empty key is the value itself. Lists
+    have no gaps: see `container_flaws`.
     """
     root: dict[Any, Any] = {}
     lists: set[int] = set()

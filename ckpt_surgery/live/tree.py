@@ -25,8 +25,6 @@ class LiveTree:
     """What the tree holds at each key: an array, a ShapeDtypeStruct, a number, a text, an empty node."""
     nodes: tuple[tuple[str | None, Any], ...]
     """Key and object at each position; no key where the object, such as a function, is no leaf."""
-    others: Mapping[str, Any]
-    """Objects that are no leaves, such as functions, by the text of the key that a leaf would have."""
     treedef: Any
     """Structure, in which empty nodes count as leaves."""
 
@@ -42,26 +40,26 @@ class LiveTree:
 def live_tree(tree: Any) -> LiveTree:
     """List a pytree.
 
-    Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing. Other
-    objects, such as functions, belong to the structure. Raises UsageError for two leaves with the same text,
-    for what jax cannot flatten, and for values that a transformation of jax traces.
+    Leaves are arrays, ShapeDtypeStructs, typed PRNG keys, numbers, texts, and nodes that hold nothing.
+    Functions, and what else can be called and has no data, belong to the structure. Everything else, such as
+    a tensor of PyTorch and the placeholder `...`, is an object, which only rules that drop it accept. Raises
+    UsageError for two leaves with the same text, for what jax cannot flatten, and for values that a
+    transformation of jax traces.
     """
     found, treedef = _flattened(tree)
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
-    others: dict[str, Any] = {}
     for path, value in found:
         key = key_of(path)
         leaf = _leaf(key, value)
         nodes.append((None if leaf is None else key.text, value))
         if leaf is None:
-            others[key.text] = value
             continue
         if key.text in leaves:
             raise _alike(leaves[key.text].key, key)
         leaves[key.text], values[key.text] = leaf, value
-    return LiveTree(leaves, values, tuple(nodes), others, treedef)
+    return LiveTree(leaves, values, tuple(nodes), treedef)
 
 
 def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
@@ -108,7 +106,7 @@ def _is_empty(node: Any) -> bool:
 
 
 def _leaf(key: Key, value: Any) -> Leaf | None:
-    """The leaf that an object is; None for what is none. Raises UsageError for what jax traces."""
+    """The leaf that an object is; None for a function. Raises UsageError for what jax traces."""
     import jax
 
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
@@ -126,7 +124,19 @@ def _leaf(key: Key, value: Any) -> Leaf | None:
         return Leaf(key, LeafKind.SCALAR, ArraySpec((), _number_dtype(value)))
     if _is_empty(value):
         return Leaf(key, LeafKind.EMPTY, empty=_kind_of_empty(value))
-    return None
+    if callable(value) and not any(hasattr(type(value), name) for name in _DATA):
+        return None
+    return Leaf(key, LeafKind.OBJECT, type=_type_name(type(value)))
+
+
+def _type_name(type_: type) -> str:
+    """`torch.Tensor`; of types of Python's own, the name alone."""
+    module = "" if type_.__module__ in ("builtins", "__main__") else f"{type_.__module__}."
+    return f"{module}{type_.__qualname__}"
+
+
+_DATA = ("shape", "__array__", "state_dict")
+"""Attributes by which types that can be called have data, such as modules of PyTorch."""
 
 
 def _array(key: Key, value: Any) -> Leaf:

@@ -258,6 +258,8 @@ def _key(form: OutputForm) -> Key:
 
 def _leaf(form: OutputForm, key: Key, value: Node) -> Leaf:
     """The leaf as it will be written. Its description in the document must be that of its value."""
+    if form.kind is LeafKind.OBJECT:
+        _refuse("kind", "no checkpoint holds objects")
     listed = value.leaf.spec is None if isinstance(value, Read) else False
     if listed != (form.kind in (LeafKind.STRING, LeafKind.EMPTY)):
         _refuse("kind", f"the value is {'no array' if listed else 'an array'}, which is not {form.kind}")

@@ -81,12 +81,22 @@ KINDS = {
     LeafKind.STRING: "a string",
     LeafKind.PRNG_KEY: "a typed PRNG key",
     LeafKind.EMPTY: "an empty node",
+    LeafKind.OBJECT: "an object",
 }
 """The kinds of leaves in words, for messages."""
+CONVERT = "Make an array of it, with `np.asarray` for example, or drop it: `{match: KEY, drop: true}`."
+"""Hint where an object of a tree is no leaf of a checkpoint."""
+
+
+def not_held(leaf: Leaf) -> str:
+    """The type of an object that is no leaf of a checkpoint, for messages."""
+    return f"of type {leaf.type}, not an array of JAX or NumPy"
 
 
 def array_of(entry: Entry) -> Array:
     """The array that an expression sees. Raises SurgeryError for strings, empty nodes and PRNG keys."""
+    if entry.leaf.kind is LeafKind.OBJECT:
+        raise SurgeryError(f"`{entry.key}` is {not_held(entry.leaf)}", hint=CONVERT, code=Code.NOT_AN_ARRAY)
     if entry.leaf.kind not in HAS_ARRAY:
         raise SurgeryError(
             f"`{entry.key}` is {KINDS[entry.leaf.kind]}, not an array",

@@ -52,6 +52,9 @@ def _parsed(path: str) -> Any:
         raise SourceError(f"{shown(path)}: not JSON: {error}") from None
 
 
+_KINDS = [kind for kind in LeafKind if kind is not LeafKind.OBJECT]
+
+
 def _by_key(path: str, leaves: Iterable[Leaf]) -> Mapping[str, Leaf]:
     found: dict[str, Leaf] = {}
     for leaf in leaves:
@@ -66,8 +69,8 @@ def _leaf(path: str, index: int, entry: Any) -> Leaf:
         raise SourceError(f"{where} has no `key`")
     key = Key.parse(entry["key"])
     kind = entry.get("kind", "array")
-    if kind not in list(LeafKind):
-        raise SourceError(f"{where}: there is no kind {kind!r}", hint=f"Kinds: {', '.join(LeafKind)}.")
+    if kind not in _KINDS:
+        raise SourceError(f"{where}: there is no kind {kind!r}", hint=f"Kinds: {', '.join(_KINDS)}.")
     if kind in (LeafKind.STRING, LeafKind.EMPTY):
         return Leaf(key, LeafKind(kind))
     shape = entry.get("shape")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ckpt_surgery.core.errors import PlanError, Problem, SurgeryError
+from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.notices import Notice, few_keys
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
@@ -15,13 +16,16 @@ from ckpt_surgery.language.field_types import Unmatched
 from ckpt_surgery.language.models import Pass, Rule
 from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of
-from ckpt_surgery.planner.entries import Drop, Entry, Tree
+from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
 from ckpt_surgery.planner.evaluator import Evaluator
 from ckpt_surgery.planner.filling import filled
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.producing import produce
 from ckpt_surgery.planner.target import Target, fitted
+
+NOT_CLAIMED = "not claimed"
+"""Why a leaf of another source than the first is dropped."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ def run_pass(
         made = produce(rules, claims, mirrors, evaluator)
         matched = _distinct(made.entries, rules, evaluator)
         left = unclaimed([*given.values(), *matched.values()])
+        _refuse_objects([*given.values(), *matched.values()], left, evaluator.problems)
         fit = fitted(evaluator, target, given, matched, left.kept)
         drops = (*made.drops, *left.drops, *fit.drops)
         return PassResult(fit.tree, drops, made.unused, left.settled, claims)
@@ -100,6 +105,8 @@ def run_pass(
     made = produce(rules, claims, mirrors, evaluator)
     left = unclaimed(entry for _, entry in made.entries)
     _check_leaves(len(made.entries) + len(left.kept), evaluator.problems)
+    if last:
+        _refuse_objects([entry for _, entry in made.entries], left, evaluator.problems)
     tree = _distinct([*made.entries, *((None, entry) for entry in left.kept)], rules, evaluator)
     _warn_of_slots(made.entries, rules, mirrors, tree, evaluator.problems)
     return PassResult(tree, (*made.drops, *left.drops), made.unused, left.settled, claims)
@@ -169,7 +176,7 @@ def _unclaimed(
         elif policy == "error" and id(entry.value) not in used and id(entry) not in looked_up:
             loose.append(entry.key.text)
         else:
-            why = "unmatched: drop" if policy == "drop" else "not claimed"
+            why = "unmatched: drop" if policy == "drop" else NOT_CLAIMED
             drops.append(Drop(entry, None, why))
     if loose:
         message = f"`unmatched: error`, and no rule claims {few_keys(loose)} ({len(loose)} in all)"
@@ -177,6 +184,15 @@ def _unclaimed(
         place = evaluator.problems.unmatched_place()
         evaluator.problems.general(Problem(message, place, hint, Code.UNCLAIMED))
     return Unclaimed(kept, drops, settled)
+
+
+def _refuse_objects(made: Iterable[Entry], left: Unclaimed, problems: Problems) -> None:
+    """Note every object of a tree that no checkpoint holds, unless a rule or `unmatched: drop` drops it."""
+    ignored = (drop.entry for drop in left.drops if drop.why == NOT_CLAIMED)
+    for entry in (*made, *left.kept, *ignored):
+        if entry.leaf.kind is LeafKind.OBJECT:
+            notice = Notice("", entry.leaf.key.text, f" is {not_held(entry.leaf)}")
+            problems.about(entry, notice, CONVERT, Code.NOT_AN_ARRAY)
 
 
 def _used_values(entries: Iterable[Entry]) -> set[int]:

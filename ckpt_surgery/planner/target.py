@@ -217,6 +217,8 @@ def _located(target: Target, evaluator: Evaluator) -> Mapping[str, Leaf]:
 
 def _conformed(problems: Problems, target: Target, leaf: Leaf, entry: Entry) -> Entry | None:
     """The entry with the target's key and, if the recipe says so, its dtype; None if it does not fit."""
+    if entry.leaf.kind is LeafKind.OBJECT:
+        return None  # the pass has refused it
     entry = replace(entry, key=leaf.key)
     misfit = _misfit(leaf, entry)
     if misfit is not None:

@@ -147,13 +147,18 @@ def _changes(a: Leaf, b: Leaf, a_tells: bool, b_tells: bool) -> tuple[str, ...]:
     if a.spec is not None and b.spec is not None:
         found += ["shape"] if a.spec.shape != b.spec.shape else []
         found += ["dtype"] if a.spec.dtype != b.spec.dtype else []
-    if a.kind == b.kind and (a.string, a.empty, a.prng_impl) != (b.string, b.empty, b.prng_impl):
+    if a.kind == b.kind and _value(a) != _value(b):
         found.append("value")
     if a.key.sequences != b.key.sequences and any(
         one != other and (a_tells or one) and (b_tells or other) for one, other in _containers(a, b)
     ):
         found.append("container")
     return tuple(found)
+
+
+def _value(leaf: Leaf) -> tuple[str | None, ...]:
+    """The value that a description tells of a leaf that is no array."""
+    return leaf.string, leaf.empty, leaf.prng_impl, leaf.type
 
 
 def _containers(a: Leaf, b: Leaf) -> Sequence[tuple[bool, bool]]:
@@ -246,7 +251,8 @@ def _side_json(change: Change, leaf: Leaf) -> dict[str, Any]:
 
 def _value_json(leaf: Leaf) -> dict[str, Any]:
     listed = {"kind": leaf.kind.value, **spec_json(leaf)}
-    return listed if leaf.string is None else {**listed, "string": leaf.string}
+    texts = {"string": leaf.string, "type": leaf.type}
+    return {**listed, **{name: text for name, text in texts.items() if text is not None}}
 
 
 def _value_difference_json(value: ValueDifference) -> dict[str, Any]:

@@ -88,6 +88,7 @@ def _leaf_json(leaf: Leaf, found: Inspected) -> dict[str, Any]:
         **spec_json(leaf),
         "bytes": leaf.nbytes,
         "kind": leaf.kind.value,
+        **({} if leaf.type is None else {"type": leaf.type}),
         "chunks": None if leaf.manifest is None else list(leaf.manifest.chunk_shape),
         **_stored_json(found.stored_types.get(leaf.key.text)),
         "sharding": None if leaf.sharding is None else sharding_summary(leaf.sharding),

@@ -93,6 +93,8 @@ def describe(leaf: Leaf) -> str:
             return f"scalar {spec.removesuffix('[]')}"
         case LeafKind.STRING:
             return "string"
+        case LeafKind.OBJECT:
+            return f"object {leaf.type}"
 
 
 def folded(entries: Sequence[ShownKey], full: bool) -> list[Fold]:

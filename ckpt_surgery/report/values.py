@@ -17,7 +17,7 @@ import numpy as np
 
 from ckpt_surgery.core.blocks import read_regions
 from ckpt_surgery.core.errors import SourceError
-from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import READING, Progress
 from ckpt_surgery.core.protocols import ConvertingSource, OpaqueSource, Source
@@ -64,7 +64,11 @@ def value_differences(
     meant = [key for key in left if key in right and (keys is None or key in keys)]
     pairs = [(left[key], right[key]) for key in meant if _comparable(left[key], right[key])]
     read = _Read(sum(x.nbytes for x, _ in pairs), progress)
-    found: list[ValueDifference | Uncompared] = []
+    found: list[ValueDifference | Uncompared] = [
+        Uncompared(key, f"both are objects of the type {left[key].type}")
+        for key in meant
+        if left[key].kind is right[key].kind is LeafKind.OBJECT and left[key].type == right[key].type
+    ]
     for x, y in pairs:
         if x.key.text in without_values:
             found.append(Uncompared(x.key.text, "one of the two has its shape and dtype, and no value"))

@@ -23,7 +23,7 @@ def test_bytes_in_memory(described: str, nbytes: int) -> None:
 
 
 def test_kinds_have_the_names_that_json_documents_hold() -> None:
-    assert [str(kind) for kind in LeafKind] == ["array", "scalar", "string", "prng_key", "empty"]
+    assert [str(kind) for kind in LeafKind] == ["array", "scalar", "string", "prng_key", "empty", "object"]
     assert LeafKind("prng_key") is LeafKind.PRNG_KEY
 
 

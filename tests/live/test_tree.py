@@ -282,18 +282,17 @@ def test_a_tree_that_is_one_empty_node(name: str) -> None:
     assert listed(build()) == [Leaf(Key((), ()), LeafKind.EMPTY, empty=kind)]
 
 
-def test_functions_and_other_objects_are_no_leaves() -> None:
+def test_functions_are_no_leaves_and_other_objects_have_a_type() -> None:
     module = pytrees.equinox_module()
     tree: Tree = {"module": module, "function": len, "bytes": b"x", "type": int, "object": object()}
     live = live_tree(tree)
-    assert list(live.leaves) == ["module/layers/0/weight", "module/layers/0/bias"]
-    assert live.others == {
-        "module/activation": module.activation,
-        "function": len,
-        "bytes": b"x",
-        "type": int,
-        "object": tree["object"],
+    assert {text: leaf.type for text, leaf in live.leaves.items()} == {
+        "bytes": "bytes",
+        "module/layers/0/weight": None,
+        "module/layers/0/bias": None,
+        "object": "object",
     }
+    assert live.rebuilt({}) == tree
 
 
 def test_descriptions_have_no_value() -> None:

@@ -2,11 +2,12 @@
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ckpt_surgery.core.arrays import ArraySpec
+from ckpt_surgery.core.containers import container_flaws, index_flaws
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import is_unicode, shown
@@ -23,7 +24,7 @@ def unsupported(leaves: Sequence[Leaf]) -> list[str]:
         return ["No leaf is left, and Orbax cannot hold an empty tree; keep one at least."]
     keys = [leaf.key for leaf in leaves]
     one_by_one = [sentence for leaf in leaves for sentence in _of_leaf(leaf)]
-    return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *_of_containers(keys)]
+    return [*one_by_one, *_of_names(leaves), *_of_strings(leaves), *container_flaws(keys)]
 
 
 def _tick(key: Key) -> str:
@@ -72,13 +73,7 @@ def _of_key(key: Key) -> Iterator[str]:
         yield f"{_tick(key)} would be stored as a path that leaves the checkpoint; rename it."
     if not is_unicode(name):
         yield f"{_tick(key)} {NOT_UNICODE}; rename it."
-    for part, in_sequence in zip(key.names, key.sequences, strict=True):
-        if in_sequence and not _is_index(part):
-            yield f"{_tick(key)} has the list index `{shown(part)}`, which is no decimal number; rename it."
-
-
-def _is_index(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and (text == "0" or text[0] != "0")
+    yield from index_flaws(key)
 
 
 def _of_names(leaves: Iterable[Leaf]) -> Iterator[str]:
@@ -106,56 +101,3 @@ def _of_strings(leaves: Iterable[Leaf]) -> Iterator[str]:
         for i in range(1, len(parts)):
             if (outer := names.get("/".join(parts[:i]))) is not None:
                 yield f"The strings {_tick(outer)} and {_tick(key)} would overwrite each other; rename one."
-
-
-def _of_containers(keys: Sequence[Key]) -> Iterator[str]:
-    """Containers that are neither a dict nor a list without gaps."""
-    dicts, lists = _containers(keys)
-    members = _members(keys, lists)
-    for names in lists:
-        if names in dicts:
-            yield f"`{shown('/'.join(names))}` would be both a list and a dict; rename its children."
-        else:
-            yield from _gaps(names, members[names])
-
-
-Paths = dict[tuple[str, ...], None]
-"""A set of paths that keeps its order."""
-
-
-def _containers(keys: Sequence[Key]) -> tuple[Paths, Paths]:
-    """The paths of all containers that have a child by name (dicts), and by index (lists).
-
-    Collected from the leaves to the root, so that each container is visited once.
-    """
-    dicts: Paths = {}
-    level = dict.fromkeys([key.names[:-1] for key in keys if key.names and True not in key.sequences])
-    while level:
-        dicts |= level
-        level = dict.fromkeys([names[:-1] for names in level if names])
-    lists: Paths = {}
-    mixed = {(key.names[:-1], key.sequences): None for key in keys if True in key.sequences}
-    while mixed:
-        for names, sequences in mixed:
-            (lists if sequences[-1] else dicts)[names] = None
-        mixed = dict.fromkeys([(names[:-1], sequences[:-1]) for names, sequences in mixed if names])
-    return dicts, lists
-
-
-def _members(keys: Sequence[Key], lists: Paths) -> Mapping[tuple[str, ...], set[str]]:
-    """The indices of each list."""
-    found: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for key in keys if lists else ():
-        for i, name in enumerate(key.names):
-            if key.sequences[i]:
-                found[key.names[:i]].add(name)
-    return found
-
-
-def _gaps(parent: tuple[str, ...], indices: set[str]) -> Iterator[str]:
-    missing = [str(i) for i in range(len(indices)) if str(i) not in indices]
-    if missing and all(map(_is_index, indices)):
-        yield (
-            f"The list `{shown('/'.join(parent))}` has {len(indices)} elements but none at index "
-            f"{missing[0]}; renumber them, or keep the ones that are missing."
-        )
