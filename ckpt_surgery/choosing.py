@@ -1,21 +1,25 @@
 """Which packaged recipe converts a checkpoint to a layout: what `convert --to` asks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ckpt_surgery import models
 from ckpt_surgery.core.arguments import Assignments, PathLike, assignments_of
 from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.core.text import did_you_mean, shown
+from ckpt_surgery.layer_stacks import SCAN_LAYERS, is_mixed, is_numbered, is_scanned, layer_axes
 from ckpt_surgery.models import HF, Layout, Model, Run
 from ckpt_surgery.opening import opened
 from ckpt_surgery.provenance import RECIPES, configs_of, recorded
 from ckpt_surgery.requests import place
 
+SCAN = "scan"
+"""Param of recipes for decoders: whether layers are stacked."""
 BY_NAME = "`ckpt-surgery recipes` lists the recipes, for `apply @NAME SRC DST`."
 
 
@@ -92,19 +96,99 @@ def _to_hf(path: str, source: Source, given: tuple[str, ...]) -> Choice:
         if found is not None:
             return Choice(*found, found[1].back.recipe, given, recorded=True)
     model = _model(path, source)
+    layout = _layout_of(path, source, model, dict(text.split("=", 1) for text in given if "=" in text))
+    named = {text.partition("=")[0] for text in given}
+    params = {**layout.back.params, **_of_tree(path, source, layout, named)}
+    return Choice(model, layout, layout.back.recipe, _set(Run(layout.back.recipe, params), given))
+
+
+def _layout_of(path: str, source: Source, model: Model, given: Mapping[str, str]) -> Layout:
+    """The layout that the keys of a checkpoint have, or the one that is `given`. Raises UsageError."""
+    named = model.layout(given.get("layout", ""))
+    if named is not None:
+        return named
     layout = next((one for one in model.layouts if _holds(source, one.key)), None)
-    if layout is None:
-        if _holds(source, model.key):
-            raise UsageError(
-                f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
-                hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
-            )
-        told = ", ".join(f"{one.name} (`{one.key}`)" for one in model.layouts)
+    if layout is not None:
+        return _under_one_root(path, source, model, layout)
+    if _holds(source, model.key):
         raise UsageError(
-            f"{shown(path)} is in none of the layouts of {model.title} that can be converted to {HF}",
-            hint=f"There are {told}. {BY_NAME}",
+            f"{shown(path)} has the names of Hugging Face already: a key matches `{model.key}`",
+            hint=f"Other layouts of {model.title} are {', '.join(one.name for one in model.layouts)}.",
         )
-    return Choice(model, layout, layout.back.recipe, _set(layout.back, given))
+    told = ", ".join(f"{one.name} (`{one.key}`)" for one in model.layouts)
+    raise UsageError(
+        f"{shown(path)} is in none of the layouts of {model.title} that can be converted to {HF}",
+        hint=f"There are {told}. {BY_NAME}",
+    )
+
+
+def _under_one_root(path: str, source: Source, model: Model, layout: Layout) -> Layout:
+    """MaxText's layout where the tree is MaxText's and has one `params/` instead of two.
+
+    Raises UsageError where it can be either and the values would not be the same.
+    """
+    maxtext = model.layout("maxtext")
+    if layout.name != "jax" or maxtext is None:
+        return layout
+    leaves = source.leaves()
+    if isinstance(source.metadata.get(SCAN_LAYERS), bool) or is_numbered(leaves):
+        return maxtext
+    if layer_axes(leaves) not in ((), (1,)) or maxtext.computed == layout.computed:
+        return layout
+    raise UsageError(
+        f"{shown(path)} can be in the layout maxtext or jax: its weights are below one `params/`, and its "
+        "layers not stacked along axis 0",
+        hint="If MaxText trained it, `--set layout=maxtext`, otherwise `--set layout=jax`: for "
+        f"{model.title} they differ in values ({maxtext.computed}).",
+        code=Code.WRONG_VALUE,
+    )
+
+
+def _of_tree(path: str, source: Source, layout: Layout, named: Collection[str]) -> dict[str, str]:
+    """The params that follow from how the tree holds its layers, without the `named` ones and the defaults.
+
+    Raises UsageError where the tree can be read in two ways.
+    """
+    if not layout.axis:
+        return {}
+    leaves, found = source.leaves(), {}
+    if SCAN not in named and not _scanned(path, source):
+        found[SCAN] = "false"
+    if layout.axis not in named and (axis := _axis(path, leaves, layout)) != layout.usual_axis:
+        found[layout.axis] = str(axis)
+    if (
+        layout.block is not None
+        and layout.block[0] not in named
+        and _holds(source, f".*/{layout.block[1]}/.*")
+    ):
+        found[layout.block[0]] = layout.block[1]
+    return found
+
+
+def _scanned(path: str, source: Source) -> bool:
+    """Whether layers are stacked, by the keys, else by the step's metadata."""
+    leaves = source.leaves()
+    if is_mixed(leaves):
+        raise UsageError(
+            f"{shown(path)} has layers that are stacked and layers that are not",
+            hint=f"Say which are the model's: `--set {SCAN}=true` or `--set {SCAN}=false`.",
+            code=Code.WRONG_VALUE,
+        )
+    scan = is_scanned(leaves)
+    return source.metadata.get(SCAN_LAYERS) is not False if scan is None else scan
+
+
+def _axis(path: str, leaves: Mapping[str, Leaf], layout: Layout) -> int:
+    """The axis of stacked layers, by the shapes. MaxText's own where several fit."""
+    axes = layer_axes(leaves)
+    if len(axes) > 1 and layout.name != "maxtext":
+        raise UsageError(
+            f"{shown(path)} can have its layers along axis 0 or 1: in each stack, all arrays are equally "
+            "long along both",
+            hint=f"Say which: `--set {layout.axis}=0` or `--set {layout.axis}=1`.",
+            code=Code.WRONG_VALUE,
+        )
+    return axes[0] if len(axes) == 1 else layout.usual_axis
 
 
 def _recorded(name: str, entry: Any, source: Source) -> tuple[Model, Layout] | None:

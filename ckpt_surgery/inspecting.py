@@ -16,7 +16,7 @@ from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import opened, without_values
-from ckpt_surgery.remarks import about_source
+from ckpt_surgery.remarks import about_source, chosen_items
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -123,7 +123,7 @@ def inspect(
         depth,
         sort,
         _stored_types(source, leaves),
-        about_source(source),
+        (*about_source(source), *(chosen_items([source]) if item is None else ())),
     )
 
 

@@ -38,6 +38,15 @@ class Layout:
     """Files of tests that prove it."""
     sizes: tuple[str, ...] = ()
     """The published sizes that it is for; empty: all of the model's."""
+    axis: str = ""
+    """Param of the recipe back for the axis of stacked layers; empty: the layout has no stacks."""
+    block: tuple[str, str] | None = None
+    """Param of the recipe back that names a module, and the name that is not its default."""
+
+    @property
+    def usual_axis(self) -> int:
+        """The axis of stacked layers unless the param `axis` says otherwise."""
+        return int(self.name == "maxtext")
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,12 @@ _PEERS = "tests/recipes/test_peers.py"
 _QUERY = "the scale of queries"
 _NORMS = "the 1 that norms add"
 _EMBEDDING = "params/token_embedder/embedding"
-_KEYS = {"jax": _EMBEDDING, "maxtext": f"params/{_EMBEDDING}", "tunix": "embedder/input_embedding/value"}
+_KEYS = {
+    "jax": _EMBEDDING,
+    "maxtext": "(params/params/|base/)?token_embedder/embedding(/value)?",
+    "tunix": "embedder/input_embedding(/value)?",
+}
+_AXES = {"jax": "layer_axis", "maxtext": "param_scan_axis"}
 
 
 def _decoder(
@@ -94,6 +108,8 @@ def _decoder(
             _KEYS[name],
             rounded.get(name, ""),
             proved[name],
+            axis=_AXES.get(name, ""),
+            block=("moe_block", "moe_block") if (recipe, name) == ("moe", "jax") else None,
         )
         for name in names.split()
     )

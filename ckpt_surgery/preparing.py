@@ -16,7 +16,7 @@ from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
 from ckpt_surgery.core.protocols import Source
-from ckpt_surgery.destinations import Publication, destination, resolved
+from ckpt_surgery.destinations import DEFAULT_FORMAT, Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
 from ckpt_surgery.engine.staging import checks
 from ckpt_surgery.formats import destination_names
@@ -25,6 +25,7 @@ from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import InputPolicy, TargetPolicy
+from ckpt_surgery.layer_stacks import with_scan_layers
 from ckpt_surgery.opening import on_disk, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
@@ -34,7 +35,13 @@ from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, unread_weights
+from ckpt_surgery.remarks import (
+    chosen_items,
+    dequantized,
+    disguised_bfloat16,
+    filled_chunks,
+    unread_weights,
+)
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
 from ckpt_surgery.storage.listing import is_directory, real_path
@@ -131,6 +138,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *request.notes,
         *plan.warnings,
         *notes,
+        *(chosen_items(sources.values()) if request.item is None else ()),
         *repeated_sources(sources, plan.inputs),
         *_destination_warnings(options, inputs.first),
         *filled_chunks(plan),
@@ -138,8 +146,13 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         *disguised_bfloat16(plan, sources),
         *unread_weights(sources[name] for name in inputs.listings),
     )
+    if options.format == DEFAULT_FORMAT:
+        keys = [step.leaf.key.text for step in plan.steps]
+        metadata = with_scan_layers(metadata, keys, options.step is not None)
     hooks = loaded.hooks if isinstance(loaded.hooks, HookFile) else None
-    return Prepared(replace(plan, warnings=warnings), sources, options, memory, workers, hooks)
+    return Prepared(
+        replace(plan, warnings=warnings, metadata=metadata), sources, options, memory, workers, hooks
+    )
 
 
 @dataclass(frozen=True)

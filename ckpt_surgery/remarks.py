@@ -10,9 +10,10 @@ from ckpt_surgery.core.errors import PlanError, Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType, UntypedSource
-from ckpt_surgery.core.text import few
+from ckpt_surgery.core.protocols import ChosenSource, ConvertingSource, Source, StoredType, UntypedSource
+from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.formats import registry as formats
+from ckpt_surgery.formats.shared.steps import holds_no_model
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
 from ckpt_surgery.live.source import TreeSource
@@ -119,6 +120,21 @@ def _disguised(count: int) -> tuple[str, ...]:
 
 def _suspects(source: Source) -> Set[str]:
     return source.disguised_bfloat16() if isinstance(source, UntypedSource) else frozenset()
+
+
+def chosen_items(sources: Iterable[Source]) -> tuple[str, ...]:
+    """A note for each source of which an item was taken because it holds the model, and others do not."""
+    others = {
+        source: [name for name in source.choices().items if holds_no_model(name)]
+        for source in sources
+        if isinstance(source, ChosenSource) and source.item is not None and not holds_no_model(source.item)
+    }
+    return tuple(
+        f"{shown(source.path)}: the item `{shown(source.item or '')}` is read, as it holds the model, not "
+        f"{few(names)}"
+        for source, names in others.items()
+        if names
+    )
 
 
 WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})

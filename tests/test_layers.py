@@ -53,6 +53,7 @@ OF_API = {
     *(
         "backwards",
         "choosing",
+        "layer_stacks",
         "companions",
         "merges",
         "models",

@@ -221,7 +221,7 @@ WRONG_BACK = [
     (Layout(layer_axis=1), "layer_axis=0", "the stack is not half of num_layers long along layer_axis"),
     (Layout(), "layer_axis=2", "layer_axis is 0 or 1"),
     (Layout(scan=False), "num_layers=6", GONE),
-    (Layout(), "layout=maxtext", "the rule claims nothing"),
+    (Layout(), "layout=maxtext", "the stack is not half of num_layers long"),
     (Layout(), "num_heads=8", "there are 4 heads, which is not what is known of them"),
     (Layout(), "head_dim=3", "a head has 6, which is not what is known of it"),
     (Layout(), "num_kv_heads=4", "there are 2 heads of keys, which is not what is known of them"),

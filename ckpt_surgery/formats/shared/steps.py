@@ -5,6 +5,7 @@ unclear choice.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -15,6 +16,8 @@ from ckpt_surgery.storage.listing import directory_names
 
 MOST_NAMES = 10
 """Names that a message lists at most."""
+_NO_MODEL = re.compile(r"(?:.*_)?opt(?:im|imizer)?(?:_(?:states?|params))?|rngs?")
+"""Names of items that training programs save beside the item with the model."""
 
 
 def choose_step(
@@ -54,12 +57,13 @@ def choose_step(
 def choose_item(
     directory: str, items: Sequence[str], wanted: str | None, others: Iterable[str] = ()
 ) -> str | None:
-    """The name of the item that is asked for, or of the only one; None where there is none to choose.
+    """The name of the item that is asked for, or of the one with the model; None where there are no items.
 
     `items`: those with arrays. `others`: names of what is there without arrays. Raises UsageError where
-    `wanted` is not among the items, and where there are several and none is asked for.
+    `wanted` is not among the items, and where none is asked for and several can hold the model.
     """
     if wanted is None:
+        items = [name for name in items if not holds_no_model(name)] or items
         if len(items) > 1:
             raise UsageError(
                 f"{shown(directory)} has several items with arrays: {quoted(items)}",
@@ -73,6 +77,11 @@ def choose_item(
             hint=f"Items with arrays: {quoted(items) or 'none'}.",
         )
     return wanted
+
+
+def holds_no_model(item: str) -> bool:
+    """True for an item with the name of an optimizer's state, or of the state of random numbers."""
+    return _NO_MODEL.fullmatch(item) is not None
 
 
 def items_beside(directory: str) -> tuple[str, ...]:

@@ -66,7 +66,15 @@ def test_steps_of_which_none_was_finished() -> None:
 
 @pytest.mark.parametrize(
     ("items", "wanted", "chosen"),
-    [(["a"], None, "a"), (["a", "b"], "b", "b"), ([], None, None)],
+    [
+        (["a"], None, "a"),
+        (["a", "b"], "b", "b"),
+        ([], None, None),
+        (["model_params", "optimizer_state"], None, "model_params"),  # tunix, and MaxText's fine-tuning
+        (["ema", "opt_state", "rngs"], None, "ema"),
+        (["ema", "opt_state"], "opt_state", "opt_state"),  # asked for
+        (["optimizer"], None, "optimizer"),  # nothing else is there
+    ],
 )
 def test_an_item(items: list[str], wanted: str | None, chosen: str | None) -> None:
     assert choose_item("step", items, wanted) == chosen
@@ -76,6 +84,7 @@ def test_an_item(items: list[str], wanted: str | None, chosen: str | None) -> No
     ("items", "wanted", "says"),
     [
         (["a", "b"], None, "step has several items with arrays: `a`, `b`\n  Choose one: `item=NAME`."),
+        (["a", "opt_state", "b"], None, "step has several items with arrays: `a`, `b`\n"),
         (["ema"], "emma", "The item `emma` of step does not exist; did you mean `ema`?\n  Items with"),
         (["ema"], "data", "The item `data` of step has no arrays\n  Items with arrays: `ema`."),
         ([], "x", "The item `x` of step does not exist\n  Items with arrays: none."),
