@@ -11,10 +11,11 @@ from pathlib import Path
 from ckpt_surgery import url_destinations
 from ckpt_surgery.checking import read_recipe
 from ckpt_surgery.core import urls
-from ckpt_surgery.core.errors import PlanError, SourceError
+from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.destinations import DEFAULT_FORMAT, Publication, destination, resolved
 from ckpt_surgery.engine.resources import default_memory, default_workers
@@ -180,12 +181,27 @@ def open_inputs(request: Request, loaded: LoadedRecipe) -> Inputs:
     if request.uint16 is not None:
         policy = InputPolicy.model_construct(uint16=request.uint16)
         loaded = replace(loaded, recipe=loaded.recipe.model_copy(update={"input": policy}))
+    _check_target_is_named(request, loaded)
     given = opened_sources(request)
     sources = dict(zip(loaded.recipe.source_names(len(given)), given, strict=True))
     loaded = replace(loaded, configs=configs_of(sources))
     listings = {name: source.leaves() for name, source in sources.items()}
     target = None if request.target is None else _target(request.target, loaded, sources)
     return Inputs(loaded, sources, listings, target)
+
+
+def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
+    """Raise UsageError where a tree that can only be the target is given as one more source."""
+    recipe, trees = loaded.recipe, [isinstance(source, InMemory) for source in request.sources]
+    if request.target is None and trees and trees[-1] and not recipe.takes_more:
+        wanted = len(recipe.named_sources)
+        if len(trees) > wanted:
+            takes = "1 source" if wanted == 1 else f"{wanted} sources"
+            raise UsageError(
+                f"the recipe takes {takes}, and the last of the {len(trees)} that were given is a tree",
+                hint="If it is the target, say so: `target=…`.",
+                code=Code.UNKNOWN_SOURCE,
+            )
 
 
 def loaded_recipe(request: Request) -> LoadedRecipe:

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ckpt_surgery.core.arguments import Assignments, CheckpointLike, RecipeLike, Size
-from ckpt_surgery.core.errors import UsageError
+from ckpt_surgery.core.errors import SurgeryError, UsageError
 from ckpt_surgery.core.leaves import LeafKind
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.progress import Progress
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.engine.resources import default_memory, default_workers
+from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.formats.shared.zarr_shards import wholly_stored
 from ckpt_surgery.language.loading import LoadedRecipe
+from ckpt_surgery.language.packaged import PREFIX
+from ckpt_surgery.language.written import is_text
 from ckpt_surgery.live.carrying_out import carry_out
 from ckpt_surgery.live.encoder import LiveEncoder
 from ckpt_surgery.live.nesting import nested
@@ -37,7 +40,7 @@ from ckpt_surgery.preparing import (
     repeated_sources,
 )
 from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, unread_weights
-from ckpt_surgery.requests import InMemory, Request, requested
+from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
 from ckpt_surgery.storage.listing import data_file
 
 
@@ -87,6 +90,7 @@ def restore(
     options: Any = {**given, "uint16": uint16, "workers": workers, "allow_hooks": allow_hooks}
 
     def planned() -> _Prepared:
+        _check_recipe_is_first(recipe, sources, target)
         request = _with_target(requested(recipe, sources, None, options), target)
         prepared = _prepared(request, shardings)
         (on_plan or _logged)(prepared.plan)
@@ -115,6 +119,27 @@ def _logged(plan: Plan) -> None:
     """Log the warnings of a plan that nobody looks at."""
     for warning in plan.warnings:
         logging.getLogger("ckpt_surgery").warning("restore: %s", warning)
+
+
+def _check_recipe_is_first(recipe: Any, sources: tuple[Any, ...], target: Any) -> None:
+    """Raise UsageError where a checkpoint is given in the place of the recipe."""
+    if not isinstance(recipe, str | os.PathLike) or not _is_checkpoint(os.fspath(recipe)):
+        return
+    path = shown(repr(os.fspath(recipe)))
+    has_target = target is not None or any(isinstance(checkpoint_or_tree(one), InMemory) for one in sources)
+    raise UsageError(
+        f"{path} is a checkpoint, and the first argument of `restore` is the recipe",
+        hint=f"Without a recipe: `restore(None, {path}{', target=…' if has_target else ''})`.",
+    )
+
+
+def _is_checkpoint(path: str) -> bool:
+    if is_text(path) or path.startswith(PREFIX):
+        return False
+    try:
+        return bool(formats.detect_format(path))
+    except SurgeryError:
+        return False
 
 
 def _with_target(request: Request, target: Any) -> Request:

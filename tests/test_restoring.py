@@ -227,3 +227,35 @@ def test_sources_are_told_apart_by_the_one_place_that_opens_them(
     monkeypatch.setattr(registry, "open_source", counted)
     ckpt_surgery.restore(None, model, target={"layer.w": abstract((4, 3)), "layer.b": jnp.zeros(3)})
     assert asked == [model]
+
+
+@pytest.mark.parametrize("step", [None, 3])
+def test_a_target_in_the_place_of_a_source_is_told_to_be_named(step: int | None, model: str) -> None:
+    target = {"layer.w": abstract((4, 3))}
+    for recipe in (None, RECIPE, {"version": 1, "sources": ["source"]}):
+        with pytest.raises(UsageError, match="the last of the 2 that were given is a tree") as caught:
+            ckpt_surgery.restore(recipe, model, target, step=step)
+        assert "`target=…`" in str(caught.value.problems[0].hint)
+        with pytest.raises(UsageError, match="is a tree"):
+            ckpt_surgery.plan(recipe, model, target, step=step)
+    two = {"version": 1, "sources": ["one", "two"]}
+    with pytest.raises(UsageError, match="takes 2 sources, and the last of the 3"):
+        ckpt_surgery.restore(two, model, {"b": KERNEL}, target)
+
+
+def test_a_checkpoint_in_the_place_of_the_recipe_is_told(model: str, tmp_path: Path) -> None:
+    target = {"layer.w": abstract((4, 3))}
+    ckpt_surgery.apply(None, model, dst=tmp_path / "orbax")
+    for path in (model, str(tmp_path / "orbax")):
+        for call, hint in [
+            ((path, target), f"`restore(None, '{path}', target=…)`"),
+            ((Path(path),), f"`restore(None, '{path}')`"),
+        ]:
+            with pytest.raises(UsageError, match="the first argument of `restore` is the recipe") as caught:
+                ckpt_surgery.restore(*call)
+            assert hint in str(caught.value.problems[0].hint)
+        with pytest.raises(UsageError, match="the first argument") as caught:
+            ckpt_surgery.restore(path, target=target)
+        assert "target=…" in str(caught.value.problems[0].hint)
+    with pytest.raises(UsageError, match="recipe"):
+        ckpt_surgery.restore(tmp_path / "none.yaml", model)
