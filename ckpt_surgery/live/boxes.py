@@ -47,7 +47,7 @@ def boxes(tree: LiveTree) -> Mapping[str, Boxed]:
     """
     import jax
 
-    found = jax.tree_util.tree_flatten_with_path(tree.rebuilt({}), is_leaf=_is_box)[0]
+    found = jax.tree_util.tree_flatten_with_path(tree.listed({}), is_leaf=_is_box)[0]
     said: dict[str, Boxed] = {}
     for path, node in found:
         if not _is_box(node):

@@ -6,6 +6,7 @@ from typing import Any
 from ckpt_surgery.core.errors import UsageError
 from ckpt_surgery.core.text import few, shown
 from ckpt_surgery.live.meshes import mesh_in_use, over, spec_as_text
+from ckpt_surgery.live.modules import with_states
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.tree import LiveTree
 
@@ -18,10 +19,12 @@ TAKEN = "It takes a sharding, a prefix of the tree with shardings and None, or r
 def spread(prefix: Any, tree: LiveTree) -> dict[str, Any]:
     """The sharding that a prefix gives to each leaf of a tree, by the text of its key; None for its own.
 
-    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Raises UsageError where the prefix
-    does not have the tree's structure, and for what is no sharding.
+    A PartitionSpec in a prefix is one over the mesh of `jax.set_mesh`. Modules of NNX in the tree may be
+    modules or states in the prefix. Raises UsageError where the prefix does not have the tree's structure,
+    and for what is no sharding.
     """
-    return dict(_spread(prefix, tree.rebuilt({}), ()))
+    has_modules = with_states(prefix)[0] is not prefix
+    return dict(_spread(prefix, tree.rebuilt({}) if has_modules else tree.listed({}), ()))
 
 
 def _spread(prefix: Any, node: Any, path: Path) -> Iterator[tuple[str, Any]]:

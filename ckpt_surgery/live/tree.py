@@ -1,6 +1,6 @@
 """A pytree of a program, as a checkpoint would list it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ckpt_surgery.core.frozen import frozen
 from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
+from ckpt_surgery.live.modules import with_states
 from ckpt_surgery.live.paths import key_of
 from ckpt_surgery.live.recorded_shardings import recorded_sharding
 
@@ -26,10 +27,16 @@ class LiveTree:
     nodes: tuple[tuple[str | None, Any], ...]
     """Key and object at each position; no key where the object, such as a function, is no leaf."""
     treedef: Any
-    """Structure, in which empty nodes count as leaves."""
+    """Structure, in which empty nodes count as leaves, and modules of NNX are their states."""
+    with_modules: Callable[[Any], Any]
+    """Makes modules of the states in a tree of this structure."""
 
     def rebuilt(self, values: Mapping[str, Any]) -> Any:
         """A tree of the same structure with these values by key; what is not named stays the tree's own."""
+        return self.with_modules(self.listed(values))
+
+    def listed(self, values: Mapping[str, Any]) -> Any:
+        """The same, with the states of modules of NNX in place of these."""
         import jax
 
         return jax.tree_util.tree_unflatten(
@@ -46,7 +53,7 @@ def live_tree(tree: Any) -> LiveTree:
     UsageError for two leaves with the same text, for what jax cannot flatten, and for values that a
     transformation of jax traces.
     """
-    found, treedef = _flattened(tree)
+    found, treedef, with_modules = _flattened(tree)
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
@@ -59,15 +66,16 @@ def live_tree(tree: Any) -> LiveTree:
         if key.text in leaves:
             raise _alike(leaves[key.text].key, key)
         leaves[key.text], values[key.text] = leaf, value
-    return LiveTree(leaves, values, tuple(nodes), treedef)
+    return LiveTree(leaves, values, tuple(nodes), treedef, with_modules)
 
 
-def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """Paths and objects, nodes without children included. Raises UsageError."""
+def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:
+    """Paths and objects, nodes without children included; see `LiveTree` for the rest. Raises UsageError."""
     import jax
 
     try:
-        return jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_empty)
+        listed, with_modules = with_states(tree)
+        return *jax.tree_util.tree_flatten_with_path(listed, is_leaf=_is_empty), with_modules
     except (TypeError, ValueError) as error:  # such as for keys of a dict that have no order
         raise UsageError(f"jax cannot flatten the tree: {shown(str(error))}") from error
 
