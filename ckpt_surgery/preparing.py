@@ -34,6 +34,7 @@ from ckpt_surgery.planner.options import DestinationOptions, Prepared
 from ckpt_surgery.planner.plan import Input, Plan
 from ckpt_surgery.planner.planning import make_plan
 from ckpt_surgery.planner.resharding import without_shardings
+from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
 from ckpt_surgery.remarks import (
@@ -135,8 +136,10 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         workers,
         watch,
     )
+    check_sources_used(plan, loaded, inputs.listings, inputs.target)
     warnings = (
         *request.notes,
+        *target_share(plan, loaded, inputs.target),
         *plan.warnings,
         *notes,
         *(chosen_items(sources.values()) if request.item is None else ()),

@@ -28,6 +28,7 @@ from ckpt_surgery.live.tree import LiveTree, live_tree
 from ckpt_surgery.migration.recipes import MigratedRecipe
 from ckpt_surgery.planner.plan import Plan
 from ckpt_surgery.planner.planning import make_plan
+from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import ARRAYS, Destination
 from ckpt_surgery.preparing import (
@@ -173,10 +174,12 @@ def _prepared(request: Request, shardings: Any) -> _Prepared:
         memory,
         workers,
     )
+    check_sources_used(plan, inputs.loaded, inputs.listings, target)
     check_values(plan, inputs.sources)
     if tree is None and shardings is not None:
         places = dict(resolved_shardings(_described_by(plan), shardings))
     warnings = (
+        *target_share(plan, inputs.loaded, target),
         *plan.warnings,
         *repeated_sources(inputs.sources, plan.inputs),
         *filled_chunks(plan),

@@ -79,7 +79,7 @@ def test_a_recipe_that_has_been_read_is_not_read_again(
 
 
 def test_a_checkpoint_that_is_given_twice_is_a_warning(model: str, tmp_path: Path) -> None:
-    path = recipe(tmp_path, "sources: [one, two]\nrules: []\n")
+    path = recipe(tmp_path, "sources: [one, two]\nrules: [{match: '.*', source: '*', value: mean(xs)}]\n")
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "model.safetensors"
     link.symlink_to(model)

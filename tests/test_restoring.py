@@ -92,13 +92,13 @@ def test_a_cast_that_nobody_asked_for_loses_no_fractions(
 
 def test_warnings_are_logged_where_nobody_looks_at_the_plan(caplog: pytest.LogCaptureFixture) -> None:
     tree = {"a": np.ones(2, np.float32)}
-    recipe = {"version": 1, "sources": ["one", "two"], "output": {"sharding": "target"}}
-    ckpt_surgery.restore(recipe, tree, {"b": np.ones(1)}, target=tree)
+    recipe = {"version": 1, "output": {"sharding": "target"}}
+    ckpt_surgery.restore(recipe, tree, target=tree)
     assert [record.name for record in caplog.records] == ["ckpt_surgery"]
     assert "output.sharding" in caplog.text
     caplog.clear()
     plans: list[Plan] = []
-    ckpt_surgery.restore(recipe, tree, {"b": np.ones(1)}, target=tree, on_plan=plans.append)
+    ckpt_surgery.restore(recipe, tree, target=tree, on_plan=plans.append)
     assert (len(plans[0].warnings), caplog.records) == (1, [])
 
 
@@ -131,9 +131,7 @@ def test_a_leaf_without_a_value_that_nothing_gives_is_refused(model: str) -> Non
     dense = {"w": abstract((4, 3)), "b": abstract((3,))}
     target = {"dense": dense, "head": abstract((2,)), "x": jnp.ones(2)}
     recipe = {**RECIPE, "target": {"missing": "fallback"}}
-    with pytest.raises(
-        PlanError, match=r"nothing gives `head` of the target \(1 in all\), which has no values"
-    ):
+    with pytest.raises(PlanError, match="no source: `head`; the target has no values"):
         ckpt_surgery.restore(recipe, model, target=target)
 
 
@@ -200,9 +198,7 @@ def test_more_layers_than_there_are_is_refused_with_a_leaf(reads: list[str]) -> 
         return {f"layers_{i}": {"kernel": np.ones((2, 2), np.float32)} for i in range(count)}
 
     target = jax.tree.map(lambda a: abstract(a.shape), layers(16))
-    with pytest.raises(
-        PlanError, match=r"nothing gives `layers_\{12\.\.15\}/kernel` of the target \(4 in all\)"
-    ):
+    with pytest.raises(PlanError, match=r"4 target leaves have no source: `layers_\{12\.\.15\}/kernel`"):
         ckpt_surgery.restore(None, layers(12), target=target)
 
 

@@ -240,6 +240,13 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
         "neither arrays of JAX or NumPy nor numbers or texts can only be dropped.",
         _rules("{match: step, value: \"'ten'\"}"),
     ),
+    Code.SOURCE_UNUSED: Explanation(
+        "Nothing of a source is used",
+        "The result would be made of other sources, or of the target's own values, which are random numbers "
+        "in a model that was just made. Add rules that take the leaves to where they belong, leave out the "
+        "source, or drop it on purpose with `drop: true`.",
+        "$ ckpt-surgery plan fallback.yaml SRC --target OTHER\n",
+    ),
     Code.NO_TARGET: Explanation(
         "A target, or a value of it, is needed",
         "`fill`, `fallback`, `sharding: target` and the name `target` need `--target PATH`: a checkpoint, "
@@ -248,9 +255,9 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
     ),
     Code.TARGET_MISSING: Explanation(
         "Nothing gives a leaf of the target",
-        "The result has to have every leaf of the target. Add rules that give them; `{fill: …, fallback: "
-        "true}` takes the target's own values, and `target: {missing: fallback}` does so for whatever is "
-        "missing.",
+        "The result has to have every leaf of the target. Add rules that give them; the hint has those by "
+        "which leaves below another prefix fit. Where leaves are new in the model, `{fill: …, fallback: "
+        "missing}` takes the target's own values.",
         "$ ckpt-surgery plan empty.yaml SRC --target LARGER\n",
     ),
     Code.TARGET_MISFIT: Explanation(
@@ -259,6 +266,12 @@ EXPLANATIONS: Mapping[Code, Explanation] = {
         "Change the value with a rule, or say what should happen with `target: {on_shape_mismatch: "
         "fallback}` or `target: {dtype: target}`.",
         "$ ckpt-surgery plan empty.yaml SRC --target WIDER\n",
+    ),
+    Code.TARGET_EXTRA: Explanation(
+        "A leaf is not in the target",
+        "The recipe says `target: {extra: error}`, and this leaf would be dropped because the target does "
+        "not have its key. Rename it, or drop it on purpose with `drop: true`.",
+        "$ ckpt-surgery plan strict.yaml SRC --target SMALLER\n",
     ),
     Code.UNSUITED: Explanation(
         "The destination's format cannot hold this",

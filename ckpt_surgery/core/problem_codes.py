@@ -49,11 +49,13 @@ class Code(StrEnum):
     LEAF_AND_CONTAINER = "CS044"
     ORDER = "CS045"
     NOT_AN_ARRAY = "CS046"
+    SOURCE_UNUSED = "CS047"
 
     # A target.
     NO_TARGET = "CS050"
     TARGET_MISSING = "CS051"
     TARGET_MISFIT = "CS052"
+    TARGET_EXTRA = "CS053"
 
     # A destination, and limits.
     UNSUITED = "CS060"

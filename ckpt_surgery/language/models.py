@@ -115,10 +115,11 @@ class Rule(_Model):
     from_: TemplateField | None = Field(
         default=None, alias="from", description="Key template of the source leaf that becomes `x`."
     )
-    fallback: bool = Field(
+    fallback: bool | Literal["missing"] = Field(
         default=False,
-        description="Use the target's own value; with `prefer: target`, the source's own value under that "
-        "key.",
+        description="true: use the target's own value, always; with `prefer: target`, the source's own value "
+        "under that key. missing: use it only where no other `fill`, no output of a `match` and no source "
+        "leaf (of that key, or `from`) gives one; `value` applies to source leaves.",
     )
     add: TemplateField | None = Field(
         default=None, description="Key template of a leaf that comes from no single source leaf."
@@ -199,6 +200,11 @@ class TargetPolicy(_Model):
         default="error",
         description="What happens to a leaf of the target that no rule produces and no source has: an "
         "error, or the target's own value is used. With `prefer: target` no leaf is missing.",
+    )
+    extra: Literal["drop", "error"] = Field(
+        default="drop",
+        description="What happens to a leaf that feeds no output because the target lacks its key, outputs "
+        "of `match` rules included: it is dropped and reported, or an error.",
     )
 
 

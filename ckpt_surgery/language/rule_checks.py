@@ -82,7 +82,7 @@ class RuleCheck:
                     self._field(name), f"`{name}` goes with {told}, not with `{claim}`", at_key=True
                 )
         for strong, weak, why in EXCLUDED:
-            for name in given if strong in given and strong in FIELDS[claim] else ():
+            for name in given if self.written.get(strong) is True and strong in FIELDS[claim] else ():
                 if name in weak and name in FIELDS[claim]:
                     message = f"`{name}` does not go with `{strong}: true`: {why}"
                     yield Finding(self._field(name), message, at_key=True)

@@ -10,10 +10,13 @@ from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean
 from ckpt_surgery.language.models import Rule
 from ckpt_surgery.language.scope import Unavailable
-from ckpt_surgery.planner.entries import Entry
+from ckpt_surgery.planner.entries import Entry, Tree
 from ckpt_surgery.planner.evaluator import Evaluator, Names, x_of
 from ckpt_surgery.planner.problems import OPTIONAL
 from ckpt_surgery.planner.target import Target, own_value
+
+MISSING = "missing"
+"""Value of `fallback` by which the target's own value is the last resort."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,15 @@ class Filling:
 
 
 def filled(rules: Sequence[Rule], evaluator: Evaluator, target: Target) -> dict[str, Entry]:
-    """The entries that `fill` rules give, by target key. Problems are added to the evaluator's."""
+    """The entries that `fill` rules give, by target key, but for those with `fallback: missing`.
+
+    Problems are added to the evaluator's.
+    """
     given: dict[str, Entry] = {}
     fill_rules = [
-        FillRule(i, rule, evaluator, target) for i, rule in enumerate(rules) if rule.fill is not None
+        FillRule(i, rule, evaluator, target)
+        for i, rule in enumerate(rules)
+        if rule.fill is not None and rule.fallback != MISSING
     ]
     used: set[int] = set()
     for text, leaf in target.leaves.items():
@@ -45,11 +53,35 @@ def filled(rules: Sequence[Rule], evaluator: Evaluator, target: Target) -> dict[
     return given
 
 
+def last_resorts(
+    rules: Sequence[Rule], evaluator: Evaluator, target: Target, given: Collection[str], own: Tree
+) -> dict[str, Entry]:
+    """The entries that rules with `fallback: missing` give: where nothing else gives a leaf of the target.
+
+    `given`: keys that other rules give. `own`: source leaves that no rule has claimed. Problems are added to
+    the evaluator's.
+    """
+    entries: dict[str, Entry] = {}
+    for index, rule in enumerate(rules):
+        if rule.fill is None or rule.fallback != MISSING:
+            continue
+        fill_rule = FillRule(index, rule, evaluator, target, own)
+        matching = [leaf for text, leaf in target.leaves.items() if fill_rule.matches(text)]
+        if not matching:
+            fill_rule.note_unused(given)
+        for leaf in matching:
+            if leaf.key.text not in given and leaf.key.text not in entries:
+                filling = fill_rule.claim(leaf)
+                if filling is not None and filling.entry is not None:
+                    entries[leaf.key.text] = filling.entry
+    return entries
+
+
 class FillRule:
     """One `fill` rule, and the entries that it gives for leaves of the target."""
 
-    def __init__(self, index: int, rule: Rule, evaluator: Evaluator, target: Target):
-        """`index`: the number of the rule in its pass. `rule` has a `fill`."""
+    def __init__(self, index: int, rule: Rule, evaluator: Evaluator, target: Target, own: Tree | None = None):
+        """`index`: the number of the rule in its pass. `rule` has a `fill`. `own`: see `last_resorts`."""
         assert rule.fill is not None
         self.index = index
         self._rule = rule
@@ -57,6 +89,12 @@ class FillRule:
         self._evaluator = evaluator
         self._target = target
         self._trees = [evaluator.trees[name] for name in evaluator.sources_of(rule)]
+        if own is not None and rule.from_ is None and rule.source is None:
+            self._trees = [own]
+
+    def matches(self, text: str) -> bool:
+        """Whether the pattern matches a key of the target."""
+        return self._evaluator.match(self.index, ("fill",), self._pattern, text) is not None
 
     def claim(self, leaf: Leaf) -> Filling | None:
         """The rule's claim of a target leaf; None if it does not match, or if its `when` is false."""
@@ -89,7 +127,8 @@ class FillRule:
         """The entry for a target leaf; `offered` is the source leaf called `wanted`, if there is one."""
         rule, evaluator, text = self._rule, self._evaluator, leaf.key.text
         problems = evaluator.problems
-        if rule.fallback and self._target.policy.prefer == "source":
+        always = rule.fallback is True and self._target.policy.prefer == "source"
+        if always or (rule.fallback == MISSING and offered is None):
             if not self._target.has_value(leaf):
                 message = "the target has no value for it" if self._target.has_values else self._target.lack
                 error = PlanError(message, code=Code.NO_TARGET)

@@ -18,7 +18,7 @@ from ckpt_surgery.planner.braces import braces_of
 from ckpt_surgery.planner.claiming import Claims, Mirror, claim, mirrors_of
 from ckpt_surgery.planner.entries import CONVERT, Drop, Entry, Tree, not_held
 from ckpt_surgery.planner.evaluator import Evaluator
-from ckpt_surgery.planner.filling import filled
+from ckpt_surgery.planner.filling import filled, last_resorts
 from ckpt_surgery.planner.limits import check_leaves
 from ckpt_surgery.planner.problems import Problems
 from ckpt_surgery.planner.producing import produce
@@ -90,6 +90,9 @@ def run_pass(
         given = filled(rules, evaluator, target)
         made = produce(rules, claims, mirrors, evaluator)
         matched = _distinct(made.entries, rules, evaluator)
+        first = evaluator.trees[evaluator.first]
+        own = {text: entry for text, entry in first.items() if id(entry) not in claims.entries}
+        given |= last_resorts(rules, evaluator, target, given.keys() | matched.keys(), own)
         left = unclaimed([*given.values(), *matched.values()])
         _refuse_objects([*given.values(), *matched.values()], left, evaluator.problems)
         fit = fitted(evaluator, target, given, matched, left.kept)

@@ -18,16 +18,22 @@ from ckpt_surgery.core.keys import SEPARATOR
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.notices import FEW, Notice, few_keys, sentences
 from ckpt_surgery.core.problem_codes import Code
+from ckpt_surgery.core.text import shown
 from ckpt_surgery.functions.dtypes import Cast
-from ckpt_surgery.graph.nodes import Apply, Array, Read
+from ckpt_surgery.graph.nodes import Apply, Array, Read, reads
 from ckpt_surgery.language.models import TargetPolicy
 from ckpt_surgery.language.scope import Unavailable
 from ckpt_surgery.planner.dots import slashed
 from ckpt_surgery.planner.entries import HAS_ARRAY, KINDS, Drop, Entry, Tree, with_lists
 from ckpt_surgery.planner.evaluator import Evaluator, SourceLeaves
+from ckpt_surgery.planner.prefixes import Suggestion, suggestions
 from ckpt_surgery.planner.problems import MANY, Problems
 
 TARGET = "target"
+NOT_IN_TARGET = "not in target"
+"""Why a leaf is dropped whose key the target does not have."""
+ANOTHER_TAKEN = "another value was taken"
+"""Why a leaf is dropped whose key the target has, with a value from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,7 @@ def fitted(
     claims, under their own keys.
     """
     problems = evaluator.problems
+    rules_failed = not problems.is_empty
     surplus = [_surplus(entry, target) for text, entry in matched.items() if text not in target.leaves]
     for notice in surplus:
         problems.warn(notice)
@@ -137,9 +144,12 @@ def fitted(
             missing.append(text)
         else:
             tree[text] = chosen or own_value(leaf)
-    if missing and problems.is_empty:  # a rule that failed may be why they are missing
-        _note_missing(problems, target, missing, surplus)
-    return Fitted(tree, _drops(tree, target, [*matched.values(), *own.values()]))
+    drops = _drops(tree, target, [*matched.values(), *own.values()])
+    if missing and not rules_failed:  # a rule that failed may be why they are missing
+        _note_missing(problems, target, missing, surplus, own)
+    if target.policy.extra == "error":
+        _note_extra(evaluator, tree, drops)
+    return Fitted(tree, drops)
 
 
 def _surplus(entry: Entry, target: Target) -> Notice:
@@ -160,21 +170,67 @@ def _falls_back(target: Target, leaf: Leaf, offered: Entry | None) -> bool:
 
 
 def _note_missing(
-    problems: Problems, target: Target, missing: Sequence[str], surplus: Sequence[Notice]
+    problems: Problems,
+    target: Target,
+    missing: Sequence[str],
+    surplus: Sequence[Notice],
+    own: Mapping[str, Entry],
 ) -> None:
-    listed = f"nothing gives {few_keys(missing, MANY)} of the target ({len(missing):,} in all)"
-    if not any(target.has_value(target.leaves[text]) for text in missing):
-        why = ", which has no values for them" if target.has_values else f"; {target.lack}"
-        hint = "Add rules for them, or give a target that has values."
-        problems.general(Problem(listed + why, None, hint, Code.TARGET_MISSING))
-        return
+    """Note the leaves that nothing gives, with rules that give them where the source has them elsewhere.
+
+    Rules that take the target's own values are suggested for what a model has besides what was trained; for
+    most of a model they would make a checkpoint of random numbers.
+    """
+    leaves = "target leaf has" if len(missing) == 1 else "target leaves have"
+    listed = f"{len(missing):,} {leaves} no source: {few_keys(missing, MANY)}"
     others = "".join(f"; {sentence}" for sentence in sentences(surplus)[:FEW])
-    pattern = _pattern_of(missing, target.leaves.keys() - set(missing)).replace("'", "''")
-    hint = (
-        f"Add rules for them. `{{fill: '{pattern}', fallback: true}}` takes the target's own values; "
-        "`target: {missing: fallback}` does that for whatever is missing."
-    )
-    problems.general(Problem(listed + others, None, hint, Code.TARGET_MISSING))
+    rules = suggestions(missing, target.leaves, own)
+    left = set(missing).difference(*(rule.keys for rule in rules))
+    valued = [text for text in missing if text in left and target.has_value(target.leaves[text])]
+    hints = list(_hints(rules, len(missing)))
+    if left:
+        them = "the others" if rules else "them"
+        more = f"; the source has {few_keys(own)}" if own else ""
+        if not valued:
+            others += "; the target has no values for them" if target.has_values else f"; {target.lack}"
+            more = ", or give a target that has values"
+        elif 2 * len(valued) <= len(target.leaves):
+            pattern = _pattern_of(valued, target.leaves.keys() - set(valued)).replace("'", "''")
+            rule = f"{{fill: '{pattern}', fallback: true}}"
+            more = f"; where they are new in the model, `{rule}` takes the target's"
+        hints.append(f"Add rules for {them}{more}.")
+    problems.general(Problem(listed + others, None, " ".join(hints), Code.TARGET_MISSING))
+
+
+def _hints(rules: Sequence[Suggestion], count: int) -> Iterator[str]:
+    """Sentences about rules that give missing leaves. `count`: the number of all missing leaves."""
+    for i, rule in enumerate(rules):
+        given = len(rule.keys)
+        some = f"{given:,} of them" if given < count else "them" if count > 1 else "it"
+        where = f"`{shown(rule.example)}`" if given == 1 else f"`{shown(rule.example)}`, …"
+        yield f"The source has {some} {'also' if i else 'elsewhere'}, {where}: add the rule `{rule.rule}`."
+    if len(rules) == 1 and len(rules[0].keys) == count and rules[0].template == "\\1":
+        wrapper = rules[0].pattern.split(SEPARATOR)[0]
+        if rules[0].pattern == f"{wrapper}/(.*)":
+            yield f"Or give the target this level too: `{{'{wrapper}': target}}`."
+
+
+def _note_extra(evaluator: Evaluator, tree: Tree, drops: Sequence[Drop]) -> None:
+    """Note, under `extra: error`, the leaves that feed no output because the target lacks their keys."""
+    spared, used = evaluator.looked_up(), {id(r) for e in tree.values() for r in reads(e.value)}
+    extra = [
+        drop.entry.key.text
+        for drop in drops
+        if drop.why == NOT_IN_TARGET
+        and id(drop.entry) not in spared
+        and not any(id(read) in used for read in reads(drop.entry.value))
+    ]
+    if extra:
+        leaves = "1 leaf is" if len(extra) == 1 else f"{len(extra):,} leaves are"
+        message = f"`extra: error`, and {leaves} not in the target: {few_keys(extra, MANY)}"
+        hint = "Rename them, or drop them on purpose with a rule: `drop: true`."
+        place = evaluator.problems.loaded.place(("target", "extra"))
+        evaluator.problems.general(Problem(message, place, hint, Code.TARGET_EXTRA))
 
 
 def _pattern_of(missing: Iterable[str], others: Collection[str]) -> str:
@@ -269,7 +325,8 @@ def _disagree(problems: Problems, target: Target, entry: Entry, misfit: Notice) 
     if target.policy.on_shape_mismatch == "fallback":
         problems.warn(replace(misfit, after=f"{misfit.after}: the target's value is used"))
         return
-    hint = "Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`."
+    fill = f"{{fill: '{regex.escape(entry.key.text, special_only=True)}', fallback: true}}"
+    hint = f"Change the value with a rule; where the target's own value is meant, write `{fill}`."
     problems.about(entry, misfit, hint, Code.TARGET_MISFIT)
 
 
@@ -281,7 +338,7 @@ def _drops(tree: Tree, target: Target, offered: Iterable[Entry]) -> list[Drop]:
         if id(entry.value) in used:
             continue
         if entry.key.text in target.leaves:
-            drops.append(Drop(entry, entry.rule, "another value was taken"))
+            drops.append(Drop(entry, entry.rule, ANOTHER_TAKEN))
         else:
-            drops.append(Drop(entry, None, "not in target"))
+            drops.append(Drop(entry, None, NOT_IN_TARGET))
     return drops

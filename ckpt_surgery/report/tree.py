@@ -5,17 +5,12 @@ from dataclasses import dataclass, field
 
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.keys import SEPARATOR, natural_order
-from ckpt_surgery.core.leaves import Leaf, LeafKind
+from ckpt_surgery.core.leaves import Leaf
+from ckpt_surgery.core.parameters import is_parameter
 from ckpt_surgery.report.leaves import LeafRow, folded, leaf_row, look
 
 CUT = "…"
 """Last component of the pattern of subtrees that are shown as a whole."""
-
-OPTIMIZER = ("opt_state", "optimizer", "optimizer_state", "param_states", "mu", "nu")
-"""Components of keys that the states of optimizers are below: names of Optax, Flax, T5X and PyTorch."""
-
-_COUNTERS = frozenset({"bool", "int32", "int64", "uint32", "uint64"})
-"""Dtypes of counters, masks and indices; narrower integers can be quantized weights."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +77,10 @@ def dtype_totals(leaves: Iterable[Leaf]) -> dict[str, Total]:
 def parameters(leaves: Iterable[Leaf]) -> int:
     """Number of elements of the arrays that a model is made of.
 
-    These are all arrays but the states of optimizers, which are known by their names, and counters, masks and
-    indices: booleans and integers of 32 and 64 bits.
+    These are all arrays but the states of optimizers and the variables that are not trained, which are known
+    by their names, and counters, masks and indices: booleans and integers of 32 and 64 bits.
     """
-    return sum(elements_of(leaf) for leaf in leaves if _is_parameter(leaf))
-
-
-def _is_parameter(leaf: Leaf) -> bool:
-    if leaf.kind is not LeafKind.ARRAY or leaf.spec is None or leaf.spec.dtype.name in _COUNTERS:
-        return False
-    return not any(name in OPTIMIZER for name in leaf.key.names)
+    return sum(elements_of(leaf) for leaf in leaves if is_parameter(leaf))
 
 
 def subtrees(leaves: Iterable[Leaf], depth: int | None = None) -> tuple[Subtree, ...]:

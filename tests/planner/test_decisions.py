@@ -388,7 +388,7 @@ def test_a_shape_that_disagrees() -> None:
 
 def test_a_target_that_is_only_a_listing() -> None:
     assert fates(plan_of("version: 1\n", ["a"], target=["a"], readable=False)) == {"a": "kept"}
-    with pytest.raises(PlanError, match="nothing gives `b`"):
+    with pytest.raises(PlanError, match="no source: `b`"):
         plan_of("version: 1\n", ["a"], target=["a", "b"], readable=False)
 
 

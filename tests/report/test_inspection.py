@@ -87,6 +87,7 @@ def test_it_is_as_documented():
             },
         ],
         "unusual": None,
+        "warnings": [],
     }
 
 

@@ -1,0 +1,214 @@
+"""Targets whose names do not fit the source: what is refused, what is suggested, what is warned of."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+
+import ckpt_surgery
+from ckpt_surgery.core.errors import PlanError, Problem
+from ckpt_surgery.core.problem_codes import Code
+from tests.support.checkpoints import quiet
+from tests.support.command_line import run
+
+Tree = Any
+
+
+def params(value: float) -> Tree:
+    return {
+        "conv": {"kernel": np.full((3, 4), value, np.float32), "bias": np.full(4, value, np.float32)},
+        "bn": {"scale": np.full(4, value, np.float32), "bias": np.full(4, value + 1, np.float32)},
+    }
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training state that Orbax wrote."""
+    path = tmp_path_factory.mktemp("unfit") / "run"
+    state = {"params": params(1), "opt_state": optax.adam(1e-3).init(params(0)), "step": 7}
+    with quiet(), ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(path, state)
+    return path
+
+
+def problems_of(make: Callable[[], Any]) -> tuple[Problem, ...]:
+    with pytest.raises(PlanError) as caught:
+        make()
+    return caught.value.problems
+
+
+def suggested(problem: Problem) -> dict[str, str]:
+    """The rule in a hint, as it would be pasted."""
+    import yaml
+
+    text = (problem.hint or "").split("`")[3 if "elsewhere" in (problem.hint or "") else 1]
+    rule: dict[str, str] = yaml.safe_load(text)
+    return rule
+
+
+@pytest.mark.parametrize("recipe", [None, {"version": 1, "target": {"dtype": "source"}}])
+def test_the_hint_for_a_state_without_its_wrapper_gives_the_right_model(saved: Path, recipe: Any) -> None:
+    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))
+    assert problem.code is Code.TARGET_MISSING
+    assert "fallback" not in (problem.hint or "")
+    rule = suggested(problem)
+    assert rule == {"match": "params/(.*)", "to": "\\1"}
+    restored = ckpt_surgery.restore({"version": 1, "rules": [rule]}, saved, target=params(0))
+    jax.tree.map(np.testing.assert_array_equal, restored, params(1))
+
+
+def test_the_same_at_the_command_line(saved: Path, tmp_path: Path) -> None:
+    ocp.PyTreeCheckpointer().save(tmp_path / "target", params(0))
+    (tmp_path / "empty.yaml").write_text("version: 1\n")
+    done = run("plan", tmp_path / "empty.yaml", saved, "--target", tmp_path / "target")
+    assert done.exit_code == 2
+    assert r"{match: 'params/(.*)', to: '\1'}" in done.stderr.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"rules": [{"fill": ".*", "fallback": True}]},
+        {"target": {"missing": "fallback"}},
+        {"rules": [{"fill": ".*", "fallback": "missing"}]},
+    ],
+)
+def test_a_run_that_uses_nothing_of_its_source_is_refused(saved: Path, recipe: dict[str, Any]) -> None:
+    recipe = {"version": 1, **recipe}
+    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, saved, target=params(0)))
+    assert problem.code is Code.SOURCE_UNUSED
+    assert suggested(problem) == {"match": "params/(.*)", "to": "\\1"}
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"target": {"prefer": "target"}},
+        {"target": {"missing": "fallback"}, "rules": [{"match": ".*", "drop": True}]},
+        {"target": {"missing": "fallback"}, "unmatched": "drop"},
+    ],
+)
+def test_a_source_may_be_dropped_on_purpose(saved: Path, recipe: dict[str, Any]) -> None:
+    restored = ckpt_surgery.restore({"version": 1, **recipe}, saved, target=params(0))
+    jax.tree.map(np.testing.assert_array_equal, restored, params(0))
+
+
+def test_a_second_source_that_nothing_reads_is_refused() -> None:
+    recipe = {"version": 1, "sources": ["base", "lora"], "rules": [{"match": "w", "value": "x * 2"}]}
+    trees = {"w": np.ones(2, np.float32)}, {"a": np.ones(2, np.float32)}
+    (problem,) = problems_of(lambda: ckpt_surgery.restore(recipe, *trees))
+    assert (problem.code, "`lora`" in problem.message) == (Code.SOURCE_UNUSED, True)
+    recipe["rules"].append({"match": ".*", "source": "lora", "drop": True})
+    np.testing.assert_array_equal(ckpt_surgery.restore(recipe, *trees)["w"], [2, 2])
+    no_arrays = trees[0], {"note": "text"}
+    assert ckpt_surgery.restore({**recipe, "rules": recipe["rules"][:1]}, *no_arrays)["w"].shape == (2,)
+
+
+def warnings_of(recipe: dict[str, Any], source: Any, target: Tree) -> list[str]:
+    plans: list[ckpt_surgery.Plan] = []
+    ckpt_surgery.restore({"version": 1, **recipe}, source, target=target, on_plan=plans.append)
+    return [warning for warning in plans[0].warnings if "target's own" in warning]
+
+
+BLANKET = [{"target": {"missing": "fallback"}}, {"rules": [{"fill": ".*", "fallback": "missing"}]}]
+
+
+@pytest.mark.parametrize("recipe", BLANKET)
+def test_a_model_that_is_mostly_the_targets_is_warned_of(recipe: dict[str, Any]) -> None:
+    target = {"a": np.zeros(4), "b": np.zeros(6)}
+    (warning,) = warnings_of(recipe, {"a": np.ones(4)}, target)
+    assert warning.startswith("6 of 10 elements of parameters (60%) ")
+    assert warnings_of(recipe, {"b": np.ones(6)}, target) == []
+
+
+def test_a_new_optimizer_is_no_reason_to_warn(saved: Path) -> None:
+    target = {"params": params(0), "opt_state": optax.adam(1e-3).init(params(5)), "step": 0}
+    rules = [{"fill": "opt_state/.*", "fallback": True}]
+    assert warnings_of({"rules": rules}, saved, target) == []
+    without = {"params": params(1), "step": 7}
+    assert warnings_of({"target": {"missing": "fallback"}}, without, target) == []
+
+
+def test_wrong_shapes_and_missing_leaves_are_told_together() -> None:
+    source, target = {"a": np.ones(2)}, {"a": np.ones(3), "b": np.ones(2), "c": np.ones(4)}
+    found = problems_of(lambda: ckpt_surgery.restore(None, source, target=target))
+    assert {problem.code for problem in found} == {Code.TARGET_MISFIT, Code.TARGET_MISSING}
+    assert any("`b`, `c`" in problem.message for problem in found)
+
+
+# --- fallback: missing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        ([], {"a": 1, "b": 2, "new": 9}),
+        ([{"match": "b", "to": "new"}], {"a": 1, "b": 9, "new": 2}),  # never instead of a rename's output
+        ([{"fill": "new", "from": "a"}], {"a": 1, "b": 2, "new": 1}),  # another fill wins, wherever it stands
+    ],
+)
+def test_the_last_resort_is_the_targets_own_value(rules: list[Any], wanted: dict[str, float]) -> None:
+    source = {"a": np.full(3, 1.0), "b": np.full(3, 2.0)}
+    target = {key: np.full(3, 9.0) for key in ("a", "b", "new")}
+    for ordered in (
+        [{"fill": ".*", "fallback": "missing"}, *rules],
+        [*rules, {"fill": ".*", "fallback": "missing"}],
+    ):
+        restored = ckpt_surgery.restore({"version": 1, "rules": ordered}, source, target=target)
+        assert {key: float(value[0]) for key, value in restored.items()} == wanted
+
+
+def test_the_last_resort_with_from_and_a_value() -> None:
+    source, target = {"old/a": np.full(3, 1.0)}, {"new/a": np.full(3, 9.0), "new/b": np.full(3, 9.0)}
+    rule = {"fill": "new/(.*)", "from": "old/\\1", "value": "x * 4", "fallback": "missing"}
+    restored = ckpt_surgery.restore({"version": 1, "rules": [rule]}, source, target=target)
+    assert (float(restored["new/a"][0]), float(restored["new/b"][0])) == (4, 9)  # the value is for the source
+
+
+@pytest.mark.parametrize("unmatched", ["keep", "drop", "error"])
+def test_the_last_resort_takes_a_leaf_of_the_source_under_any_policy(unmatched: str) -> None:
+    recipe = {"version": 1, "unmatched": unmatched, "rules": [{"fill": ".*", "fallback": "missing"}]}
+    target = {"a": np.full(3, 9.0), "b": np.full(3, 9.0)}
+    restored = ckpt_surgery.restore(recipe, {"a": np.full(3, 1.0)}, target=target)
+    assert (float(restored["a"][0]), float(restored["b"][0])) == (1, 9)
+
+
+def test_a_last_resort_without_a_value_or_a_leaf_is_refused() -> None:
+    rule = {"fill": "b", "fallback": "missing"}
+    target = {"a": np.ones(3), "b": jax.ShapeDtypeStruct((3,), np.float32)}
+    found = problems_of(
+        lambda: ckpt_surgery.restore({"version": 1, "rules": [rule]}, {"a": np.ones(3)}, target=target)
+    )
+    assert [problem.code for problem in found] == [Code.NO_TARGET]
+    wrong = {"version": 1, "rules": [{"fill": "c", "fallback": "missing"}]}
+    found = problems_of(lambda: ckpt_surgery.restore(wrong, {"a": np.ones(3)}, target={"a": np.ones(3)}))
+    assert [problem.code for problem in found] == [Code.CLAIMS_NOTHING]
+
+
+# --- extra --------------------------------------------------------------------------------------------------
+
+
+def strict(source: Tree, rules: list[Any], target: Tree) -> Any:
+    recipe = {"version": 1, "target": {"extra": "error"}, "rules": rules}
+    return ckpt_surgery.restore(recipe, source, target=target)
+
+
+def test_variables_that_the_model_lacks_are_an_error_where_the_recipe_says_so() -> None:
+    source, target = {"a": np.ones(3), "old": np.ones(2), "step": 1}, {"a": np.zeros(3)}
+    assert set(ckpt_surgery.restore(None, source, target=target)) == {"a"}
+    (problem,) = problems_of(lambda: strict(source, [], target))
+    assert problem.code is Code.TARGET_EXTRA
+    assert "`old`, `step`" in problem.message
+    assert problem.place is not None
+    assert problem.place.path == "target.extra"
+    (problem,) = problems_of(lambda: strict(source, [{"match": "(old|step)", "to": "x/\\1"}], target))
+    assert "`x/old`, `x/step`" in problem.message
+    dropped = strict(source, [{"match": "old|step", "drop": True}], target)
+    np.testing.assert_array_equal(dropped["a"], np.ones(3))
+    looked_up = strict(source, [{"fill": "a", "value": "x * source['step'] + sum(source['old'])"}], target)
+    np.testing.assert_array_equal(looked_up["a"], np.full(3, 3.0))
