@@ -16,7 +16,6 @@ from ckpt_surgery.engine.resources import default_memory
 from ckpt_surgery.formats import registry as formats
 from ckpt_surgery.matching import check_matched, matching, selected
 from ckpt_surgery.opening import opened, without_values
-from ckpt_surgery.remarks import about_source, chosen_items
 from ckpt_surgery.report.differences import Difference, Holds, diff_trees
 from ckpt_surgery.report.distances import Tolerance
 from ckpt_surgery.report.leaves import Statistics, Unread
@@ -25,6 +24,7 @@ from ckpt_surgery.report.tree import Subtree, name_order, parameters, subtrees
 from ckpt_surgery.report.unusual import Unusual, unusual
 from ckpt_surgery.report.values import statistics, value_differences
 from ckpt_surgery.requests import checkpoint_or_tree
+from ckpt_surgery.source_warnings import about_source, chosen_items
 from ckpt_surgery.storage.views import forget
 
 SortBy = Literal["size", "name"]

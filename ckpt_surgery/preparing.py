@@ -37,15 +37,10 @@ from ckpt_surgery.planner.resharding import without_shardings
 from ckpt_surgery.planner.shares import check_sources_used, target_share
 from ckpt_surgery.planner.target import TARGET, Target, listed_target
 from ckpt_surgery.provenance import configs_of, noted
-from ckpt_surgery.remarks import (
-    chosen_items,
-    dequantized,
-    disguised_bfloat16,
-    filled_chunks,
-    unread_weights,
-)
+from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.replacing import check_step_is_new, replaceable
 from ckpt_surgery.requests import InMemory, Request
+from ckpt_surgery.source_warnings import chosen_items, unread_weights
 from ckpt_surgery.storage.listing import is_directory, real_path
 
 NO_RECIPE = "(none)"

@@ -1,8 +1,7 @@
 """Warnings of a plan that is correct and may still surprise."""
 
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from ckpt_surgery.core.arrays import grid_counts
@@ -10,17 +9,14 @@ from ckpt_surgery.core.errors import PlanError, Problem, SourceError
 from ckpt_surgery.core.folding import ShownKey
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.notices import few_keys
-from ckpt_surgery.core.protocols import ChosenSource, ConvertingSource, Source, StoredType, UntypedSource
-from ckpt_surgery.core.text import few, shown
+from ckpt_surgery.core.protocols import ConvertingSource, Source, StoredType
 from ckpt_surgery.formats import registry as formats
-from ckpt_surgery.formats.shared.steps import holds_no_model
 from ckpt_surgery.graph.nodes import reads
 from ckpt_surgery.live.source import FORMAT as TREE
-from ckpt_surgery.live.source import TreeSource
 from ckpt_surgery.planner.disguised import converted, used_as_integers
 from ckpt_surgery.planner.plan import Plan, Transfer
 from ckpt_surgery.report.leaves import folded
-from ckpt_surgery.storage.listing import is_directory, names_in, real_path
+from ckpt_surgery.source_warnings import disguised, suspects_in
 
 MOST_PATTERNS = 3
 """Number of patterns of keys that a warning lists."""
@@ -98,7 +94,7 @@ def disguised_bfloat16(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, 
 
     Raises PlanError where such integers become floating-point numbers: they would be wrong.
     """
-    suspects = {name: _suspects(source) for name, source in sources.items()}
+    suspects = {name: suspects_in(source) for name, source in sources.items()}
     if not any(suspects.values()):
         return ()
     wrong = converted(plan, suspects)
@@ -108,63 +104,7 @@ def disguised_bfloat16(plan: Plan, sources: Mapping[str, Source]) -> tuple[str, 
             "bfloat16 as uint16, and the numbers would be wrong",
             hint="Read them as bfloat16: `uint16=\"bfloat16\"`, or `bitcast(x, 'bfloat16')` in the rule.",
         )
-    return _disguised(used_as_integers(plan, suspects))
-
-
-def _disguised(count: int) -> tuple[str, ...]:
-    if not count:
-        return ()
-    leaves, them = ("1 leaf is", "it") if count == 1 else (f"{count:,} leaves are", "them")
-    return (f"{leaves} uint16: T5X kept bfloat16 so; `input: {{uint16: bfloat16}}` reads {them} back",)
-
-
-def _suspects(source: Source) -> Set[str]:
-    return source.disguised_bfloat16() if isinstance(source, UntypedSource) else frozenset()
-
-
-def chosen_items(sources: Iterable[Source]) -> tuple[str, ...]:
-    """A note for each source of which an item was taken because it holds the model, and others do not."""
-    others = {
-        source: [name for name in source.choices().items if holds_no_model(name)]
-        for source in sources
-        if isinstance(source, ChosenSource) and source.item is not None and not holds_no_model(source.item)
-    }
-    return tuple(
-        f"{shown(source.path)}: the item `{shown(source.item or '')}` is read, as it holds the model, not "
-        f"{few(names)}"
-        for source, names in others.items()
-        if names
-    )
-
-
-WEIGHT_SUFFIXES = frozenset({".safetensors", ".bin", ".pt", ".pth", ".msgpack", ".npz", ".gguf", ".h5"})
-"""Suffixes of files of weights that lie side by side in the directory of a model."""
-
-
-def _unread_files(source: Source) -> list[str]:
-    """Names of the files of weights that lie beside those of the source, in the directory that was given.
-
-    Files of other formats do not count: models come in several.
-    """
-    if isinstance(source, TreeSource) or not is_directory(source.path):
-        return []
-    root = real_path(source.path)
-    read = {os.path.basename(file) for file in source.files() if os.path.dirname(file) in (root, source.path)}
-    suffixes = {os.path.splitext(name)[1] for name in read} & WEIGHT_SUFFIXES
-    if not suffixes:
-        return []
-    return [name for name in names_in(root) if os.path.splitext(name)[1] in suffixes and name not in read]
-
-
-def unread_weights(sources: Iterable[Source]) -> tuple[str, ...]:
-    """A warning for each source whose directory holds weights that do not belong to it."""
-    unread = ((source.path, _unread_files(source)) for source in sources)
-    return tuple(f"not read, as they are not part of {path}: {few(names)}" for path, names in unread if names)
-
-
-def about_source(source: Source) -> tuple[str, ...]:
-    """The warnings about a source that hold whatever is done with it."""
-    return (*unread_weights([source]), *_disguised(len(_suspects(source))))
+    return disguised(used_as_integers(plan, suspects))
 
 
 def without_checksums(plan: Plan, zarr: int) -> tuple[str, ...]:

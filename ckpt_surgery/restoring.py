@@ -40,8 +40,9 @@ from ckpt_surgery.preparing import (
     open_inputs,
     repeated_sources,
 )
-from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks, unread_weights
+from ckpt_surgery.remarks import dequantized, disguised_bfloat16, filled_chunks
 from ckpt_surgery.requests import InMemory, Request, checkpoint_or_tree, requested
+from ckpt_surgery.source_warnings import unread_weights
 from ckpt_surgery.storage.listing import data_file
 
 

@@ -169,7 +169,10 @@ def test_what_was_chosen_is_in_the_plan(checkpoint: Checkpoint, recipe: Callable
 def test_two_steps_of_one_directory_are_two_sources(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    path, source = recipe("version: 1\nsources: [a, b]\nrules: []\n"), checkpoint("steps")
+    path, source = (
+        recipe("version: 1\nsources: [a, b]\nrules: [{match: big, when: has(b['big'])}]\n"),
+        checkpoint("steps"),
+    )
     plan = ckpt_surgery.plan(path, source / "3", source / "10")
     assert plan.warnings == ()
     told = f"the sources `a`, `b` are the same checkpoint, {source}"

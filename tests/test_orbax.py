@@ -108,7 +108,7 @@ def test_version_1_loads_by_a_recipe(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_fails_is_the_error_of_the_restore(old: Path) -> None:
-    with manager(old) as ours, pytest.raises(PlanError, match="nothing gives `c`"):
+    with manager(old) as ours, pytest.raises(PlanError, match="no source: `c`"):
         ours.restore(1, args=RecipeRestore(RECIPE, {**NEW, "c": NEW["b"]}))
 
 

@@ -8,10 +8,12 @@ import gc
 import importlib
 import os
 import pkgutil
+import shlex
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import click
@@ -21,7 +23,7 @@ from ckpt_surgery.cli.console import PUBLISHED, Settings, print_errors, problem_
 from ckpt_surgery.cli.options import global_options
 from ckpt_surgery.cli.problem_reports import requested, write_failure
 from ckpt_surgery.cli.streams import guard, unwritten
-from ckpt_surgery.core.errors import Interrupted, Problem, StorageError, SurgeryError
+from ckpt_surgery.core.errors import GO_ON, Interrupted, Problem, StorageError, SurgeryError
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.text import did_you_mean, shown
@@ -31,6 +33,9 @@ COMPLETE = "_CKPT_SURGERY_COMPLETE"
 """Variable in which a shell asks for completions."""
 REPORT = "report"
 """Name of the format of problems in the context's `meta`."""
+ARGUMENTS = "arguments"
+"""Name of the program's arguments in the context's `meta`."""
+RESUME = "--resume"
 INTERNAL = 1
 KEYBOARD_INTERRUPT = 130
 
@@ -66,6 +71,7 @@ class Commands(click.Group):
         # Read before click parses: a wrong option must not exit with 2, which means "changes" here.
         ctx.meta[PROGRAM] = "--detailed-exitcode" in args
         ctx.meta[REPORT] = requested(args)
+        ctx.meta[ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
@@ -105,10 +111,19 @@ class Commands(click.Group):
 
 
 def _report(error: SurgeryError, ctx: click.Context) -> int:
-    _tell(problem_texts(error.problems), ctx)
+    problems = [_with_command(problem, ctx.meta[ARGUMENTS]) for problem in error.problems]
+    _tell(problem_texts(problems), ctx)
     code = 128 + error.signal_number if isinstance(error, Interrupted) else error.exit_code
-    _write(error.problems, code, ctx)
+    _write(problems, code, ctx)
     return code
+
+
+def _with_command(problem: Problem, arguments: Sequence[str]) -> Problem:
+    """The problem; where what was done is kept, with the command that goes on from there."""
+    if not (problem.hint or "").endswith(GO_ON):
+        return problem
+    again = (PROGRAM, *arguments, *([] if RESUME in arguments else [RESUME]))
+    return replace(problem, hint=f"Go on from there: {shlex.join(again)}")
 
 
 def _write(problems: Sequence[Problem], code: int, ctx: click.Context) -> None:

@@ -144,6 +144,10 @@ class StorageError(SurgeryError):
     code = Code.STORAGE
 
 
+GO_ON = "Run the same again with `resume=True` to go on from there."
+"""Hint of an error after which what was done is kept."""
+
+
 class Interrupted(SurgeryError):
     """A signal, such as that of Ctrl-C, ended the run. The command line exits with 128 and its number."""
 

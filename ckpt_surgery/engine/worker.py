@@ -85,6 +85,9 @@ def work(
         if notes is not None:
             notes.close()
         raise
+    # What is verified and published next may be interrupted too, and a run may be resumed from there.
+    if notes is not None:
+        notes.close()
     writer.flush()
     return tracker.part(name)
 

@@ -2,10 +2,13 @@
 
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import flax.serialization
 import jax.numpy as jnp
@@ -13,6 +16,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from ckpt_surgery import api
+from ckpt_surgery.core.errors import Interrupted
+from ckpt_surgery.engine import worker
+from tests.support.checkpoints import restored
 from tests.support.command_line import run
 
 RECIPE = r"""
@@ -412,3 +419,27 @@ def test_hostile_keys_are_escaped(tmp_path):
     assert "\x1b[31m" not in done.stdout
     document = json.loads(run("inspect", path, "--json").stdout)
     assert {leaf["key"] for leaf in document["leaves"]} == {"[red]a", "b\x1b[31m"}
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even while the result is verified, after less was written than is noted at once."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("in.npz", **{"a b": np.arange(6.0)})
+    verified = api.completed
+
+    def stopped(*arguments: Any, **options: Any) -> Any:
+        raise Interrupted(signal.SIGTERM, "stopped by SIGTERM")
+
+    monkeypatch.setattr(api, "completed", stopped)
+    command = ["apply", "-e", "a b = x * 2", "in.npz", "out"]
+    done = run(*command)
+    assert done.exit_code == 128 + signal.SIGTERM
+    (hint,) = (line.strip() for line in done.stderr.splitlines() if "Go on from there" in line)
+    words = shlex.split(hint.partition(": ")[2])
+    assert words == ["ckpt-surgery", *command, "--resume"]
+    monkeypatch.setattr(api, "completed", verified)
+    writes: list[Any] = []
+    monkeypatch.setattr(worker, "evaluate", lambda *given: writes.append(given))
+    again = run(*words[1:])
+    assert (again.exit_code, writes) == (0, []), again.output
+    np.testing.assert_array_equal(restored(tmp_path / "out")["a b"], np.arange(6.0) * 2)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ckpt_surgery.core.errors import (
+    GO_ON,
     DestinationError,
     Interrupted,
     StorageError,
@@ -257,7 +258,7 @@ def _tell_kept(staging: Staging, failure: BaseException) -> None:
     add(
         failure,
         f"what was written is kept in {path_text(staging.directory)}{_finished(staging.directory)}",
-        hint="Run the same again with `resume=True` to go on from there.",
+        hint=GO_ON,
     )
 
 

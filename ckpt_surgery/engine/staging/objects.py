@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ckpt_surgery.core.errors import (
+    GO_ON,
     DestinationError,
     Interrupted,
     SourceError,
@@ -372,7 +373,7 @@ def _clean_up(staging: ObjectStaging | None, lock: ObjectLock, failure: BaseExce
             add(
                 failure,
                 f"what was written is kept below {shown(staging.url)}",
-                hint="Run the same again with `resume=True` to go on from there.",
+                hint=GO_ON,
             )
         else:
             left = _removed(staging)
