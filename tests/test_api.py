@@ -170,7 +170,7 @@ def test_two_steps_of_one_directory_are_two_sources(
     checkpoint: Checkpoint, recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:
     path, source = (
-        recipe("version: 1\nsources: [a, b]\nrules: [{match: big, when: has(b['big'])}]\n"),
+        recipe("version: 1\nsources: [a, b]\nrules: [{match: big, value: \"x + b['big']\"}]\n"),
         checkpoint("steps"),
     )
     plan = ckpt_surgery.plan(path, source / "3", source / "10")

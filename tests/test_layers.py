@@ -47,6 +47,7 @@ OF_API = {
         "readback",
         "records",
         "remarks",
+        "source_warnings",
     ),
     *("replacing", "requests", "restoring", "resuming", "saved_plans", "sharing", "structure", "verifying"),
     *("clusters", "completing", "inferring", "shard_jobs", "shard_places", "sharded", "stages"),

@@ -141,7 +141,7 @@ def fitted(
         )
         chosen = None if offered is None else _conformed(problems, target, leaf, offered)
         if chosen is None and not _falls_back(target, leaf, offered):
-            missing.append(text)
+            missing += [text] if offered is None else []  # what does not fit is noted already
         else:
             tree[text] = chosen or own_value(leaf)
     drops = _drops(tree, target, [*matched.values(), *own.values()])

@@ -193,7 +193,8 @@ finally:
             "      - match: params/head/kernel\n"
             "        ^\n"
             "  `params/dense/kernel` has shape [2, 4], the target has [4, 2]\n"
-            "  Change the value with a rule, or write `target: {on_shape_mismatch: fallback}`.\n"
+            "  Change the value with a rule; where the target's own value is meant, write "
+            "`{fill: 'params/dense/kernel', fallback: true}`.\n"
             "reads: 0\n",
         ),
     ],
