@@ -15,6 +15,7 @@ from ckpt_surgery.core.errors import PlanError, SourceError, UsageError
 from ckpt_surgery.core.leaves import Leaf
 from ckpt_surgery.core.memory import memory_errors
 from ckpt_surgery.core.notices import few_keys
+from ckpt_surgery.core.optimizer_states import as_containers, as_state_dict
 from ckpt_surgery.core.problem_codes import Code
 from ckpt_surgery.core.protocols import Source
 from ckpt_surgery.destinations import DEFAULT_FORMAT, Publication, destination, resolved
@@ -27,7 +28,7 @@ from ckpt_surgery.language.hooks import HookFile
 from ckpt_surgery.language.loading import LoadedRecipe, parse_recipe
 from ckpt_surgery.language.models import InputPolicy, TargetPolicy
 from ckpt_surgery.layer_stacks import with_scan_layers
-from ckpt_surgery.opening import on_disk, opened, opened_sources, target_leaves, without_values
+from ckpt_surgery.opening import in_memory, on_disk, opened, opened_sources, target_leaves, without_values
 from ckpt_surgery.planner.decisions import Watch
 from ckpt_surgery.planner.listings import is_listing, read_listing
 from ckpt_surgery.planner.options import DestinationOptions, Prepared
@@ -116,6 +117,7 @@ def prepare(request: Request, watch: Watch = lambda run: None) -> Prepared:
         loaded = replace(loaded, recipe=without_shardings(loaded.recipe))
     options = resolved(request, loaded.recipe.output)
     inputs = open_inputs(request, loaded)
+    inputs = replace(inputs, listings=_spelled_for(options.format, inputs))
     loaded, sources = inputs.loaded, inputs.sources
     memory = request.memory or default_memory()
     workers = request.workers or default_workers()
@@ -200,6 +202,20 @@ def _check_target_is_named(request: Request, loaded: LoadedRecipe) -> None:
                 hint="If it is the target, say so: `target=…`.",
                 code=Code.UNKNOWN_SOURCE,
             )
+
+
+def _spelled_for(format: str, inputs: Inputs) -> Mapping[str, Mapping[str, Leaf]]:
+    """The listings, with the states of optimizers spelled as readers of the destination's format expect."""
+    spelled: dict[str, Mapping[str, Leaf]] = {}
+    if not formats.named(format).holds_empty:
+        return inputs.listings
+    for name, leaves in inputs.listings.items():
+        source = inputs.sources[name]
+        if not in_memory(source) and formats.named(source.format).holds_empty:
+            lists = formats.named(source.format).holds_lists, formats.named(format).holds_lists
+            leaves = {(True, False): as_state_dict, (False, True): as_containers}.get(lists, dict)(leaves)
+        spelled[name] = leaves
+    return spelled
 
 
 def loaded_recipe(request: Request) -> LoadedRecipe:

@@ -1,0 +1,129 @@
+"""The states of optimizers as Flax's state dicts and as Orbax have them: the same trees, spelled differently.
+
+Flax turns tuples and lists into dicts with the keys `0`, `1`, …, and named tuples without fields, such as
+`optax.EmptyState`, into empty dicts; `from_state_dict` insists on both. Orbax keeps lists, and stores named
+tuples without fields as None. Only within the state of an optimizer is it known which is meant: a dict with
+such keys elsewhere may well be one.
+
+Source of the conventions: flax 0.12 (`flax.serialization`), orbax-checkpoint 0.12.8.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+
+from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.leaves import Leaf, LeafKind
+
+STATES = frozenset({"opt_state", "opt_states", "optimizer_state"})
+"""Components of keys that the states of optimizers are below."""
+NONE, DICT = "None", "Dict"
+
+Path = tuple[str, ...]
+
+
+def as_state_dict(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
+    """The leaves of an Orbax checkpoint as Flax restores them: None within an optimizer's state is `{}`."""
+    return _with_empty(leaves, NONE, DICT)
+
+
+def as_containers(leaves: Mapping[str, Leaf]) -> dict[str, Leaf]:
+    """The leaves of Flax's state dict as Orbax restores them.
+
+    Within an optimizer's state `{}` is None, and a dict with the keys `0` to `n - 1` is a list, except inside
+    subtrees that mirror the parameters: moments have the names of layers.
+    """
+    lists = _lists(leaves)
+    known = {text: replace(leaf, key=_with_lists(leaf.key, lists)) for text, leaf in leaves.items()}
+    return _with_empty(known, DICT, NONE)
+
+
+def _with_empty(leaves: Mapping[str, Leaf], old: str, new: str) -> dict[str, Leaf]:
+    """The leaves with empty nodes of one kind as another, within optimizers' states.
+
+    A mirrored subtree keeps those that the parameters have too.
+    """
+    kept = {leaf.key.names for leaf in leaves.values() if leaf.empty == old and _root(leaf.key.names) is None}
+
+    def is_changed(leaf: Leaf) -> bool:
+        root = _root(leaf.key.names)
+        if leaf.empty != old or root is None:
+            return False
+        below = leaf.key.names[len(root) :]
+        return not any(below[-len(names) + 1 :] == names[1:] for names in kept if len(names) > 1)
+
+    return {text: replace(leaf, empty=new) if is_changed(leaf) else leaf for text, leaf in leaves.items()}
+
+
+def _root(names: Path) -> Path | None:
+    """The key of the optimizer's state that a leaf belongs to; None for other leaves."""
+    return next((names[: i + 1] for i, name in enumerate(names) if name in STATES), None)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A subtree beside an optimizer's state, such as `params`: keys relative to it."""
+
+    leaves: Set[Path]
+    containers: Set[Path]
+
+    def holds(self, key: Path) -> bool:
+        """Whether a key is that of a container, or of a leaf, or lies below a leaf."""
+        return key in self.containers or any(key[:i] in self.leaves for i in range(1, len(key) + 1))
+
+
+def _lists(leaves: Mapping[str, Leaf]) -> Set[Path]:
+    """The containers within optimizers' states that are lists.
+
+    They have the keys `0` to `n - 1`. Containers of parameters, in subtrees with all their keys, are none.
+    """
+    children: dict[Path, dict[str, None]] = defaultdict(dict)
+    below: dict[Path, list[Leaf]] = defaultdict(list)
+    for leaf in leaves.values():
+        for container in _containers(leaf.key.names):
+            children[container][leaf.key.names[len(container)]] = None
+            below[container].append(leaf)
+    trees = {root: _parameters(root, leaves) for root in {_root(container) for container in below}}
+    mirrors = {one: _mirrored(one, found, trees[_root(one)]) for one, found in below.items()}
+
+    def is_mirrored(container: Path) -> bool:
+        above = ((container[i:], mirrors.get(container[:i])) for i in range(len(container) + 1))
+        return any(tree is not None and key in tree.containers for key, tree in above)
+
+    numbered = (one for one, names in children.items() if set(names) == set(map(str, range(len(names)))))
+    return frozenset(container for container in numbered if not is_mirrored(container))
+
+
+def _containers(names: Path) -> Iterator[Path]:
+    """The keys of the containers within an optimizer's state that a leaf lies in, that state included."""
+    root = _root(names)
+    if root is not None:
+        yield from (names[:i] for i in range(len(root), len(names)))
+
+
+def _parameters(root: Path | None, leaves: Mapping[str, Leaf]) -> list[Parameters]:
+    """The subtrees beside an optimizer's state."""
+    assert root is not None
+    level = len(root)
+    keys: dict[Path, set[Path]] = defaultdict(set)
+    for leaf in leaves.values():
+        names = leaf.key.names
+        if names[: level - 1] == root[:-1] and names[:level] != root and len(names) > level:
+            keys[names[:level]].add(names[level:])
+    return [
+        Parameters(found, frozenset(key[:i] for key in found for i in range(len(key))))
+        for found in keys.values()
+    ]
+
+
+def _mirrored(container: Path, leaves: list[Leaf], trees: list[Parameters]) -> Parameters | None:
+    """The parameters whose keys all leaves of a container have; masked leaves may be empty nodes."""
+    keys = [leaf.key.names[len(container) :] for leaf in leaves]
+    if all(leaf.kind is LeafKind.EMPTY for leaf in leaves):
+        return None
+    return next((tree for tree in trees if all(map(tree.holds, keys))), None)
+
+
+def _with_lists(key: Key, lists: Set[Path]) -> Key:
+    sequences = tuple(known or key.names[:i] in lists for i, known in enumerate(key.sequences))
+    return key if sequences == key.sequences else Key(key.names, sequences)
