@@ -239,4 +239,6 @@ def _carried_out(prepared: _Prepared, donate: bool, progress: Callable[[Progress
     check_unchanged(prepared.plan, prepared.inputs.sources, again)
     if prepared.tree is not None:
         return prepared.tree.rebuilt(values)
-    return nested((step.leaf.key, values[step.leaf.key.text]) for step in prepared.plan.steps)
+    first = prepared.inputs.first
+    tuple_dicts = first.tree.tuple_dicts if isinstance(first, TreeSource) else frozenset()
+    return nested(((step.leaf.key, values[step.leaf.key.text]) for step in prepared.plan.steps), tuple_dicts)

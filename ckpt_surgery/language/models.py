@@ -247,6 +247,11 @@ class OutputPolicy(_Model):
         default=False,
         description="Also write the file `checkpoint` that Orbax before 0.5.21 looks for; with `zarr: 2`.",
     )
+    dicts: Literal["keep", "flat", "nested"] = Field(
+        default="keep",
+        description="Whether keys are whole paths in one flat dict, or components in nested ones. keep: flat "
+        "dicts of the source stay flat. A target decides by itself.",
+    )
     sharding: (
         Annotated[
             Annotated[Literal["target", "none"], Tag("<one>")] | Annotated[ShardingPolicy, Tag("<several>")],

@@ -1,13 +1,15 @@
 """Trees of dicts and lists made from keys, where there is no target that gives a structure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import SEPARATOR, Key
 
 
-def nested(values: Iterable[tuple[Key, Any]]) -> Any:
+def nested(values: Iterable[tuple[Key, Any]], tuple_dicts: Set[tuple[str, ...]] = frozenset()) -> Any:
     """Dicts and lists with these values: a component that indexes a sequence makes its container a list.
+
+    `tuple_dicts`: keys of the flat dicts whose keys are tuples.
 
     The keys are a tree: none is both a leaf and a container. The empty key is the value itself. Lists
     have no gaps: see `container_flaws`.
@@ -24,7 +26,8 @@ def nested(values: Iterable[tuple[Key, Any]]) -> Any:
             node = node.setdefault(name, {})
         if key.sequences[-1]:
             lists.add(id(node))
-        node[key.names[-1]] = value
+        last = key.names[-1]
+        node[tuple(last.split(SEPARATOR)) if key.names[:-1] in tuple_dicts else last] = value
     return _with_lists(root, lists)
 
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ckpt_surgery.core.keys import Key
+from ckpt_surgery.core.keys import SEPARATOR, Key
 
 
 def key_of(path: Sequence[Any]) -> Key:
@@ -15,15 +15,21 @@ def key_of(path: Sequence[Any]) -> Key:
 
     Lists, tuples and nodes that were registered without names are sequences; NamedTuples, dataclasses and
     modules are dicts of their attributes. Numbers as keys of dicts, which NNX has for its lists, stay keys
-    of dicts.
+    of dicts. A tuple of texts as a key of a dict, which Orbax does not save, is its parts joined by slashes.
     """
     kinds = _kinds()
     names, sequences = [], []
     for entry in path:
         attribute, is_index = kinds.get(type(entry), (None, False))
-        names.append(str(entry if attribute is None else getattr(entry, attribute)))
+        name = entry if attribute is None else getattr(entry, attribute)
+        names.append(SEPARATOR.join(name) if is_flat_key(name) else str(name))
         sequences.append(is_index)
     return Key(tuple(names), tuple(sequences))
+
+
+def is_flat_key(name: Any) -> bool:
+    """Whether the key of a dict is a whole path, as `flax.traverse_util.flatten_dict` makes them."""
+    return isinstance(name, tuple) and bool(name) and all(isinstance(part, str) for part in name)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from ckpt_surgery.core.keys import Key
 from ckpt_surgery.core.leaves import Leaf, LeafKind
 from ckpt_surgery.core.text import shown
 from ckpt_surgery.live.modules import with_states
-from ckpt_surgery.live.paths import key_of
+from ckpt_surgery.live.paths import is_flat_key, key_of
 from ckpt_surgery.live.recorded_shardings import recorded_sharding
 
 
@@ -30,6 +30,8 @@ class LiveTree:
     """Structure, in which empty nodes count as leaves, and modules of NNX are their states."""
     with_modules: Callable[[Any], Any]
     """Makes modules of the states in a tree of this structure."""
+    tuple_dicts: frozenset[tuple[str, ...]] = frozenset()
+    """Keys of the dicts whose own keys are tuples of texts."""
 
     def rebuilt(self, values: Mapping[str, Any]) -> Any:
         """A tree of the same structure with these values by key; what is not named stays the tree's own."""
@@ -57,8 +59,11 @@ def live_tree(tree: Any) -> LiveTree:
     leaves: dict[str, Leaf] = {}
     values: dict[str, Any] = {}
     nodes: list[tuple[str | None, Any]] = []
+    tuples: set[tuple[str, ...]] = set()
     for path, value in found:
         key = key_of(path)
+        if path and is_flat_key(getattr(path[-1], "key", None)):
+            tuples.add(key.names[:-1])
         leaf = _leaf(key, value)
         nodes.append((None if leaf is None else key.text, value))
         if leaf is None:
@@ -66,7 +71,7 @@ def live_tree(tree: Any) -> LiveTree:
         if key.text in leaves:
             raise _alike(leaves[key.text].key, key)
         leaves[key.text], values[key.text] = leaf, value
-    return LiveTree(leaves, values, tuple(nodes), treedef, with_modules)
+    return LiveTree(leaves, values, tuple(nodes), treedef, with_modules, frozenset(tuples))
 
 
 def _flattened(tree: Any) -> tuple[list[tuple[Any, Any]], Any, Callable[[Any], Any]]:

@@ -22,6 +22,7 @@ from ckpt_surgery.planner.cutting import WRITE_BUFFER, Cut, cut, signature
 from ckpt_surgery.planner.decisions import Watch, decide
 from ckpt_surgery.planner.dots import mistaken_dots
 from ckpt_surgery.planner.entries import Decisions, Entry, RuleRef
+from ckpt_surgery.planner.flat import with_dicts
 from ckpt_surgery.planner.limits import check_values
 from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
@@ -49,6 +50,8 @@ def make_plan(
     that finds some.
     """
     decisions = without_empty(decide(loaded, listings, target, watch), destination)
+    if target is None:
+        decisions = with_dicts(decisions, next(iter(listings.values())), loaded.recipe.output)
     _check_values(decisions.outputs, loaded)
     sharded = resharded(list(map(_leaf, decisions.outputs)), loaded, target, destination)
     steps, moved = _steps(decisions.outputs, sharded.leaves, destination)
