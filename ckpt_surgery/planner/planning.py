@@ -28,6 +28,7 @@ from ckpt_surgery.planner.outputs import leaves_that_contain, without_empty
 from ckpt_surgery.planner.plan import Costs, Dropped, Fate, Input, Plan, Step, Transfer
 from ckpt_surgery.planner.problems import MANY
 from ckpt_surgery.planner.resharding import is_unsharded, lost_shardings, resharded
+from ckpt_surgery.planner.slots import left_slots
 from ckpt_surgery.planner.target import TARGET, Target
 from ckpt_surgery.planner.transfers import Destination, Transfers, transfers
 from ckpt_surgery.planner.unused import unused_elements
@@ -111,6 +112,8 @@ def _notices(
         yield from mistaken_dots(decisions.outputs, itertools.chain.from_iterable(known))
     if destination.holds_shardings and not unsharded:
         yield from lost_shardings([(step.leaf, step.value) for step in steps])
+    if target is None:
+        yield from left_slots(steps)
     yield from unused_elements([step.value for step in steps if step.leaf.spec is not None], TARGET)
 
 
